@@ -1,11 +1,11 @@
-"""Carries Arrow record batches into Redis Streams, with a delivery outcome for every message, and out of them.
+"""Carries Arrow record batches into and out of Redis Streams, with a delivery outcome for every message.
 
-Each name is imported when it is first used: a program pays for the classes that it needs.
+Each name is imported on first use, so that a program pays only for the classes that it uses.
 """
 
 from headrace._headrace import Delivered, __version__, debug_build
 
-# That of `typing` would take longer to import than all of this. Type checkers take the name for true.
+# Importing it from `typing` would take longer than all of this. Type checkers treat the name as true.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

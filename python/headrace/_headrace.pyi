@@ -1,4 +1,4 @@
-"""The native half of headrace; `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` are for use."""
+"""The native half of headrace. Use `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` instead."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +48,7 @@ def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, bool, li
     """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""
 
 def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:
-    """Return a table of options, by its name such as `endpoint` or `datasource_read`."""
+    """Return a table of options by its name, such as `endpoint` or `datasource_read`."""
 
 def read_options(name: str, options: dict[str, str]) -> dict[str, Any]:
     """Read the options of a table from text. A missing option has its default, or None if it has none."""
@@ -101,18 +101,18 @@ class Dispatcher:
         message_id: int | str | None = None,
         key: bytes | bytearray | memoryview | str | None = None,
     ) -> None:
-        """Take one message. Waits only for room in the window.
+        """Produce one message. Waits only for room in the window.
 
         Args:
-            payload: Bytes-like, or a str that is sent as UTF-8. At most what the server takes (`proto-max-bulk-len`,
-                512 MiB by default): a longer one fails alone, permanent, `TOO_LARGE`.
-            message_id: The caller's name for the message, which reports return: a str of at most 16 KiB, or an int
-                of 64 bits. Default None: the message's ordinal since the last flush.
-            key: Where the endpoint has `shards`: bytes-like, or a str that counts as UTF-8. Messages with equal keys go
-                to one shard, in their order. Default None: shards take turns.
+            payload: Bytes-like, or a str that is sent as UTF-8. A payload longer than the server accepts
+                (`proto-max-bulk-len`, 512 MiB by default) fails alone: permanent, `TOO_LARGE`.
+            message_id: The caller's name for the message, which reports contain: a str of at most 16 KiB, or a 64-bit
+                int. Default None: the message's ordinal since the last flush.
+            key: The key that selects the shard, if the endpoint has `shards`: bytes-like, or a str, which is read as
+                UTF-8. Messages with equal keys go to the same shard, in order. Default None: the shards take turns.
 
         Raises:
-            ConfigError: There is a key, and the endpoint has no shards.
+            ConfigError: `key` was given, but the endpoint has no shards.
             MessageError: The payload, the message ID or the key has the wrong type or is out of range.
             ClosedError: The dispatcher is closed.
             ConcurrentUseError: Another call is in progress.
@@ -134,41 +134,41 @@ class Dispatcher:
         arrow_ipc: bool = False,
         codec: Literal["lz4", "zstd"] | None = None,
     ) -> None:
-        """Take every row of Arrow data as a message, straight from its buffers.
+        """Produce every row of Arrow data as a message, read directly from its buffers.
 
         One of `payload`, `fields`, `fields_from` and `json` selects the contents of a row's entry; each entry also has
         the field `ts`, with `fields_from` only if `ts_field` was given. A row that cannot be written (a null payload,
-        no field at all) fails alone, as a permanent outcome.
-        `rows_per_entry` and `arrow_ipc` put many rows into one entry, which costs the server less: each row keeps its
-        own outcome, but shares its entry's ID, and `maxlen` counts entries.
+        no field at all) fails alone, with a permanent outcome. `rows_per_entry` and `arrow_ipc` put many rows into one
+        entry, which costs the server less: each row has its own outcome, but shares the ID of its entry, and `maxlen`
+        counts entries.
 
         Args:
-            data: A record batch, table or reader with an Arrow PyCapsule: pyarrow, polars, pandas and others. A reader
-                is read one record batch at a time. If it fails, the rows before the failure are taken.
+            data: A record batch, table or reader with the Arrow PyCapsule interface: pyarrow, polars, pandas and
+                others. A reader is read one record batch at a time. If it fails, the rows before the failure are
+                accepted.
             payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
                 `"payload"`, unless `fields`, `fields_from` or `json` is given. A null fails: `NULL_PAYLOAD`.
-            fields: Columns that become one field each, under their names. Typed values are written as text; a null is
-                left out; a row with only nulls fails: `EMPTY`, one with a time outside a day: `BAD_VALUE`. Nested
+            fields: Columns that become one field each, under their names. Typed values are written as text; nulls are
+                left out. A row with only nulls fails: `EMPTY`; one with a time outside a day fails: `BAD_VALUE`. Nested
                 columns are refused.
-            fields_from: Column with all fields of the entry, which are sent as they are, in their order: a map, or a
-                list of `struct<name, value>`, whose names and values are utf8 or binary of any kind. A null value is
-                left out; a row with no field fails: `EMPTY`. An entry that was read into such a column is copied
-                unchanged.
+            fields_from: Column with all fields of the entry, which are sent unchanged and in order: a map, or a list of
+                `struct<name, value>`, whose names and values are utf8 or binary of any kind. Null values are left out;
+                a row without fields fails: `EMPTY`. An entry that was read into such a column is copied unchanged.
             json: True: the payload is the whole row as JSON, as Spark's `to_json` writes it (nulls left out). A
                 sequence of names: only these columns. A time outside a day fails: `BAD_VALUE`.
             message_id: Column that names each row in reports: an integer type, utf8 of at most 16 KiB, or `arrow.uuid`.
                 A null means the ordinal.
             stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
-            shard_key: Column with the key by which the row finds its shard, where the endpoint has `shards`: utf8,
-                binary or an integer type, whose values count as their decimal digits. Rows with equal keys go to one
-                shard, in their order. A null, or no such column: shards take turns. Mutually exclusive with
+            shard_key: Column with the key that selects the row's shard, if the endpoint has `shards`: utf8, binary or
+                an integer type, whose values are read as their decimal digits. Rows with equal keys go to the same
+                shard, in order. With a null, or without such a column, the shards take turns. Mutually exclusive with
                 `stream_key`.
             entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
                 `*`. Anything else fails: `BAD_ENTRY_ID`.
             rows_per_entry: With `payload` or `json`: up to this many rows become the fields `payload:0`, `payload:1`,
                 ... of one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Mutually exclusive with
-                `fields`, `fields_from`, `stream_key`, `shard_key` and `entry_id`. An entry holds rows of one record
-                batch, and ends with the row that fills `window_max_bytes`.
+                `fields`, `fields_from`, `stream_key`, `shard_key` and `entry_id`. An entry holds rows of a single
+                record batch, and ends with the row that fills `window_max_bytes`.
             arrow_ipc: True: the payload of an entry is an Arrow IPC stream of up to `rows_per_entry` rows (default
                 10,000), with all columns or those of `fields`; `headrace.unpack_arrow` and
                 `pyarrow.ipc.open_stream` read it back. Mutually exclusive with `payload`, `fields_from`, `json`,
@@ -176,36 +176,36 @@ class Dispatcher:
             codec: Compression for `arrow_ipc`: None (default), `"lz4"` or `"zstd"`.
 
         Raises:
-            ConfigError: `rows_per_entry` or `codec` is wrong, `shard_key` is given without shards, or something with
-                shards that excludes them; nothing was sent.
+            ConfigError: `rows_per_entry` or `codec` is invalid, `shard_key` is given but the endpoint has no shards, or
+                an argument is given that shards rule out; nothing was sent.
             SchemaError: A column does not exist or has a type that cannot be written, or arguments are mutually
                 exclusive; nothing was sent.
-            ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was taken, all
-                rows before it were.
-            InternalError: A defect of headrace. The rows of the record batch that were not taken fail: permanent,
+            ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was accepted,
+                but all rows before it were.
+            InternalError: A defect in headrace. The rows of the record batch that were not accepted fail: permanent,
                 `INTERNAL`, written no (unknown in a batch that was begun).
             ClosedError: The dispatcher is closed.
             ConcurrentUseError: Another call is in progress.
-            KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written
-                no (unknown in a batch that was begun).
-            KeyboardInterrupt, SystemExit: Raised in the reader's own Python, such as a generator behind
+            KeyboardInterrupt: The rows of the record batch that were not accepted yet fail: retryable, `INTERRUPTED`,
+                written no (unknown in a batch that was begun).
+            KeyboardInterrupt, SystemExit: Raised by the reader's own Python code, such as a generator behind
                 `pyarrow.RecordBatchReader.from_batches`. Their subclasses are raised as `ReaderError`.
         """
 
     def begin(self, token: str, version: SupportsIndex = 0) -> None:
-        """Begin a batch and name it, for `exactly_once`.
+        """Begin a batch under a token, for `exactly_once`.
 
         Its messages are numbered from 0 in the order in which they are produced, across flushes. Token and number
-        identify a message for good: to begin the same token again, after a crash or in another process, and produce
-        the same messages in the same order, writes only those that are missing. The others count as delivered and as
-        `DeliveryReport.deduplicated`; their entry IDs are unknown. Without `begin` the token is random: messages are
-        then safe against lost connections, not against a crash.
+        identify a message permanently: beginning the same token again, after a crash or in another process, and
+        producing the same messages in the same order writes only those that are missing. The others count as delivered
+        and as `DeliveryReport.deduplicated`; their entry IDs are unknown. Without `begin` the token is random: messages
+        are then safe against lost connections, but not against a crash.
 
-        Only the server knows what an earlier attempt wrote. If a message fails before the server was asked about it
-        (no connection, no permission, the whole command refused), its `written` is `"unknown"`; running the same token
-        again settles it.
+        Only the server knows what an earlier attempt wrote. If a message fails before the server was asked about it (no
+        connection, no permission, the whole command refused), its `written` is `"unknown"`; running the batch again
+        under the same token settles it.
 
-        With `"script"` the progress of a batch is kept beside each of its streams, in a key
+        With `"script"` the progress of a batch is stored beside each of its streams, in a key
         `{<stream key>}:headrace:<token>` that expires `token_ttl` seconds after the batch's last row. With `"idmp"` the
         server remembers IDs for `idmp_duration` seconds, replies with the original entry IDs, and does not report which
         messages it deduplicated; with `exactly_once_key="message_id"` token and message ID identify a message and order
@@ -213,26 +213,26 @@ class Dispatcher:
 
         Args:
             token: 1 to 1,024 bytes of UTF-8.
-            version: An integer, 0 to 2**53; not a bool. A batch with a higher version takes the token over and starts
-                from 0; every message of a batch with a lower version is deduplicated. So one key serves all
-                micro-batches of a stream. With `"idmp"` it is part of the token.
+            version: An integer from 0 to 2**53, not a bool. A batch with a higher version takes the token over and
+                starts from 0; every message of a batch with a lower version is deduplicated. So one key serves all
+                micro-batches of a stream. With `"idmp"`, the version is part of the token.
 
         Raises:
             ConfigError: `exactly_once` is off.
             MessageError: The token or the version has the wrong type or is out of range.
-            StateError: Messages still wait for their outcomes: call `flush` first.
+            StateError: Messages are still waiting for their outcomes: call `flush` first.
         """
 
     def skip_failed(self) -> None:
-        """Continue the batch after messages that failed, for `exactly_once`.
+        """Continue the batch after failed messages, for `exactly_once`.
 
-        Messages of one stream stay in order: after one that was not written the others fail too, as `BLOCKED`, until
-        the batch begins again or `skip_failed` declares the reported failures handled (as dead letters, for example).
-        Those messages then count as passed: once a later message of their stream is written, they never will be under
-        this token.
+        Messages of one stream stay in order: after one that was not written, the later ones fail too, as `BLOCKED`,
+        until the batch begins again or `skip_failed` declares the reported failures handled (as dead letters, for
+        example). Those messages then count as passed: once a later message of their stream is written, they are never
+        written under this token.
 
         Raises:
-            StateError: Messages still wait for their outcomes: call `flush` first.
+            StateError: Messages are still waiting for their outcomes: call `flush` first.
         """
 
     def poll(self) -> Report:
@@ -252,7 +252,7 @@ class Dispatcher:
     def _debug(self) -> str: ...
     @property
     def unreported(self) -> int:
-        """The number of messages whose outcome is in no report yet."""
+        """The number of messages whose outcome no report contains yet."""
 
     @property
     def closed(self) -> bool:
@@ -269,7 +269,7 @@ class LoopDispatcher:
         key: bytes | bytearray | memoryview | str | None = None,
         is_awaited: bool = False,
     ) -> bool:
-        """Take one message if there is room for it now. Whether it was taken.
+        """Take one message if there is room for it now, and return whether it was taken.
 
         With `is_awaited` a future gets its outcome.
         """
@@ -291,22 +291,22 @@ class LoopDispatcher:
     ) -> LoopBatch:
         """Open Arrow data for `produce_rows`. The arguments are those of `Dispatcher.produce_batch`."""
     def produce_rows(self, batch: LoopBatch) -> int | None:
-        """Take the next rows, about 1,024 at most, if there is room now. How many, or None: all were taken."""
+        """Take the next rows, at most about 1,024, if there is room now. Return how many, or None if all were taken."""
     def advance(self, futures: _Futures) -> tuple[list[tuple[int, int, bool]] | None, float | None, int]:
         """Do what can be done without waiting, and pass outcomes to the futures.
 
-        Returns the sockets to watch, as (connection, descriptor, whether until it can be written too), or None if
-        they are as before; in how many seconds to call again at the latest, or None; how many messages have their
+        Returns the sockets to watch, as (connection, descriptor, whether to wait until it is writable too), or None if
+        they are unchanged; in how many seconds to call again at the latest, or None; and how many messages have an
         outcome.
         """
     def end_batch(self, futures: _Futures) -> int:
         """Give messages without a reply the outcome `TIMEOUT`, and number messages from 0 again."""
     def put_back(self, outcome: object) -> None:
-        """Put an outcome into the next report that a future had, but no task received."""
+        """Put an outcome that a future had, but no task received, into the next report."""
     def report(self) -> Report:
-        """Return the outcomes since the last report that no future had."""
+        """Return the outcomes since the last report, except those that futures had."""
     def begin(self, token: str, version: SupportsIndex = 0) -> None:
-        """Begin a batch and name it; `headrace.AsyncDispatcher.begin` wraps it."""
+        """Begin a batch under a token; `headrace.AsyncDispatcher.begin` wraps it."""
     def close(self) -> None:
         """Close the connection. Messages without an outcome are given up."""
     @property
@@ -329,12 +329,12 @@ class LoopBatch:
 
 @final
 class Delivered:
-    """A message that is in its stream: what `AsyncDispatcher.send` returns.
+    """A message that is in its stream, as `AsyncDispatcher.send` returns it.
 
     Attributes:
         entry_id: The ID of its entry, such as `"1713091234567-0"`. None: an earlier attempt wrote it, and the server
             did not say under which ID (`exactly_once="script"`).
-        deduplicated: Whether an earlier attempt had written it, and it was not written again.
+        deduplicated: Whether an earlier attempt had written the message, so that it was not written again.
     """
 
     __match_args__: Final[tuple[str, str]]
@@ -362,14 +362,14 @@ class Counters:
     """The counters of a dispatcher. Any thread may read them, even after the dispatcher was collected."""
 
     def read(self) -> dict[str, Any]:
-        """All counters by name, as `headrace.stats.read_stats` takes them."""
+        """Return all counters by name, as `headrace.stats.read_stats` takes them."""
 
 @final
 class ReadCounters:
-    """The counters of a reader or a consumer. Any thread may read them, even after it was collected."""
+    """The counters of a reader or a consumer. Any thread may read them, even after the object was collected."""
 
     def read(self) -> dict[str, Any]:
-        """All counters by name, as `headrace.ReaderStats` or `headrace.ConsumerStats` takes them."""
+        """Return all counters by name, as `headrace.ReaderStats` or `headrace.ConsumerStats` takes them."""
 
 @final
 class Report:
@@ -385,18 +385,18 @@ class Report:
         """The number of delivered messages that an earlier attempt had written."""
     @property
     def retries(self) -> int:
-        """How many times a message was sent again."""
+        """How many times messages were sent again."""
     @property
     def possible_duplicates(self) -> int:
         """The number of retries that may have written a message a second time."""
     def failures(self, limit: int | None = None) -> list[tuple[int | str, _Kind, str, str, _Written]]:
-        """One tuple per failed message: ID, kind, code, message and written; the first `limit`, or all."""
+        """Return one tuple per failed message: ID, kind, code, message and written; the first `limit`, or all."""
     def failed_ids(self) -> list[int | str]:
-        """The IDs of the failed messages, in order."""
+        """Return the IDs of the failed messages, in order."""
     def failed_by_code(self) -> dict[str, int]:
-        """The number of failed messages by code."""
+        """Return the number of failed messages by code."""
     def to_arrow(self, only_failed: bool = False) -> Outcomes:
-        """The outcomes for any Arrow library; `headrace.DeliveryReport.to_arrow` wraps it."""
+        """Return the outcomes for any Arrow library; `headrace.DeliveryReport.to_arrow` wraps it."""
 
 @final
 class Outcomes:
@@ -406,9 +406,9 @@ class Outcomes:
     """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The outcomes as a `PyCapsule` of the Arrow C stream interface."""
+        """Return the outcomes as a `PyCapsule` of the Arrow C stream interface."""
     def __arrow_c_schema__(self) -> object:
-        """The schema of the outcomes as a `PyCapsule`."""
+        """Return the schema of the outcomes as a `PyCapsule`."""
     def __len__(self) -> int: ...
 
 @final
@@ -419,31 +419,31 @@ class Rows:
     """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rows as a `PyCapsule` of the Arrow C stream interface."""
+        """Return the rows as a `PyCapsule` of the Arrow C stream interface."""
     def __arrow_c_schema__(self) -> object:
-        """The schema of the rows as a `PyCapsule`."""
+        """Return the schema of the rows as a `PyCapsule`."""
     def _json_rows(self) -> list[bytes]:
-        """Each row as a JSON object, without its nulls: for the command."""
+        """Return each row as a JSON object without its nulls, for the command."""
     def __len__(self) -> int: ...
 
 @final
 class Group:
-    """The native half of `headrace.Group`, which documents it. Arguments are dicts; None is left out."""
+    """The native half of `headrace.Group`, which documents it. Arguments are dicts; a None value counts as omitted."""
     def __new__(cls, endpoint: Endpoint, arguments: dict[str, object]) -> Self: ...
     def create(self, arguments: dict[str, object]) -> bool:
-        """XGROUP CREATE: `start`, `mkstream`. Whether the group was created."""
+        """XGROUP CREATE: `start`, `mkstream`. Returns whether the group was created."""
     def set_position(self, arguments: dict[str, object]) -> None:
         """XGROUP SETID: `start`, `entries_read`."""
     def pending(self, arguments: dict[str, object]) -> Rows:
         """XPENDING: `min_idle`, `consumer`, `start`, `limit`."""
     def claim(self, ids: list[str | bytes], arguments: dict[str, object]) -> list[str]:
-        """XCLAIM of `ids`: `consumer`, `min_idle`. The entry IDs that were claimed."""
+        """XCLAIM of `ids`: `consumer`, `min_idle`. Returns the entry IDs that were claimed."""
     def delete_consumer(self, arguments: dict[str, object]) -> bool:
-        """XGROUP DELCONSUMER of `consumer`, if nothing is pending for it. Whether there was one."""
+        """XGROUP DELCONSUMER of `consumer`, if nothing is pending for it. Returns whether it existed."""
     def remove_idle_consumers(self, arguments: dict[str, object]) -> list[str | bytes]:
-        """XGROUP DELCONSUMER of those idle for `idle`. Their names: a str, or bytes if it is not UTF-8."""
+        """XGROUP DELCONSUMER of those idle for `idle`. Returns their names: each a str, or bytes if it is not UTF-8."""
     def destroy(self) -> bool:
-        """XGROUP DESTROY. Whether there was such a group."""
+        """XGROUP DESTROY. Returns whether the group existed."""
     @property
     def name(self) -> str | bytes:
         """The name of the group: a str, or bytes if it is not UTF-8."""
@@ -451,59 +451,59 @@ class Group:
 def inspect(
     endpoint: Endpoint, streams: list[str | bytes] | None, is_pattern: bool, options: dict[str, object]
 ) -> tuple[int | None, bool, Rows, Rows, Rows, Rows]:
-    """Look at streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's."""
+    """Inspect streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's."""
 
 def shard_numbers(keys: _ArrowArray | _ArrowStream, shards: int, shard_hash: str) -> _ArrowArray:
-    """The number of the shard of each row by the key in the only column: 32-bit integers; null for a null."""
+    """Return the shard number of each row, by the key in the only column: 32-bit integers, null for a null."""
 
 def split_dead_letters(batch: ReadBatch) -> Rows:
-    """The dead letters of a batch; `headrace.read_dead_letters` wraps it."""
+    """Return the dead letters of a batch; `headrace.read_dead_letters` wraps it."""
 
 @final
 class Survey:
-    """Looks at streams over connections that it keeps, one to each server, and opens again where they were lost."""
+    """Inspects streams over connections that it keeps open, one to each server, and reopens if they were lost."""
 
     def __new__(cls, endpoint: Endpoint) -> Self: ...
     def streams(self, keys: list[bytes]) -> list[_Extent | None]:
-        """XINFO STREAM of each key, None if there is no such stream.
+        """Return XINFO STREAM of each key, None if the stream does not exist.
 
-        Its length, the oldest entry, the highest entry ID that there was, how many entries were ever added (None
-        before Redis 7.0), and the highest one that XDEL removed.
+        That is its length, the oldest entry, the highest entry ID so far, how many entries were ever added (None before
+        Redis 7.0), and the highest one that XDEL removed.
         """
     def groups(self, keys: list[bytes]) -> list[list[_Group] | None]:
-        """XINFO GROUPS of each key, None if there is no such stream.
+        """Return XINFO GROUPS of each key, None if the stream does not exist.
 
-        Of each group its name, its consumers, its pending entries, the last entry that it was given, and how many
-        were ever added up to that one (None before Redis 7.0, and where the server does not know it).
+        For each group that is its name, the numbers of its consumers and pending entries, the last entry delivered to
+        it, and how many were ever added up to that one (None before Redis 7.0, and if the server does not know it).
         """
     def first_ids(self, ranges: list[tuple[bytes, _Id, _Id]]) -> list[_Id | None]:
-        """The first entry of each range `(key, first, last)`, both ends included; None if there is none."""
+        """Return the first entry of each range `(key, first, last)`, both ends included; None if there is none."""
     def close(self) -> None:
-        """Close the connections. The next call opens others."""
+        """Close the connections. The next call opens new ones."""
 
 _Answer = int | bytes | None | Exception | list["_Answer"]
 
 @final
 class Commands:
-    """Sends commands over connections that it keeps: one, or one to each node of a cluster that was asked."""
+    """Sends commands over connections that it keeps open: one, or one to each node of a cluster that was asked."""
 
     def __new__(cls, endpoint: Endpoint, node: tuple[str, int] | None = None, sentinel: int | None = None) -> Self: ...
     def connect(self) -> tuple[list[tuple[float, str, bytes]], tuple[str, str] | None]:
-        """Connect again, to the server that has the endpoint's stream.
+        """Connect again to the server that has the endpoint's stream.
 
-        The steps (seconds since the start, name, detail), and why it failed (code, text), or None.
+        Returns the steps (seconds since the start, name, detail), and why it failed (code, text), or None.
         """
     def call(self, commands: Sequence[tuple[bytes | None, Sequence[bytes]]], writes: bool) -> list[_Answer]:
-        """The reply to each command: an int, bytes, None or a list; for an error reply a `CommandError`, not raised.
+        """Return the reply to each command: an int, bytes, None, a list, or a `CommandError` that is not raised.
 
         `commands` are pairs of a key and words; the key decides which node of a cluster gets the command, None means
         the endpoint's stream. With `writes` nothing is sent a second time when a connection is lost.
         """
     def close(self) -> None:
-        """Close the connections. The next call opens others."""
+        """Close the connections. The next call opens new ones."""
 
 def marker_key(stream_key: bytes, token: str) -> bytes:
-    """The key of the marker of a batch for one stream, with `exactly_once="script"`."""
+    """Return the key of the marker of a batch for one stream, with `exactly_once="script"`."""
 
 def decode_rows(stream: bytes) -> Rows:
     """Read an Arrow IPC stream; `headrace.unpack_arrow` wraps it."""
@@ -533,7 +533,7 @@ class Endpoint:
 
 @final
 class ReadBatch:
-    """Entries of one stream, in the order of their IDs: an Arrow record batch with one row per entry.
+    """Entries of one stream, in order of their IDs, as an Arrow record batch: one row each unless `unpack` is given.
 
     `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
     """
@@ -551,30 +551,30 @@ class ReadBatch:
         """The ID of the last entry."""
     @property
     def position(self) -> str:
-        """Where the reader stands behind this batch, in all its streams: a short JSON text.
+        """The reader's position after this batch, in all its streams: a short JSON text.
 
-        A reader with it as `start` reads what follows.
+        A reader that has it as `start` reads what follows.
         """
     @property
     def lost(self) -> int:
-        """How many entries of the stream were trimmed before they were read, since its batch before.
+        """The number of entries of the stream that were trimmed before they were read, since its previous batch.
 
-        More than 0 with `on_loss="report"` only.
+        Greater than 0 only with `on_loss="report"`.
         """
     @property
     def is_lost_exact(self) -> bool:
-        """Whether `lost` is their number; otherwise it is the most that it can be."""
+        """Whether `lost` is exact; otherwise it is an upper bound."""
     def _json_lines(self) -> bytes:
-        """The entries as lines of JSON: `id`, `timestamp`, `stream`, `fields`.
+        """Return the entries as lines of JSON: `id`, `timestamp`, `stream`, `fields`.
 
         For the command. The reader must have the metadata `entry_id` and `entry_ms`, and `fields_as="list"`.
         """
     def _entries(self) -> list[tuple[str, int, list[tuple[str, bytes]] | None]]:
-        """The entries as tuples: ID, milliseconds of the ID, and fields. Of the same reader as `_json_lines`."""
+        """Return the entries as tuples: ID, milliseconds of the ID, and fields. Of the same reader as `_json_lines`."""
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
-        """The batch as `PyCapsule`s of the Arrow C data interface."""
+        """Return the batch as `PyCapsule`s of the Arrow C data interface."""
     def __arrow_c_schema__(self) -> object:
-        """The schema of the batch as a `PyCapsule`."""
+        """Return the schema of the batch as a `PyCapsule`."""
 
 _Id = tuple[int, int]
 _Extent = tuple[int, _Id | None, _Id, int | None, _Id | None]
@@ -583,7 +583,7 @@ _Counts = tuple[int, int, int, int, int, int, int, int, int, int]
 
 @final
 class ConsumerBatch:
-    """Entries of one stream, delivered to one consumer: an Arrow record batch with one row per entry.
+    """Entries of one stream, delivered to a consumer, as an Arrow record batch: one row each unless `unpack` is given.
 
     `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
     """
@@ -598,11 +598,11 @@ class ConsumerBatch:
     def entry_ids(self) -> list[str]:
         """The IDs of the entries, in the order of the rows."""
     def check(self) -> None:
-        """Raise `LeaseLostError` if entries of the batch may be another consumer's by now: before a commit."""
+        """Before a commit, raise `LeaseLostError` if entries of the batch may belong to another consumer by now."""
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
-        """The batch as `PyCapsule`s of the Arrow C data interface."""
+        """Return the batch as `PyCapsule`s of the Arrow C data interface."""
     def __arrow_c_schema__(self) -> object:
-        """The schema of the batch as a `PyCapsule`."""
+        """Return the schema of the batch as a `PyCapsule`."""
 
 @final
 class Consumer:
@@ -615,35 +615,35 @@ class Consumer:
         schema: _ArrowSchema | None = None,
     ) -> Self: ...
     def poll(self, timeout: float | None = None) -> ConsumerBatch | None:
-        """The next batch, or None when `timeout` seconds are over or `stop` was called."""
+        """Return the next batch, or None after `timeout` seconds or once `stop` was called."""
     def flush(self, timeout: float | None = None) -> _Counts:
-        """Wait until the server knows what was said of entries, for `timeout` seconds at most."""
+        """Wait until the server has processed every `ack`, `fail` and `release`, for at most `timeout` seconds."""
     def close(self, releases: bool, timeout: float) -> _Counts:
-        """End the consumer; with `releases`, what was not said anything of goes back to the group."""
+        """Close the consumer; with `releases`, entries without an `ack`, `fail` or `release` go back to the group."""
     @property
     def has_namesake(self) -> bool:
-        """Whether another connection had the name of this consumer when it connected."""
+        """Whether another connection already had the name of this consumer when it connected."""
     def stop(self) -> None:
-        """No further batch: `poll` returns None. From any thread and from a signal handler."""
+        """Return no further batches: `poll` returns None. Can be called from any thread and from a signal handler."""
     def report(self) -> _Counts:
-        """The counts so far."""
+        """Return the counts so far."""
     @property
     def counters(self) -> ReadCounters:
         """The counters so far; `headrace.Consumer.stats` reads them."""
     def ack(self, batch: ConsumerBatch, mask: Sequence[bool] | None = None) -> None:
-        """The entries of a batch, or those that `mask` names, are done."""
+        """Acknowledge the entries of a batch, or those that `mask` selects."""
     def ack_ids(self, stream: bytes, entry_ids: Sequence[str]) -> None:
-        """The entries of these IDs are done."""
+        """Acknowledge the entries with these IDs."""
     def fail(self, batch: ConsumerBatch, mask: Sequence[bool] | None, reason: str, delay: float | None) -> None:
-        """The entries of a batch, or those that `mask` names, failed."""
+        """Report the entries of a batch, or those that `mask` selects, as failed."""
     def fail_ids(self, stream: bytes, entry_ids: Sequence[str], reason: str, delay: float | None) -> list[str]:
-        """The entries of these IDs failed. Returns those that this consumer does not have."""
+        """Report the entries with these IDs as failed. Returns the IDs that this consumer does not have."""
     def release(self, batch: ConsumerBatch, mask: Sequence[bool] | None, delay: float) -> None:
-        """The entries of a batch, or those that `mask` names, go back to the group."""
+        """Give the entries of a batch, or those that `mask` selects, back to the group."""
     def release_ids(self, stream: bytes, entry_ids: Sequence[str], delay: float) -> list[str]:
-        """The entries of these IDs go back to the group. Returns those that this consumer does not have."""
+        """Give the entries with these IDs back to the group. Returns the IDs that this consumer does not have."""
     def __arrow_c_schema__(self) -> object:
-        """The schema of the batches as a `PyCapsule`."""
+        """Return the schema of the batches as a `PyCapsule`."""
 
 @disjoint_base
 class Reader:
@@ -656,27 +656,27 @@ class Reader:
         schema: _ArrowSchema | None = None,
     ) -> Self: ...
     def read(self, timeout: float | None = None) -> ReadBatch | None:
-        """The next batch, or None when `timeout` seconds are over or everything was read."""
+        """Return the next batch, or None after `timeout` seconds or once everything was read."""
     @property
     def is_finished(self) -> bool:
         """Whether everything was read."""
     @property
     def position(self) -> str:
-        """Where the batches so far end, as text."""
+        """The position after the batches so far, as text."""
     @property
     def lost(self) -> int:
-        """How many entries were trimmed before they were read, in all streams, since the reader was made."""
+        """The number of entries of all streams trimmed before they were read, since the reader was created."""
     @property
     def is_lost_exact(self) -> bool:
-        """Whether `lost` is their number; otherwise it is the most that it can be."""
+        """Whether `lost` is exact; otherwise it is an upper bound."""
     def take_doubt(self) -> bool:
-        """Whether entries may have been lost that the server does not count. Asked once."""
+        """Return whether entries may have been lost that the server does not count, and reset this."""
     @property
     def counters(self) -> ReadCounters:
         """The counters so far; `headrace.Reader.stats` reads them."""
     def close(self) -> None:
         """Close the connection."""
     def __arrow_c_schema__(self) -> object:
-        """The schema of the batches as a `PyCapsule`."""
+        """Return the schema of the batches as a `PyCapsule`."""
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All batches that are to come as a `PyCapsule` of the Arrow C stream interface."""
+        """Return all remaining batches as a `PyCapsule` of the Arrow C stream interface."""

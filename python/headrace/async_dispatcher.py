@@ -1,4 +1,4 @@
-"""The dispatcher for asyncio: takes messages on an event loop, and returns one outcome for each."""
+"""The dispatcher for asyncio: accepts messages on an event loop, and returns one outcome for each."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncDispatcher"]
 
-#: Tasks that left the line stay in it until they are reached, or until there are more of them and most of the line is.
+#: Cancelled tasks stay in the line until they are reached, or until there are more than this many of them and they make
+#: up most of the line.
 MOST_LEFT = 64
 
 
 class _Turn:
-    """A task in the line of those that wait for room."""
+    """A task in the line of tasks that wait for room."""
 
     __slots__ = ("future", "is_over", "take")
 
@@ -60,34 +61,35 @@ class AsyncDispatcher:
         print(delivered.entry_id)
     ```
 
-    It is a `Dispatcher` that no call blocks: it has the same options, outcomes and guarantees, and works on asyncio's
-    loop and on uvloop. It has no thread, but for host names, passwords and files that are looked up. All messages of
-    one turn of the loop go out together: tasks that each await one message share round trips.
+    It has the options, outcomes and guarantees of a `Dispatcher`, but its calls never block the loop. It works on
+    asyncio's own loop and on uvloop, and uses no thread except to look up host names, passwords and files. All messages
+    of one turn of the loop are sent together: tasks that each await one message share round trips.
 
-    **Order.** Messages are accepted in the order of the calls. Where the window is full, calls wait for room, and none
-    overtakes another. A call that is cancelled before its message was accepted sends nothing. Afterwards the message
-    goes on, and its outcome is in the next report.
+    **Order.** Messages are accepted in the order of the calls. While the window is full, calls wait for room, and none
+    overtakes another. If a call is cancelled before its message was accepted, the message is not sent; if it is
+    cancelled later, the message is still sent, and its outcome is in the next report.
 
     **Outcomes.** `send` returns the outcome of its message or raises it. All other outcomes are in the report of
-    `flush`. Failures in reports that were not read raise at the end of `async with`. After an exception or a
-    cancellation that end waits for outcomes for 5 s at most.
+    `flush`. The end of `async with` raises the failures of reports that were not read. After an exception or a
+    cancellation, it waits for outcomes for at most 5 s.
 
-    **Loops and processes.** The first call binds it to the running loop. Calls from another loop, or in a forked
-    process, raise `StateError`. If the loop is closed while messages have no outcome, a ResourceWarning counts them.
+    **Loops and processes.** The first call binds the dispatcher to the running loop. Calls from another loop, or in a
+    forked process, raise `StateError`. If the loop is closed while messages have no outcome, a ResourceWarning states
+    how many.
 
     **Exactly once.** With `exactly_once="script"` messages are safe against lost connections; `begin` is refused,
-    because tasks produce in no order that another run repeats. After a failure, messages wait until those before them
-    have their outcome, and then go on behind it, as after `Dispatcher.skip_failed`. `"idmp"` needs
+    because another run does not repeat the order in which tasks produce. After a failure, messages wait until all
+    earlier ones have an outcome, and are then sent, as after `Dispatcher.skip_failed`. `"idmp"` needs
     `exactly_once_key="message_id"` and a message ID for each message.
 
     Args:
         endpoint: Where and how entries are stored.
         {options}
-        retry: A `RetryPolicy`: whether and when failed messages are sent again. Default None: never, unless
-            `exactly_once` is on, which makes it `RetryPolicy()`.
+        retry: A `RetryPolicy` that states whether and when failed messages are sent again. Default None: never, unless
+            `exactly_once` is on; it is then `RetryPolicy()`.
 
     Raises:
-        ConfigError: An option is unknown or wrong.
+        ConfigError: An option is unknown or invalid.
     """
 
     def __init__(self, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> None:
@@ -108,62 +110,62 @@ class AsyncDispatcher:
         # Looked up once: each message needs them.
         self._produce = self._native.produce
         self._do_advance = self._native.advance
-        #: The loop that calls may run on. None: there is none yet, or the dispatcher is closed.
+        #: The loop that calls may run on. None: not bound yet, or the dispatcher is closed.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bound: asyncio.AbstractEventLoop | None = None
         self._create_future: Callable[[], _Future]
         self._call_soon: Callable[..., object]
-        #: One for each message that `send` sent and that has no outcome, in their order.
+        #: One for each message of `send` that has no outcome yet, in order.
         self._futures: deque[_Future] = deque()
-        #: Those who wait for room.
+        #: The tasks that wait for room.
         self._line: deque[_Turn] = deque()
         #: How many of them were cancelled.
         self._left = 0
-        #: How many messages must have their outcome, and who waits for that.
+        #: How many messages must have an outcome, and the future that waits for it.
         self._flushes: deque[tuple[int, _Future]] = deque()
         self._is_scheduled = False
-        #: Whether the last turn that sent had a single message, which a task awaits. The next one then goes at once:
-        #: with several tasks that would divide what one call sends for all of them.
+        #: Whether the last turn that sent had a single message, which a task awaits. The next one is then sent
+        #: immediately; with several tasks that would split what one call sends for all of them.
         self._is_alone = False
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = math.inf
-        #: By connection and descriptor: whether the loop waits until it can be written.
+        #: By connection and descriptor: whether the loop waits until the socket is writable.
         self._sockets: dict[tuple[int, int], bool] = {}
         _open_dispatchers.add(self)
 
     @property
     def endpoint(self) -> Endpoint:
-        """The endpoint of the messages."""
+        """The endpoint that messages are sent to."""
         return self._endpoint
 
     @property
     def closed(self) -> bool:
-        """Whether it accepts no more messages: it is closed, or waits for the last outcomes."""
+        """Whether the dispatcher accepts no more messages: it is closed, or waits for the last outcomes."""
         return self._is_closed
 
     async def send(self, payload: _Bytes, message_id: int | str | None = None, key: _Bytes | None = None) -> Delivered:
-        """Send one message, and wait for its outcome, which is in no report.
+        """Send one message, and wait for its outcome, which no report contains.
 
-        If it is cancelled before the message was accepted, the message is not sent; afterwards its outcome is in the
-        next report.
+        If the call is cancelled before the message was accepted, the message is not sent; if it is cancelled later, the
+        outcome is in the next report.
 
         Args:
             payload: Bytes-like, or a str that is sent as UTF-8, as for `Dispatcher.produce`.
-            message_id: The caller's name for the message: a str of at most 16 KiB, or an int of 64 bits. Default None:
-                its number since the last flush that left no message behind.
-            key: Where the endpoint has `shards`: bytes-like, or a str that counts as UTF-8. Messages with equal keys go
-                to one shard, in their order. Default None: shards take turns.
+            message_id: The caller's name for the message: a str of at most 16 KiB, or a 64-bit int. Default None: the
+                message's ordinal since the last flush that left no message without an outcome.
+            key: The key that selects the shard, if the endpoint has `shards`: bytes-like, or a str, which is read as
+                UTF-8. Messages with equal keys go to the same shard, in order. Default None: the shards take turns.
 
         Returns:
-            Its entry ID, and whether an earlier attempt had written it.
+            The entry ID of the message, and whether an earlier attempt had written it.
 
         Raises:
-            DeliveryError: The message was not delivered. `failures[0]` says why, and whether it may be in the stream.
-            ConnectionFailedError: A `DeliveryError`: no connection, or a lost one.
-            ConfigError: There is a key, and the endpoint has no shards.
+            DeliveryError: The message was not delivered. `failures[0]` states why, and whether it may be in the stream.
+            ConnectionFailedError: A `DeliveryError`: the server could not be reached, or the connection was lost.
+            ConfigError: `key` was given, but the endpoint has no shards.
             MessageError: The payload, the message ID or the key has the wrong type or is out of range.
             ClosedError: The dispatcher is closed.
-            StateError: Another event loop or a forked process uses the dispatcher.
+            StateError: The call is made on another event loop or in a forked process.
         """
         if get_running_loop() is not self._loop:
             self._bind()
@@ -188,18 +190,18 @@ class AsyncDispatcher:
         raise _error(outcome)
 
     async def produce(self, payload: _Bytes, message_id: int | str | None = None, key: _Bytes | None = None) -> None:
-        """Take one message. Waits only for room in the window; the outcome is in the report of `flush`.
+        """Produce one message. Waits only for room in the window; the outcome is in the report of `flush`.
 
         Args:
             payload: As for `send`.
-            message_id: As for `send`: the report returns it.
+            message_id: As for `send`; the report contains it.
             key: As for `send`.
 
         Raises:
-            ConfigError: There is a key, and the endpoint has no shards.
+            ConfigError: `key` was given, but the endpoint has no shards.
             MessageError: The payload, the message ID or the key has the wrong type or is out of range.
             ClosedError: The dispatcher is closed.
-            StateError: Another event loop or a forked process uses the dispatcher.
+            StateError: The call is made on another event loop or in a forked process.
         """
         if get_running_loop() is not self._loop:
             self._bind()
@@ -210,26 +212,26 @@ class AsyncDispatcher:
         await self._in_line(lambda: self._produce(kept, message_id, kept_key))
 
     async def produce_batch(self, data: _ArrowArray | _ArrowStream, **layout: Unpack[_Layout]) -> None:
-        """Take every row of Arrow data as a message, about 1,024 in one turn of the loop.
+        """Produce every row of Arrow data as a message, about 1,024 in one turn of the loop.
 
-        Waits for room in the window; the outcomes are in the report of `flush`. Messages of other tasks that come
-        meanwhile are accepted behind the last row. Cancelled, it leaves out the rows that were not accepted. A reader
-        is read on the loop, one record batch at a time, which takes as long as the reader takes.
+        Waits for room in the window; the outcomes are in the report of `flush`. Messages that other tasks produce
+        meanwhile are accepted after the last row. If the call is cancelled, the rows that were not accepted are not
+        sent. A reader is read on the loop, one record batch at a time, and holds the loop up for as long as it takes.
 
         Args:
             data: A record batch, table or reader with an Arrow PyCapsule, as for `Dispatcher.produce_batch`.
             **layout: The keyword arguments of `Dispatcher.produce_batch`: `payload`, `fields`, `message_id` and others.
 
         Raises:
-            ConfigError: `rows_per_entry` or `codec` is wrong, `shard_key` is given without shards, or something with
-                shards that excludes them; nothing was sent.
+            ConfigError: `rows_per_entry` or `codec` is invalid, `shard_key` is given but the endpoint has no shards, or
+                an argument is given that shards rule out; nothing was sent.
             SchemaError: A column does not exist or has a type that cannot be written, or arguments are mutually
                 exclusive; nothing was sent.
-            ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was taken, all
-                rows before it were.
-            InternalError: A defect of headrace. Rows that were accepted have an outcome in the report.
+            ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was accepted,
+                but all rows before it were.
+            InternalError: A defect in headrace. Rows that were accepted have an outcome in the report.
             ClosedError: The dispatcher is closed.
-            StateError: Another event loop or a forked process uses the dispatcher.
+            StateError: The call is made on another event loop or in a forked process.
         """
         if get_running_loop() is not self._loop:
             self._bind()
@@ -237,20 +239,20 @@ class AsyncDispatcher:
         await self._in_line(lambda: self._take_rows(batch))
 
     async def flush(self, timeout: float | None = None) -> DeliveryReport:
-        """Wait for the outcomes of all messages before it, and return those that no report had yet.
+        """Wait for the outcomes of all messages so far, and return those that no report contains yet.
 
-        The report has no outcome that `send` returned or raised. If no message is left without an outcome, messages
+        The report does not contain outcomes that `send` returned or raised. If every message has an outcome, messages
         without an ID are numbered from 0 again.
 
         Args:
-            timeout: Seconds. Default None: as long as the server makes progress (at most `command_timeout` without
-                any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, also those that were
+            timeout: Seconds to wait. Default None: as long as the server makes progress (at most `command_timeout`
+                without any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, including those
                 accepted meanwhile, and the connection is replaced.
 
         Raises:
             ConfigError: The timeout is negative.
             ClosedError: The dispatcher is closed.
-            StateError: Another event loop or a forked process uses the dispatcher.
+            StateError: The call is made on another event loop or in a forked process.
         """
         if timeout is not None and not timeout >= 0:
             message = f"timeout must be a number of seconds of at least 0, got {timeout}"
@@ -263,19 +265,19 @@ class AsyncDispatcher:
         return self._take_report()
 
     def begin(self, token: str, version: int = 0) -> None:
-        """Begin a batch and name it, for `exactly_once="idmp"`: `Dispatcher.begin` describes it.
+        """Begin a batch under a token, for `exactly_once="idmp"`: see `Dispatcher.begin`.
 
-        Token and message ID identify a message: another run that begins the same token writes only the messages that
-        are missing. A batch has at most 1,048,576 messages.
+        Token and message ID together identify a message: another run that begins the same token writes only the
+        messages that are missing. A batch has at most 1,048,576 messages.
 
         Args:
             token: 1 to 1,024 bytes of UTF-8.
-            version: An integer, 0 to 2**53, which is part of the token.
+            version: An integer from 0 to 2**53, which is part of the token.
 
         Raises:
             ConfigError: `exactly_once` is not `"idmp"`.
             MessageError: The token or the version has the wrong type or is out of range.
-            StateError: Messages still wait for their outcomes: await `flush` first.
+            StateError: Messages are still waiting for their outcomes: await `flush` first.
         """
         if self._is_script:
             message = (
@@ -306,7 +308,7 @@ class AsyncDispatcher:
             return
         if get_running_loop() is not self._loop:
             self._bind()
-        # From now on calls of others raise.
+        # From now on, calls from other tasks raise.
         self._loop = None
         self._is_closed = True
         try:
@@ -386,7 +388,7 @@ class AsyncDispatcher:
         self._create_future = loop.create_future
         self._call_soon = loop.call_soon
 
-    # The line of those who wait for room.
+    # The line of tasks that wait for room.
 
     def _sender(
         self, future: _Future, payload: _Bytes, message_id: int | str | None, key: _Bytes | None
@@ -404,12 +406,12 @@ class AsyncDispatcher:
     def _take_rows(self, batch: _headrace.LoopBatch) -> bool:
         taken = self._native.produce_rows(batch)
         if taken:
-            # The rows that follow come in another turn of the loop, so that it goes on meanwhile.
+            # The remaining rows follow in another turn of the loop, so that other tasks run in between.
             self._schedule()
         return taken is None
 
     async def _in_line(self, take: Callable[[], bool]) -> None:
-        """Wait until everything was taken, behind those who wait already."""
+        """Wait until everything was accepted, after the tasks that are already in line."""
         future = self._create_future()
 
         def take_all() -> bool:
@@ -435,7 +437,7 @@ class AsyncDispatcher:
         return turn
 
     def _serve(self) -> None:
-        """Let those who wait for room take it, in their order."""
+        """Give the available room to the tasks in line, in their order."""
         line = self._line
         while line:
             turn = line[0]
@@ -452,15 +454,15 @@ class AsyncDispatcher:
             turn.is_over = True
 
     async def _send_alone(self, future: _Future) -> Delivered:
-        """Send a message of this turn at once, and wait for its outcome."""
+        """Send a message of this turn immediately, and wait for its outcome."""
         try:
             try:
                 self._advance()
             except Exception as error:
-                # It does not concern the task: the loop reports it, as that of a callback.
+                # It does not concern the task: the loop reports it, as it does for a callback.
                 assert self._bound is not None
                 self._bound.call_exception_handler({"message": "headrace: an error while sending", "exception": error})
-            if future.done():  # others must have their turn of the loop
+            if future.done():  # other tasks must get their turn of the loop
                 await asyncio.sleep(0)
             outcome = await future
         except BaseException:
@@ -471,7 +473,7 @@ class AsyncDispatcher:
         raise _error(outcome)
 
     def _give_up(self, future: _Future, turn: _Turn | None) -> None:
-        """The task was cancelled: what it would have received goes into the next report."""
+        """Put into the next report what a cancelled task would have received."""
         if not future.done():
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 future.cancel()
@@ -493,19 +495,19 @@ class AsyncDispatcher:
             self._call_soon(self._advance_soon)
 
     def _advance_soon(self) -> None:
-        # Unless a socket was ready in the same turn.
+        # Not if a socket was ready in the same turn and has already done so.
         if self._is_scheduled:
             self._advance()
 
     def _advance(self) -> None:
-        """Send, receive, pass outcomes on and take more, as far as that goes without waiting."""
+        """Send, receive, pass outcomes on and accept more, as far as that is possible without waiting."""
         if self._is_scheduled:
             self._is_scheduled = False
             self._is_alone = len(self._futures) == 1
         try:
             sockets, seconds, settled = self._do_advance(self._futures)
         except BaseException:
-            # What it received is there still.
+            # What it received is still there.
             self._schedule()
             raise
         if sockets is not None:
@@ -518,11 +520,11 @@ class AsyncDispatcher:
             self._end_flushes(settled)
 
     def _watch(self, sockets: list[tuple[int, int, bool]]) -> None:
-        """Wait for these sockets, and for no other."""
+        """Watch these sockets, and no others."""
         loop, before = self._bound, self._sockets
         assert loop is not None
         now = {(connection, fd): is_writable for connection, fd, is_writable in sockets}
-        # First those that are gone: another one may have the same descriptor.
+        # First remove the old ones: a new socket may have the same descriptor.
         for (connection, fd), is_writable in before.items():
             if (connection, fd) not in now:
                 with contextlib.suppress(OSError):  # the descriptor is closed
@@ -540,7 +542,7 @@ class AsyncDispatcher:
         self._sockets = now
 
     def _wake_in(self, seconds: float) -> None:
-        """Go on after this number of seconds, or earlier."""
+        """Continue after this number of seconds, or earlier."""
         if seconds <= 0:
             self._schedule()
             return
@@ -548,7 +550,7 @@ class AsyncDispatcher:
         assert loop is not None
         when = loop.time() + seconds
         if self._timer is not None:
-            # One that ends too early costs less than a new one for each message.
+            # A timer that fires too early costs less than a new one for each message.
             if when >= self._wakes_at:
                 return
             self._timer.cancel()
@@ -562,7 +564,7 @@ class AsyncDispatcher:
     # Flush and close.
 
     async def _drain(self, timeout: float | None) -> None:
-        """Wait until all messages that were produced before have their outcome."""
+        """Wait until all messages that were produced before have an outcome."""
         loop = self._bound
         assert loop is not None
         future = loop.create_future()
@@ -600,20 +602,20 @@ class AsyncDispatcher:
                 future.set_result(None)
 
     def _time_out(self, future: _Future) -> None:
-        """The flush waits no longer."""
+        """End the wait of a flush."""
         if future.done():
             return
-        if not self._is_closed:  # there `_shut` does this
-            # Before the descriptors are closed: uvloop aborts the process where one of them is watched.
+        if not self._is_closed:  # otherwise `_shut` does this
+            # Before the descriptors are closed: uvloop aborts the process if one of them is still watched.
             self._watch([])
             self._end_flushes(self._native.end_batch(self._futures))
-            # At once: the descriptors that were closed may be those of others soon.
+            # Immediately: the closed descriptors may soon be reused by others.
             self._advance()
         if not future.done():
             future.set_result(None)
 
     def _shut(self) -> None:
-        """Close the connection. Those who still wait for something receive an outcome or an error."""
+        """Close the connection. Tasks that still wait for something receive an outcome or an error."""
         if self._bound is not None:
             self._watch([])
         try:
@@ -636,17 +638,17 @@ class AsyncDispatcher:
 
 
 def _kept(value: _Bytes) -> _Bytes:
-    """The same bytes, which do not change while a call waits."""
+    """Return the same bytes in a form that does not change while a call waits."""
     if isinstance(value, bytes | str):
         return value
     try:
         return memoryview(value).tobytes()
-    except TypeError:  # an error of the call that takes it
+    except TypeError:  # the call that reads it raises the error
         return value
 
 
 def _error(outcome: object) -> BaseException:
-    """The exception for what a call waited for."""
+    """Return the exception for what a call waited for."""
     if isinstance(outcome, _headrace.Undelivered):
         return not_delivered(Failure(*outcome.failure))
     assert isinstance(outcome, BaseException)
@@ -658,7 +660,7 @@ _open_dispatchers: weakref.WeakSet[AsyncDispatcher] = weakref.WeakSet()
 
 @atexit.register
 def _warn_at_exit() -> None:
-    """Warn for each dispatcher with messages left, whose loop may never be closed."""
+    """Warn for each dispatcher with messages left, because its loop may never be closed."""
     for dispatcher in tuple(_open_dispatchers):
         dispatcher._warn_of_lost_messages()
 

@@ -25,19 +25,21 @@ Mask: TypeAlias = Any
 
 
 class ReadReport(NamedTuple):
-    """Counts of entries since the consumer was made.
+    """Counts of entries since the consumer was created.
 
     Attributes:
-        handed_over: Handed over in batches; each delivery counts.
+        handed_over: Entries handed over in batches; each delivery counts.
         redelivered: Of those, entries that had been delivered before.
-        reclaimed: Taken over from other consumers, which had them for longer than `min_idle`.
-        acked: Acknowledged: the group does not deliver them again.
-        stale: Acknowledged, failed or released when they were another consumer's already, which may work on them too.
-        unknown: The reply was lost, and it was not found out whether the server did what was said.
-        released: Given back to the group, or failed and to be tried again.
-        dead: Moved to `dead_letter_key`.
-        lost: Trimmed or deleted while they were pending, before they could be handed over.
-        pending: Handed over, or read ahead, and not settled yet.
+        reclaimed: Entries taken over from other consumers, which had held them for longer than `min_idle`.
+        acked: Entries acknowledged: the group does not deliver them again.
+        stale: Entries acknowledged, failed or released when they already belonged to another consumer, which may
+            process them too.
+        unknown: Entries for which the reply was lost, and it could not be determined whether the server did as
+            requested.
+        released: Entries given back to the group, or failed and to be retried.
+        dead: Entries moved to `dead_letter_key`.
+        lost: Entries trimmed or deleted while they were pending, before they could be handed over.
+        pending: Entries handed over, or read ahead, and not settled yet.
     """
 
     handed_over: int
@@ -83,7 +85,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class Consumer:
-    """Reads entries of streams through a consumer group: each is delivered until it is acknowledged.
+    """Reads entries of streams through a consumer group, which delivers each entry until it is acknowledged.
 
     ```python
     endpoint = Endpoint(host="localhost", stream_key="order-events")
@@ -94,41 +96,43 @@ class Consumer:
             consumer.ack(batch)
     ```
 
-    A batch has entries of one stream, one row each. It is an Arrow record batch for pyarrow, polars, DuckDB and others.
-    First come the pending entries of this consumer's name, which it had before a crash; then new ones; then those that
-    other consumers had for longer than `min_idle`. Acknowledge a batch behind the commit of its rows. A crash in
-    between delivers the batch again: at least once.
+    A batch holds entries of one stream, one row each. It is an Arrow record batch for pyarrow, polars, DuckDB and
+    others. First come the entries that are pending under this consumer's name, as after a crash; then new ones; then
+    those that other consumers have held for longer than `min_idle`. Acknowledge a batch after its rows are committed.
+    After a crash in between the batch is delivered again: at least once.
 
-    **Leases.** While entries are worked on, a thread renews them, so that no other consumer takes them over.
-    `ConsumerBatch.check` before a commit raises `LeaseLostError` if that did not succeed for nine tenths of `min_idle`,
-    as in a process that was stopped. An acknowledgement of an entry that another consumer has by then has no effect,
-    and counts as `stale`.
+    **Leases.** While entries are being processed, a thread renews their leases, so that no other consumer takes them
+    over. `ConsumerBatch.check` before a commit raises `LeaseLostError` if no renewal succeeded for nine tenths of
+    `min_idle`, as in a process that was suspended. Acknowledging an entry that another consumer has taken over by then
+    has no effect, and counts as `stale`.
 
     **Entries that fail.** An entry that comes back after a crash is delivered with half as many others each time, and
-    at last alone. With `max_failures`, one that fails alone so often, or that `fail` names so often, moves to
-    `dead_letter_key`.
+    finally alone. With `max_failures`, an entry that has failed alone, or was passed to `fail`, that many times moves
+    to `dead_letter_key`.
 
-    **The end.** `with` ends a consumer: it sends what was acknowledged, and gives back what was not, so that others get
-    it at once. Behind an exception it keeps the rest pending. `stop` ends the loop, from any thread or signal handler.
+    **Closing.** The end of the `with` block closes the consumer: it sends outstanding acknowledgements, and gives all
+    other entries back, so that other consumers get them immediately. After an exception the other entries stay pending.
+    `stop` ends the loop, from any thread or signal handler.
 
-    **Threads and processes.** `poll`, `flush` and `close` take one caller at a time. Any thread may call the others, at
-    any time: they wait for no server. The GIL is released while a call waits; Ctrl-C is noticed within 0.1 s. A
-    consumer belongs to the process that made it.
+    **Threads and processes.** `poll`, `flush` and `close` take one caller at a time. Any thread may call the other
+    methods at any time, because they do not wait for a server. The GIL is released while a call waits; Ctrl-C is
+    noticed within 0.1 s. A consumer belongs to the process that created it.
 
     Args:
         endpoint: The server, and the stream if `streams` is not given.
-        streams: The keys of the streams, str or bytes. Default: that of the endpoint, or its shards.
-        schema: An Arrow schema, of pyarrow or another library. Each of its fields is the field of that name of an
-            entry, read from the text that `Dispatcher` writes for its type. Mutually exclusive with `fields`.
+        streams: The keys of the streams, str or bytes. Default: the stream of the endpoint, or its shards.
+        schema: An Arrow schema of pyarrow or another library. Each of its fields is the entry's field of that name,
+            read from the text that `Dispatcher` writes for the type. Mutually exclusive with `fields`.
         {options}
-        retry: A `RetryPolicy`: whether, how often and for how long a server is tried again that is away, starts or is
-            busy. Default None: a lost connection is replaced at once, a single time between two replies.
+        retry: A `RetryPolicy` that states whether, how often and for how long a server that is unreachable, starting or
+            busy is tried again. Default None: a lost connection is replaced immediately, but only once between two
+            replies.
 
     Raises:
-        ConfigError: An option is unknown or wrong.
-        ConnectionFailedError: The server was not reached.
+        ConfigError: An option is unknown or invalid.
+        ConnectionFailedError: The server could not be reached.
         CommandError: The server refused a command.
-        GroupMissingError: There is no such group, and `create` is false.
+        GroupMissingError: The group does not exist, and `create` is false.
     """
 
     def __init__(
@@ -142,7 +146,7 @@ class Consumer:
         if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
             raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
         keys = stream_keys(streams)
-        self._endpoint = endpoint  # first: the repr of a consumer that was not made is shown in tracebacks
+        self._endpoint = endpoint  # first: tracebacks show the repr even if the constructor fails
         self._native = _headrace.Consumer(endpoint, keys, resolved({**options}), schema)
         self._streams = keys or [key_bytes(endpoint.stream_key)]
         self._group = key_bytes(options["group"])
@@ -157,7 +161,7 @@ class Consumer:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The endpoint that is read from."""
+        """The endpoint that entries are read from."""
         return self._endpoint
 
     @property
@@ -179,98 +183,101 @@ class Consumer:
         return batch
 
     def poll(self, timeout: float | None = None) -> ConsumerBatch | None:
-        """Return the next batch, or None when `timeout` seconds are over or `stop` was called.
+        """Return the next batch, or None after `timeout` seconds or once `stop` was called.
 
-        Default: wait for as long as it takes.
+        Default None: wait for as long as it takes.
 
         Raises:
-            FieldError: A value does not fit its column, and `on_bad_field` is `"fail"`. The entry is pending:
-                `ack_ids`, `fail_ids` or `release_ids` say what is to become of it.
+            FieldError: A value does not fit its column, and `on_bad_field` is `"fail"`. The entry stays pending until
+                `ack_ids`, `fail_ids` or `release_ids` settles it.
             GroupMissingError: The group or its stream was deleted.
-            ConnectionFailedError: The server was not reached, or was lost. The next call goes on.
+            ConnectionFailedError: The server could not be reached, or the connection to it was lost. The next call
+                continues.
             CommandError: The server refused a command, perhaps one of an earlier `ack`, `fail` or `release`. The
-                entries stay pending. The next call goes on.
+                entries stay pending. The next call continues.
             ClosedError: The consumer is closed.
         """
         return self._native.poll(timeout)
 
     def ack(self, batch: ConsumerBatch, mask: Mask | None = None) -> None:
-        """Say that the entries of a batch are done: the group does not deliver them again.
+        """Acknowledge the entries of a batch: the group does not deliver them again.
 
-        It is sent in front of the next read, or after 0.1 s; `flush` waits for it.
+        The acknowledgement is sent before the next read, or after 0.1 s; `flush` waits for it.
 
         Args:
             batch: A batch of this consumer.
-            mask: True for each row that is done. The others stay pending, for a later call. Default: all are done.
+            mask: True for each row to acknowledge. The others stay pending, for a later call. Default: all rows.
         """
         self._native.ack(batch, _mask(mask))
 
     def ack_ids(self, stream: str | bytes, entry_ids: Iterable[str]) -> None:
-        """Say the same of entries by their IDs. Those that are not this consumer's count as `stale`."""
+        """Acknowledge entries by their IDs. Those that do not belong to this consumer count as `stale`."""
         self._native.ack_ids(_key(stream), list(entry_ids))
 
     def fail(self, batch: ConsumerBatch, reason: str, *, mask: Mask | None = None, delay: float | None = None) -> None:
-        """Say that the entries of a batch could not be worked on.
+        """Report that the entries of a batch could not be processed.
 
-        Each is delivered again, alone, to any consumer of the group; or it becomes a dead letter if it failed
+        Each entry is delivered again, alone, to any consumer of the group, or becomes a dead letter if it has failed
         `max_failures` times.
 
         Args:
             batch: A batch of this consumer.
-            reason: Why, for the dead letter.
-            mask: True for each row that failed. Default: all failed.
-            delay: Seconds until then, at most `min_idle`. Default: 1 s, and twice as long after each further failure.
+            reason: The reason, for the dead letter.
+            mask: True for each row that failed. Default: all rows.
+            delay: Seconds until the next delivery, at most `min_idle`. Default: 1 s, doubled after each further
+                failure.
         """
         self._native.fail(batch, _mask(mask), reason, delay)
 
     def fail_ids(
         self, stream: str | bytes, entry_ids: Iterable[str], reason: str, *, delay: float | None = None
     ) -> list[str]:
-        """Say the same of entries by their IDs. Returns those that this consumer does not have."""
+        """Report failed entries by their IDs, and return the IDs that this consumer does not have."""
         return self._native.fail_ids(_key(stream), list(entry_ids), reason, delay)
 
     def release(self, batch: ConsumerBatch, *, mask: Mask | None = None, delay: float = 0.0) -> None:
         """Give the entries of a batch back to the group, as if they had not been delivered.
 
         Other consumers get them after `delay` seconds, when they next look for idle entries (`claim_interval`). This
-        one takes them only if no other did for `min_idle`.
+        consumer gets them only if no other has taken them for `min_idle`.
 
         Args:
             batch: A batch of this consumer.
-            mask: True for each row that is given back. Default: all.
+            mask: True for each row to give back. Default: all rows.
             delay: Seconds, at most `min_idle`.
         """
         self._native.release(batch, _mask(mask), delay)
 
     def release_ids(self, stream: str | bytes, entry_ids: Iterable[str], *, delay: float = 0.0) -> list[str]:
-        """Do the same with entries by their IDs. Returns those that this consumer does not have."""
+        """Give entries back by their IDs, and return the IDs that this consumer does not have."""
         return self._native.release_ids(_key(stream), list(entry_ids), delay)
 
     def flush(self, timeout: float | None = None) -> ReadReport:
-        """Wait until the server knows what was said of entries, and return the counts so far.
+        """Wait until the server has processed every `ack`, `fail` and `release`, and return the counts so far.
 
-        After `timeout` seconds `ReadReport.pending` may have entries of which it does not know yet.
+        If `timeout` seconds pass first, `ReadReport.pending` may include entries that it has not processed yet.
         """
         return ReadReport(*self._native.flush(timeout))
 
     def report(self) -> ReadReport:
-        """The counts so far."""
+        """Return the counts so far."""
         return ReadReport(*self._native.report())
 
     def close(self, timeout: float = 10.0, *, release: bool = True) -> ReadReport:
-        """End the consumer, and return the counts.
+        """Close the consumer, and return the counts.
 
-        What was acknowledged, failed or released is sent. With `release`, all other entries go back to the group.
-        After `timeout` seconds the rest stays pending, for a consumer of this name or, after `min_idle`, for any.
+        Outstanding acknowledgements, failures and releases are sent. With `release`, all other entries go back to the
+        group. What is not done after `timeout` seconds stays pending, for a consumer of this name or, after `min_idle`,
+        for any.
         """
         return ReadReport(*self._native.close(release, timeout))
 
     def stop(self) -> None:
-        """End the loop: `poll` returns None at once. From any thread, and from a signal handler."""
+        """End the loop: `poll` returns None immediately. Can be called from any thread and from a signal handler."""
         self._native.stop()
 
     def __arrow_c_schema__(self) -> object:
-        """The schema of the batches as a `PyCapsule`."""
+        """Return the schema of the batches as a `PyCapsule`."""
         return self._native.__arrow_c_schema__()
 
     @property
@@ -306,7 +313,7 @@ def _mask(mask: Mask | None) -> list[bool] | None:
     convert = next((method for name in names if (method := getattr(mask, name, None))), None)
     values = list(convert() if convert else mask)
     for row, value in enumerate(values):
-        # A list may have numpy's booleans.
+        # A list may contain numpy booleans.
         if not isinstance(value, bool) and type(value).__name__ not in {"bool", "bool_"}:
             raise ConfigError(f"mask must have True or False for each row, got {value!r} for row {row}", option="mask")
     return [bool(value) for value in values]

@@ -1,4 +1,4 @@
-"""Dead letters: entries that a consumer gave up, and rows that the Spark writer could not write."""
+"""Dead letters: entries that a consumer gave up on, and rows that the Spark writer could not write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_dead_letters(
     end: str | datetime | None = "latest",
     limit: int | None = None,
 ) -> Iterator[_headrace.Rows]:
-    """Read a stream of dead letters, those of a `Consumer` and those of the Spark writer.
+    """Read a stream of dead letters of a `Consumer` or of the Spark writer.
 
     ```python
     endpoint = Endpoint(host="localhost", stream_key="order-events")
@@ -29,31 +29,31 @@ def read_dead_letters(
             dispatcher.produce_batch(letters, fields_from="fields")  # write the entries again
     ```
 
-    The rows are those of a batch of `Reader`, for any Arrow library: `pyarrow.table(letters)`. One that is no dead
-    letter has nulls and all its fields. The columns:
+    Each item holds the rows of one batch of a `Reader`, for any Arrow library: `pyarrow.table(letters)`. An entry that
+    is not a dead letter has nulls, and all its fields in `fields`. The columns:
 
-    - `entry_id` and `timestamp` of the dead letter;
-    - `stream` and `original_id`, where the entry was, or was to be written; the ID is null if the server was to choose
-      it;
-    - `code`, of `headrace.Failure`; null if a consumer gave the entry up;
-    - `reason`, the one that was given to `Consumer.fail`, or the message of the failure;
-    - `failures`, how often the entry failed in the group; null for rows of Spark;
-    - `fields`, a `map<binary, binary>` of the entry's own fields, in their order, byte for byte. Of a row of Spark that
-      has no payload it is `row`, which `headrace.unpack_arrow` reads; of one that was too large for the server it is
+    - `entry_id` and `timestamp`: those of the dead letter;
+    - `stream` and `original_id`: where the entry was, or would have been written; the ID is null if the server would
+      have chosen it;
+    - `code`: as in `headrace.Failure`; null if a consumer gave up on the entry;
+    - `reason`: the reason passed to `Consumer.fail`, or the message of the failure;
+    - `failures`: how often the entry failed in the group; null for rows of Spark;
+    - `fields`: a `map<binary, binary>` of the entry's own fields, in order, byte for byte. For a row of Spark without a
+      payload it holds `row`, which `headrace.unpack_arrow` reads; for one that was too large for the server it is
       empty.
 
-    It connects when the first rows are asked for. Nothing is removed: trim the stream by `entry_id` when the entries
-    are written again.
+    The connection is opened when the first rows are requested. Nothing is removed: trim the stream by `entry_id` once
+    the entries are written again.
 
     Args:
         endpoint: The server.
         key: The key of the stream of dead letters. Default: the stream of the endpoint.
-        start: Where to begin, as for `Reader`: "earliest", an entry ID, a time.
+        start: Where to begin, as for `Reader`: "earliest", an entry ID, or a time.
         end: Where to end. None: wait for further dead letters.
-        limit: Dead letters at most.
+        limit: The maximum number of dead letters.
 
     Raises:
-        ConnectionFailedError: The server was not reached, or was lost.
+        ConnectionFailedError: The server could not be reached, or the connection to it was lost.
         CommandError: The server refused a command.
     """
     options: ReaderOptions = {

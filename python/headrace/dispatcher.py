@@ -1,4 +1,4 @@
-"""The dispatcher: takes messages, and returns one outcome for each."""
+"""The dispatcher: accepts messages, and returns one outcome for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher", "DispatcherOptions"]
 
-#: Seconds for the last flush when an exception leaves the `with` block.
+#: The timeout of the last flush, in seconds, when an exception leaves the `with` block.
 FLUSH_AFTER_EXCEPTION = 5.0
 
 
@@ -60,30 +60,30 @@ class Dispatcher(_headrace.Dispatcher):
 
     Each message is one `XADD key [NOMKSTREAM] [MAXLEN|MINID [~] n] * payload … ts …`
     (<https://redis.io/docs/latest/commands/xadd/>). `produce` and `produce_batch` encode into a buffer and send when a
-    chunk of 64 KiB is full; `flush` sends the rest and waits for the outcomes. No background thread sends: end each
-    unit of work with `flush`.
+    chunk of 64 KiB is full; `flush` sends the rest and waits for the outcomes. No background thread sends messages, so
+    end each unit of work with `flush`.
 
-    **Outcomes.** A message is delivered when the server has replied with its entry ID, and with `wait_replicas` or
-    `wait_aof` once the copies are confirmed. Otherwise it has *failed*: permanent or retryable, with a code, and with
-    `written`, which is `"unknown"` if it may be in the stream all the same. Without a `RetryPolicy` a message is never
-    sent twice.
+    **Outcomes.** A message is delivered when the server has replied with its entry ID and, with `wait_replicas` or
+    `wait_aof`, the copies are confirmed. Otherwise it has *failed*: its outcome is permanent or retryable, and has a
+    code and `written`, which is `"unknown"` if the message may be in the stream all the same. Without a `RetryPolicy` a
+    message is never sent twice.
 
-    **No server.** The first failed connect fails the rest of the batch (up to the next `flush`) without another
-    attempt; the next batch connects again. With a `RetryPolicy` the call waits for the server instead.
+    **No server.** If a connect fails, the rest of the batch (up to the next `flush`) fails without another attempt; the
+    next batch connects again. With a `RetryPolicy` the call waits for the server instead.
 
-    **Threads and processes.** One caller at a time; a second one gets `ConcurrentUseError`. After a fork the child's
-    dispatcher is empty: messages produced before the fork belong to the parent. The GIL is released while a call waits
-    and while a record batch is encoded; Ctrl-C is noticed within 0.1 s. The process does not wait for a server when it
-    ends: a ResourceWarning counts the messages that are lost.
+    **Threads and processes.** A dispatcher serves one caller at a time; a second one gets `ConcurrentUseError`. After a
+    fork the child's dispatcher is empty: messages produced before the fork belong to the parent. The GIL is released
+    while a call waits and while a record batch is encoded; Ctrl-C is noticed within 0.1 s. At exit the process does not
+    wait for a server: a ResourceWarning states how many messages are lost.
 
     Args:
         endpoint: Where and how entries are stored.
         {options}
-        retry: A `RetryPolicy`: whether and when failed messages are sent again. Default None: never, unless
-            `exactly_once` is on, which makes it `RetryPolicy()`.
+        retry: A `RetryPolicy` that states whether and when failed messages are sent again. Default None: never, unless
+            `exactly_once` is on; it is then `RetryPolicy()`.
 
     Raises:
-        ConfigError: An option is unknown or wrong.
+        ConfigError: An option is unknown or invalid.
     """
 
     _endpoint: Endpoint
@@ -109,7 +109,7 @@ class Dispatcher(_headrace.Dispatcher):
 
     @property
     def endpoint(self) -> Endpoint:
-        """The endpoint of the messages."""
+        """The endpoint that messages are sent to."""
         return self._endpoint
 
     # `produce`, `produce_batch`, `begin` and `skip_failed` are inherited: no Python frame on the hot path.
@@ -117,38 +117,38 @@ class Dispatcher(_headrace.Dispatcher):
     def poll(self) -> DeliveryReport:  # type: ignore[override]
         """Return the outcomes that arrived since the last report. Never waits.
 
-        Sends as much as an open connection accepts at once, but opens none, because connecting may wait.
+        Sends as much as an open connection accepts immediately, but opens no connection, because connecting may wait.
         """
         return self._unread.add(super().poll())
 
     def flush(self, timeout: float | None = None) -> DeliveryReport:  # type: ignore[override]
-        """Wait until every message has its outcome, and return all outcomes that no report has had yet.
+        """Wait until every message has an outcome, and return all outcomes that no report contains yet.
 
-        Ordinals of messages without an ID start again at 0. After Ctrl-C or an `InternalError` nothing is lost: call
+        The ordinals of messages without an ID restart at 0. After Ctrl-C or an `InternalError` nothing is lost: call
         `flush` again.
 
         Args:
-            timeout: Seconds. Default None: as long as the server makes progress (at most `command_timeout` without
-                any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, and the connection is
-                replaced.
+            timeout: Seconds to wait. Default None: as long as the server makes progress (at most `command_timeout`
+                without any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, and the
+                connection is replaced.
         """
         return self._unread.add(super().flush(timeout))
 
     def dispatch(
         self, payload: bytes | bytearray | memoryview | str, key: bytes | bytearray | memoryview | str | None = None
     ) -> str:
-        """Send one message now, after all others, and wait for its outcome, which is in no report.
+        """Send one message now, after all others, and wait for its outcome, which no report contains.
 
         Args:
             payload: As for `produce`.
-            key: As for `produce`: where the endpoint has `shards`.
+            key: As for `produce`: only if the endpoint has `shards`.
 
         Returns:
-            Its entry ID, such as `"1713091234567-0"`.
+            The entry ID of the message, such as `"1713091234567-0"`.
 
         Raises:
-            ConnectionFailedError: No connection, or a lost one; `failures[0].written` is `"unknown"` if the message may
-                be in the stream.
+            ConnectionFailedError: The server could not be reached, or the connection was lost; `failures[0].written` is
+                `"unknown"` if the message may be in the stream.
             DeliveryError: The server refused the message.
         """
         outcome = super().dispatch(payload, key)

@@ -65,7 +65,7 @@ class EndpointOptions(TypedDict, total=False):
 
 
 class InsecureWarning(UserWarning):
-    """An endpoint is weaker than it need be; `Endpoint` says when this is warned of.
+    """An endpoint is less secure than it could be; `Endpoint` lists the cases.
 
     ```python
     warnings.simplefilter("error", headrace.InsecureWarning)  # refuse such endpoints
@@ -103,55 +103,57 @@ class Endpoint(_headrace.Endpoint):
     ```
 
     An endpoint is immutable, opens no connection, and can be hashed, compared and pickled. Every option is checked when
-    it is built: unknown names, types, ranges, contradictions, TLS files. None is the same as leaving an option out.
+    the endpoint is built: unknown names, types, ranges, contradictions, TLS files. None is the same as omitting the
+    option.
 
     **Process-wide defaults.** `port`, `db`, `connect_timeout` and `command_timeout` may be set for a whole process,
     within the ranges in brackets: by the environment variables `HEADRACE_DEFAULT_PORT`, `HEADRACE_DEFAULT_DB`,
     `HEADRACE_CONNECT_TIMEOUT` (1 to 60) and `HEADRACE_COMMAND_TIMEOUT` (1 to 300), or by a JSON file that
     `HEADRACE_DEFAULTS` names, with the keys `default_port`, `default_db`, `connect_timeout` and `command_timeout`. An
-    option that was given wins over the environment, the environment over the file. The environment counts as it was
-    when the endpoint was built (an empty variable as unset), the file as it is at each connect: a change needs no
-    restart. A file that became unreadable or wrong fails the connect, with an error that names it.
+    explicit option takes precedence over the environment, and the environment over the file. The environment is read
+    when the endpoint is built (an empty variable counts as unset), the file at each connect: a change to it needs no
+    restart. If the file has become unreadable or invalid, the connect fails with an error that names it.
 
     **Secrets.** `repr`, `str` and exceptions show no password and no PEM. The endpoint's own copies of both are zeroed
-    when it is freed. What Python made of them before is not: a `str` or `bytes` that was passed in stays in memory
-    until Python reuses it. `password_env` and `password_file` keep the password out of Python altogether; it is read at
-    each connect, so a rotated one needs no restart, and zeroed when it was sent. TLS keys are read at each connect too,
-    and zeroed; the TLS library's own form of the key lives as long as its connection.
+    when it is freed. Python's copies are not: a `str` or `bytes` that was passed in stays in memory until Python reuses
+    that memory. `password_env` and `password_file` keep the password out of Python altogether; it is read at each
+    connect, so that a rotated password needs no restart, and zeroed after it was sent. TLS keys are also read at each
+    connect and zeroed; the TLS library's own form of the key lives as long as its connection.
 
-    **Rotation.** Give `password_env`, `password_file`, or a callable as `password`, which is asked at each connect:
+    **Rotation.** Use `password_env`, `password_file`, or a callable as `password`, which is called at each connect:
 
     ```python
     Endpoint(host="redis", stream_key="order-events", username="producer", password=vault.read_password)
     ```
 
-    Connections that stand are not touched; servers keep those too when a password changes. If a server refuses the
-    password, variable, file or callable is asked once more, and another password is tried at once, with a second
-    connection; so it does no harm if the password changes between reading and sending. A callable takes no arguments,
-    returns a str or bytes, and runs in the thread of the call that connects; its time counts towards `connect_timeout`,
-    which does not end it. An exception of it fails the connect (`CONFIG`, retryable) and is named by its type alone;
-    KeyboardInterrupt and SystemExit are raised by the call. The endpoint keeps the callable for as long as it lives.
+    Open connections are not affected; servers, too, keep them when a password changes. If a server refuses the
+    password, the variable, file or callable is read once more, and a different password is tried immediately, over a
+    second connection; so it does no harm if the password changes between reading and sending. A callable takes no
+    arguments, returns a str or bytes, and runs in the thread of the call that connects; its time counts towards
+    `connect_timeout`, which does not interrupt it. If it raises an exception, the connect fails (`CONFIG`, retryable)
+    with an error that names only the exception's type; KeyboardInterrupt and SystemExit are raised by the call. The
+    endpoint keeps the callable for as long as it lives.
 
-    **Warnings.** Building an endpoint warns, with a `headrace.InsecureWarning` for each, of `tls_insecure_skip_verify`
-    and of files of `tls_key` and `password_file` that others than their owner may read. Unpickling warns of nothing.
+    **Warnings.** Building an endpoint issues a `headrace.InsecureWarning` for `tls_insecure_skip_verify`, and for each
+    file of `tls_key` and `password_file` that users other than its owner may read. Unpickling issues no warnings.
 
-    **Pickling.** A pickled endpoint points to the same place in any process: it carries its options and the
-    process-wide defaults of this moment, those of the file included, and heeds none in the other process. So it holds a
-    `password` and PEM **in plain**; with `password_env`, `password_file` and TLS paths it holds only names, and
-    variable and files are looked for where the connection is made. A callable is pickled as pickle does it: a function
-    by its name, which the other process must be able to import; a lambda is refused (not by Spark's pickle, which takes
-    its code along). Unpickling looks at no file.
+    **Pickling.** A pickled endpoint points to the same place in any process: it carries its options and the current
+    process-wide defaults, including those of the file, and ignores those of the other process. So it holds a `password`
+    and PEM **in plain text**; with `password_env`, `password_file` and TLS paths it holds only names, and the variable
+    and files are read where the connection is made. A callable is pickled as usual: a function by its name, which the
+    other process must be able to import; a lambda is refused (except by Spark's pickler, which includes its code).
+    Unpickling reads no files.
 
-    **Equality.** Equal endpoints have equal options and process-wide defaults from the same place: the environment, and
-    the path of the file. Where a file is in use, an unpickled endpoint, for which its values are fixed, differs from
-    the original.
+    **Equality.** Endpoints are equal if they have equal options, and process-wide defaults from the same place: the
+    environment, and the path of the file. If a file is in use, an unpickled endpoint, in which the file's values are
+    fixed, differs from the original.
 
     Args:
         {options}
 
     Raises:
-        ConfigError: An option is missing, unknown, of a wrong type, out of range, or contradicts another one; or a file
-            or variable with process-wide defaults is wrong. Nothing was connected.
+        ConfigError: An option is missing, unknown, of the wrong type, out of range, or contradicts another one; or a
+            file or variable with process-wide defaults is invalid. No connection was opened.
     """
 
     __slots__ = ()
@@ -198,7 +200,8 @@ class Endpoint(_headrace.Endpoint):
         try:
             return super().__new__(cls, {**options})._warned()
         finally:
-            # Tools that show the locals of a traceback must find no secret here, nor one given to the wrong option.
+            # Tools that show the locals of a traceback must find no secret here, not even one given to the wrong
+            # option.
             del options
 
     @classmethod
@@ -217,7 +220,7 @@ class Endpoint(_headrace.Endpoint):
             options: Options of `Endpoint`. None may repeat an option of the URL.
 
         Raises:
-            ConfigError: As for `Endpoint`; or the URL is not of this form, or an option is given twice.
+            ConfigError: As for `Endpoint`; or the URL does not have this form, or an option is given twice.
         """
         try:
             return super().__new__(cls, {**options}, url=url)._warned()
@@ -226,15 +229,15 @@ class Endpoint(_headrace.Endpoint):
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Self:
-        """Build an endpoint from a mapping of its options, such as a JSON object that was read with `json.loads`.
+        """Build an endpoint from a mapping of its options, such as a JSON object read with `json.loads`.
 
         Args:
-            options: Names and values as for `Endpoint`, with their types: `"6379"` is no port. None (JSON's null) means
-                that an option is left out.
+            options: Names and values as for `Endpoint`, with their types: `"6379"` is not a port. None (JSON's null) is
+                the same as omitting the option.
 
         Raises:
             ConfigError: As for `Endpoint`.
-            TypeError: `options` is no mapping.
+            TypeError: `options` is not a mapping.
         """
         try:
             return super().__new__(cls, _checked(options))._warned()
@@ -243,7 +246,7 @@ class Endpoint(_headrace.Endpoint):
 
     @classmethod
     def _from_text(cls, options: Mapping[str, str], url: str | None = None) -> Self:
-        """Build an endpoint from options that are all text (`"6379"`, `"true"`), as Spark hands them over."""
+        """Build an endpoint from options that are all text (`"6379"`, `"true"`), as Spark passes them."""
         try:
             return super().__new__(cls, _checked(options), url=url, text=True)._warned()
         finally:
@@ -251,29 +254,29 @@ class Endpoint(_headrace.Endpoint):
 
     @classmethod
     def _from_text_over(cls, options: Mapping[str, object], url: str | None) -> Self:
-        """Build an endpoint from options that are text, or bytes, and that win over those of the URL."""
+        """Build an endpoint from options that are text or bytes and take precedence over those of the URL."""
         try:
             return super().__new__(cls, _checked(options), url=url, text=True, options_win=True)._warned()
         finally:
             del options, url  # not for tracebacks with locals
 
     def find_shards(self) -> Self:
-        """The same endpoint, with the shards that its stream has: for those who read what others write.
+        """Return the same endpoint with the shards that its stream has, to read what another program writes.
 
         ```python
         endpoint = Endpoint(nodes=["db1", "db2"], stream_key="order-events").find_shards()
         with Reader(endpoint) as reader: ...
         ```
 
-        Asks the server for what the first producer wrote beside the shards, the hash `{stream_key}:shards`, and sets
-        `shards`, `shard_hash` and `shard_names`. An endpoint that has `shards` is only checked. The process-wide
-        defaults of the new endpoint are those of this moment.
+        Reads the hash `{stream_key}:shards`, which the first producer wrote beside the shards, and sets `shards`,
+        `shard_hash` and `shard_names` accordingly. An endpoint that already has `shards` is only checked. The new
+        endpoint has the current process-wide defaults.
 
         Raises:
-            ConfigError: `stream_key` has braces.
-            CommandError: The stream has no shards, or others than the endpoint (`BAD_SHARDS`), or the user may not ask
-                (`NOPERM`: it needs `+hgetall` on the hash).
-            ConnectionFailedError: The server was not reached, or lost.
+            ConfigError: `stream_key` contains braces.
+            CommandError: The stream has no shards, or shards that differ from the endpoint's (`BAD_SHARDS`), or the
+                user may not read them (`NOPERM`: it needs `+hgetall` on the hash).
+            ConnectionFailedError: The server could not be reached, or the connection to it was lost.
         """
         _, inherited = self._state()
         options = self._found_shards()
@@ -283,7 +286,7 @@ class Endpoint(_headrace.Endpoint):
             del options  # not for tracebacks with locals
 
     def _with_stream_key(self, key: str) -> Self:
-        """The same server, and another stream, without shards. Values of a defaults file are those of now."""
+        """Return an endpoint of the same server and another stream, without shards. A defaults file is read now."""
         options, inherited = self._state()
         try:
             options = {name: value for name, value in options.items() if not name.startswith("shard")}
@@ -299,7 +302,7 @@ class Endpoint(_headrace.Endpoint):
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), *self._state())
 
-    # An immutable object is its own copy. The detour over __reduce__ would fix the defaults file's values.
+    # An immutable object is its own copy. Going through __reduce__ would fix the values of the defaults file.
     def __copy__(self) -> Self:
         return self
 

@@ -19,8 +19,8 @@
     └── DeliveryError
         └── ConnectionFailedError (ConnectionError)
 
-In brackets: the builtin that is also a base class. All can be pickled, to pass between the processes of Spark and of
-multiprocessing.
+In brackets: the built-in exception that is also a base class. All errors can be pickled, to pass between the processes
+of Spark and of multiprocessing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ConfigError(HeadraceError, ValueError):
     """An option is unknown, has the wrong type, is out of range, or contradicts another option.
 
     Attributes:
-        option: Name of the option.
+        option: The name of the option.
     """
 
     def __init__(self, message: str = "", *, option: str = "") -> None:
@@ -69,9 +69,9 @@ class ConfigError(HeadraceError, ValueError):
 
 
 class SchemaError(HeadraceError, TypeError):
-    """Arrow data lacks a requested column, or has it with a type that cannot be written.
+    """Arrow data lacks a requested column, or the column has a type that cannot be written.
 
-    Also raised by `unpack` for an argument that is not the fields of an entry.
+    Also raised by `unpack` if its argument is not a mapping of an entry's fields.
     """
 
 
@@ -85,34 +85,34 @@ class MessageError(HeadraceError, ValueError):
 class ReaderError(HeadraceError, RuntimeError):
     """The record batch reader that was passed to `produce_batch` failed, or its record batch is malformed.
 
-    The rows of the record batches before it were taken; the next report has their outcomes. If the reader ran Python, a
-    note has the traceback of its exception.
+    The rows of earlier record batches were accepted; the next report has their outcomes. If the reader ran Python code,
+    a note holds the traceback of its exception.
     """
 
 
 class InternalError(HeadraceError, RuntimeError):
-    """A defect of headrace ended the call. The dispatcher remains usable.
+    """A defect in headrace ended the call. The dispatcher remains usable.
 
-    The next report has an outcome for each message. Messages that the call could not take failed with the code
-    `INTERNAL`; so did those whose reply could not be read, with `written` unknown. The logger `headrace` shows the
+    The next report has an outcome for each message. Messages that the call could not accept have failed with the code
+    `INTERNAL`; so have those whose reply could not be read, with `written` unknown. The logger `headrace` records the
     source position of the defect.
     """
 
 
 class StateError(HeadraceError, RuntimeError):
-    """The state of things does not allow this call: the message says what must be done first.
+    """The current state does not allow this call; the message states what must be done first.
 
     `Dispatcher.begin` and `Dispatcher.skip_failed` need a `flush` first; `Group.delete_consumer` refuses a consumer
-    with pending entries; an `AsyncDispatcher` belongs to one event loop, and not to a forked child.
+    with pending entries; an `AsyncDispatcher` cannot be used on another event loop or in a forked child.
     """
 
 
 class ClosedError(StateError):
-    """The dispatcher is closed."""
+    """The dispatcher, reader or consumer is closed."""
 
 
 class ConcurrentUseError(StateError):
-    """Another call is in progress: a dispatcher serves one caller at a time."""
+    """Another call is in progress: a dispatcher, reader or consumer serves one caller at a time."""
 
 
 class LocalServerError(HeadraceError, RuntimeError):
@@ -120,10 +120,11 @@ class LocalServerError(HeadraceError, RuntimeError):
 
 
 class CommandError(HeadraceError, RuntimeError):
-    """The server refused a command of `Group`, `inspect` or `Reader`, or what connecting needs cannot be read now.
+    """The server refused a command of `Group`, `inspect` or `Reader`, or a value needed to connect cannot be read now.
 
     Attributes:
-        code: The first word of the server's reply (`NOPERM`, `WRONGTYPE`), or a code of headrace: docs/outcomes.md.
+        code: The first word of the server's reply (`NOPERM`, `WRONGTYPE`), or one of headrace's own codes:
+            docs/outcomes.md.
         kind: Whether trying again can help: `"permanent"` or `"retryable"`.
     """
 
@@ -143,7 +144,7 @@ class DeliveryError(HeadraceError):
     """Messages were not delivered.
 
     Attributes:
-        failures: The first failures, at most ten; a report has all.
+        failures: The first failures, at most ten; a report has all of them.
         delivered: The number of messages that were delivered.
         failed: The number of messages that failed.
         failed_by_code: The number of failed messages by code.
@@ -172,19 +173,19 @@ class DeliveryError(HeadraceError):
 class ConnectionFailedError(DeliveryError, ConnectionError):
     """The server could not be reached, or the connection to it was lost.
 
-    Of `Dispatcher.dispatch` and `AsyncDispatcher.send`: `failures[0].written` is `"unknown"` if the message may be in
-    the stream. Of `Group`, `inspect` and `Reader`, which deliver no messages, `failures` is empty.
+    With `Dispatcher.dispatch` and `AsyncDispatcher.send`, `failures[0].written` is `"unknown"` if the message may be in
+    the stream. With `Group`, `inspect` and `Reader`, which deliver no messages, `failures` is empty.
     """
 
 
 class DataLossError(HeadraceError):
-    """Entries were trimmed before they were read. The next call goes on behind the gap.
+    """Entries were trimmed before they were read. The next call continues after the gap.
 
     Attributes:
         stream: The key of the stream.
-        lost: How many entries.
-        exact: Whether that is their number, or the most that it can be.
-        position: The position of a reader that goes on behind the gap.
+        lost: The number of entries.
+        exact: Whether `lost` is exact; otherwise it is an upper bound.
+        position: The position at which a reader continues after the gap.
     """
 
     def __init__(
@@ -198,12 +199,12 @@ class DataLossError(HeadraceError):
 
 
 class FieldError(HeadraceError, ValueError):
-    """A value of an entry does not fit its column. All entries before it were handed out; the next call skips it.
+    """A value of an entry does not fit its column. All entries before it were returned; the next call skips it.
 
     Attributes:
         stream: The key of the stream.
         entry_id: The ID of the entry.
-        position: The position of a reader that goes on behind the entry.
+        position: The position at which a reader continues after the entry.
     """
 
     def __init__(self, message: str = "", *, stream: bytes = b"", entry_id: str = "", position: str = "") -> None:
@@ -226,9 +227,9 @@ class StreamReplacedError(HeadraceError):
 
 
 class LeaseLostError(HeadraceError):
-    """Entries of a batch were not renewed for nine tenths of `min_idle`, or are another consumer's.
+    """Entries of a batch were not renewed for nine tenths of `min_idle`, or belong to another consumer.
 
-    Roll their rows back, and `Consumer.release` the batch: until then it counts as worked on.
+    Roll their rows back, and pass the batch to `Consumer.release`: until then it counts as being processed.
 
     Attributes:
         stream: The key of the stream.

@@ -13,10 +13,11 @@ class Failure:
     """A message that was not delivered.
 
     Attributes:
-        message_id: The caller's name for the message, as passed to `produce`; else the ordinal since the last flush.
+        message_id: The caller's name for the message, as passed to `produce`; otherwise its ordinal since the last
+            flush.
         kind: `"permanent"`: waiting does not help; `"retryable"`: the same message may be delivered later.
         code: The first word of the server's error reply (`"OOM"`), or one of headrace's own codes (`"TIMEOUT"`).
-        message: The reason, in a sentence of at most 256 characters, without secrets and payloads.
+        message: The reason, in a sentence of at most 256 characters, without secrets or payloads.
         written: `"no"`: the message is not in the stream; `"unknown"`: it may be.
     """
 

@@ -20,7 +20,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Group:
-    r"""A consumer group of the endpoint's stream: creates, moves, watches, cleans up and destroys it.
+    r"""Administers a consumer group of the endpoint's stream: creates, moves, watches, cleans up and destroys it.
 
     ```python
     group = Group(Endpoint(host="redis", stream_key="order-events"), "billing")
@@ -30,9 +30,9 @@ class Group:
     ```
 
     A group is immutable and holds no connection: each call opens one, with the endpoint's timeouts, TLS and
-    credentials, and closes it at its end. It never creates the endpoint's `consumer_group`. Any thread may call it,
-    also after a fork; the GIL is released while a call waits, and Ctrl-C is noticed within 0.1 s. docs/groups.md lists
-    the commands and the rights that they need.
+    credentials, and closes it at the end. It never creates the endpoint's `consumer_group`. Any thread may call it,
+    even after a fork; the GIL is released while a call waits, and Ctrl-C is noticed within 0.1 s. docs/groups.md lists
+    the commands and the permissions that they need.
 
     Names are str, sent as UTF-8, or bytes. In tables they are utf8: a byte that is not UTF-8 is shown as `\xNN`, and a
     backslash as two.
@@ -43,10 +43,11 @@ class Group:
 
     Raises:
         ConfigError: An argument has the wrong type or is out of range; nothing was sent. (All calls.)
-        GroupMissingError: The stream or the group does not exist. (All calls but `create` and `destroy`.)
-        CommandError: The server refused the command: a missing right, a key that holds no stream. (All calls.)
-        ConnectionFailedError: The server was not reached, or lost; the message says if a change may have taken effect.
-            (All calls.)
+        GroupMissingError: The stream or the group does not exist. (All calls except `create` and `destroy`.)
+        CommandError: The server refused the command: a permission is missing, or the key does not hold a stream. (All
+            calls.)
+        ConnectionFailedError: The server could not be reached, or the connection to it was lost; the message states
+            whether a change may have taken effect. (All calls.)
     """
 
     def __init__(self, endpoint: Endpoint, name: str | bytes) -> None:
@@ -64,14 +65,14 @@ class Group:
         return self._native.name
 
     def create(self, start: Start = "latest", mkstream: bool = True) -> bool:
-        """Create the group, and return whether it was created: False if there is one, which is left as it is.
+        """Create the group, and return whether it was created: False if it exists, in which case it is left as it is.
 
         Args:
             start: The first entry that the group gets. `"latest"`: the next one to be added. `"earliest"`: the first in
                 the stream. An entry ID (`"1713091234567-0"`, or `"1713091234567"` for its first millisecond): that
-                entry, or the next one there is. `"(1713091234567-0"`: the entry behind it. A datetime with a time zone:
-                the first entry with an ID of that time or later.
-            mkstream: Whether a missing stream is created, empty.
+                entry, or the next one that exists. `"(1713091234567-0"`: the entry after it. A datetime with a time
+                zone: the first entry with an ID of that time or later.
+            mkstream: Whether to create a missing stream, which is then empty.
 
         Raises:
             GroupMissingError: The stream does not exist, and `mkstream` is off.
@@ -79,10 +80,10 @@ class Group:
         return self._native.create({"start": _place("start", start), "mkstream": mkstream})
 
     def set_position(self, start: Start, entries_read: int | None = None) -> None:
-        """Set the entry that the group gets next. What is pending stays so.
+        """Set the entry that the group gets next. Pending entries stay pending.
 
-        Entries that are pending and behind `start` are delivered again, to whichever consumer reads: they change their
-        owner, and their number of deliveries starts again at 1.
+        Pending entries from `start` on are delivered again, to whichever consumer reads: they change owner, and their
+        number of deliveries restarts at 1.
 
         Args:
             start: As for `create`.
@@ -98,17 +99,17 @@ class Group:
         start: str | datetime | None = None,
         limit: int | None = 1000,
     ) -> _headrace.Rows:
-        """Return entries that were delivered and not acknowledged, in the order of their IDs.
+        """Return the entries that were delivered but not acknowledged, in the order of their IDs.
 
-        They are fetched in pages of 10,000, which are not one snapshot. With `min_idle` the server looks at each
+        They are fetched in pages of 10,000, which are not one snapshot. With `min_idle` the server examines each
         pending entry in turn.
 
         Args:
-            min_idle: Seconds. Only entries whose last delivery is this long ago or longer. Default None: all.
+            min_idle: Seconds: only entries whose last delivery was at least this long ago. Default None: all.
             consumer: Only entries of this consumer. Default None: all.
-            start: The first ID: an entry ID, `(` and an entry ID for the one behind it (as to continue after a page),
-                or a datetime with a time zone. Default None: from the beginning.
-            limit: Rows at most. Default 1,000; None: all.
+            start: The first ID: an entry ID, `(` and an entry ID for the one after it (to continue after a page), or a
+                datetime with a time zone. Default None: from the beginning.
+            limit: The maximum number of rows. Default 1,000; None: all.
 
         Returns:
             An Arrow table for any library, as in `pyarrow.table(group.pending())`: `entry_id` (utf8), `consumer`
@@ -118,37 +119,38 @@ class Group:
         return self._native.pending({"min_idle": min_idle, "consumer": consumer, "start": place, "limit": limit})
 
     def claim(self, consumer: str | bytes, ids: Iterable[str | bytes], min_idle: float = 0) -> list[str]:
-        """Make a consumer the owner of pending entries, for a watchdog, and return the IDs that it got.
+        """Make a consumer the owner of pending entries, and return the IDs that it got: for a watchdog.
 
-        Missing are IDs that are not pending, or were delivered or claimed less than `min_idle` ago. The consumer finds
-        what it got when it reads its own pending entries. The number of deliveries stays, and nothing becomes pending
-        that was acknowledged. Entries that were deleted from the stream are not claimed (on Redis 6.2 they are).
+        The result omits IDs that are not pending, or were delivered or claimed less than `min_idle` ago. The consumer
+        finds the claimed entries when it reads its own pending entries. Their number of deliveries does not change, and
+        acknowledged entries do not become pending again. Entries that were deleted from the stream are not claimed (on
+        Redis 6.2 they are).
 
         Args:
             consumer: The new owner.
             ids: Entry IDs, such as `pyarrow.table(group.pending())["entry_id"].to_pylist()`. Sent 1,000 at a time.
-            min_idle: Seconds since the last delivery, at least. With 0 entries are taken from consumers that are at
-                work on them, and without their notice.
+            min_idle: The minimum number of seconds since the last delivery. With 0, entries are taken from consumers
+                that are still processing them, and these do not notice.
         """
         if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
             raise ConfigError(f"ids must be a sequence of entry IDs, got {type(ids).__name__}", option="ids")
         return self._native.claim(list(ids), {"consumer": consumer, "min_idle": min_idle})
 
     def delete_consumer(self, name: str | bytes) -> bool:
-        """Delete a consumer for which nothing is pending, and return whether there was one.
+        """Delete a consumer that has no pending entries, and return whether it existed.
 
-        A script checks and deletes in one step. (XGROUP DELCONSUMER alone drops what is pending: no consumer ever gets
-        it again.)
+        A script checks and deletes in one step. (XGROUP DELCONSUMER alone drops pending entries: no consumer ever gets
+        them again.)
 
         Raises:
-            StateError: Entries are pending for it; the message says how many.
+            StateError: The consumer has pending entries; the message states how many.
         """
         return self._native.delete_consumer({"consumer": name})
 
     def remove_idle_consumers(self, idle: float) -> list[str | bytes]:
-        """Delete the consumers that have long been idle and for which nothing is pending, and return their names.
+        """Delete the consumers that have long been idle and have no pending entries, and return their names.
 
-        A consumer that reads again after that is created again.
+        A deleted consumer that reads again is created again.
 
         Args:
             idle: Seconds since the consumer last got or claimed an entry (`inactive` of XINFO CONSUMERS; before Redis
@@ -157,9 +159,9 @@ class Group:
         return self._native.remove_idle_consumers({"idle": idle})
 
     def destroy(self) -> bool:
-        """Destroy the group with its consumers and all that is pending, and return whether there was one.
+        """Destroy the group with its consumers and their lists of pending entries, and return whether it existed.
 
-        The stream and its entries stay.
+        The stream and its entries remain.
         """
         return self._native.destroy()
 
@@ -171,7 +173,7 @@ class Group:
 
 
 def _place(option: str, start: object) -> object:
-    """A datetime as the entry ID of its millisecond, rounded up; the core checks everything else."""
+    """Convert a datetime to the entry ID of its millisecond, rounded up; the core checks everything else."""
     if not isinstance(start, datetime):
         return start
     if start.tzinfo is None:

@@ -18,26 +18,26 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inspection:
-    r"""What `inspect` found. The tables are for any Arrow library: `pyarrow.table(found.groups)`.
+    r"""The result of `inspect`. The tables are for any Arrow library: `pyarrow.table(found.groups)`.
 
     Keys and names are utf8: a byte that is not UTF-8 is shown as `\xNN`, and a backslash as two.
 
     Attributes:
         streams: One row per stream: `key`, `exists`, `length`, `entries_added` (null before Redis 7.0), `first_id`,
             `first_timestamp`, `last_id`, `last_timestamp`, `last_generated_id`, `max_deleted_id` (of the entries that
-            XDEL removed), `memory` (bytes, estimated from a sample; null without the right to MEMORY USAGE), `groups`.
-            A stream that does not exist has `exists` false, `length` 0 and nulls.
+            XDEL removed), `memory` (bytes, estimated from a sample; null without permission for MEMORY USAGE),
+            `groups`. A stream that does not exist has `exists` false, `length` 0 and nulls.
         groups: One row per group: `stream`, `name`, `consumers`, `pending`, `last_delivered_id`, `entries_read`, `lag`
-            (the entries of the stream that the group has not been given), `lag_unknown_reason` (null where the lag is
-            known), `trimmed_unread` (entries that were trimmed before the group was given them: docs/groups.md says how
-            exact it is), `oldest_pending_id`, `oldest_pending_timestamp`.
+            (the number of entries that the group has not received yet), `lag_unknown_reason` (null where the lag is
+            known), `trimmed_unread` (entries that were trimmed before the group received them: docs/groups.md states
+            how exact it is), `oldest_pending_id`, `oldest_pending_timestamp`.
         consumers: One row per consumer: `stream`, `group`, `name`, `pending`, `idle` (duration in ms, since it last
             asked for entries; before Redis 7.2 since it last got one), `inactive` (since it last got one; null before
-            Redis 7.2, and if it never did).
+            Redis 7.2, and if it never got one).
         pending: The pending entries with the lowest IDs of each group: `stream`, `group`, `entry_id`, `consumer`,
             `idle` (duration in ms, since the last delivery), `deliveries`.
-        now: The server's time; None without the right to TIME.
-        truncated: Whether a pattern found more than 10,000 streams. Then 10,000 of them are here.
+        now: The server's time; None without permission for TIME.
+        truncated: Whether a pattern matched more than 10,000 streams; the tables then cover 10,000 of them.
     """
 
     streams: _headrace.Rows
@@ -58,29 +58,29 @@ def inspect(
     groups: bool = True,
     pending_limit: int = 1000,
 ) -> Inspection:
-    """Look at streams, their groups, consumers and pending entries.
+    """Inspect streams, their groups, consumers and pending entries.
 
     ```python
     found = headrace.inspect(Endpoint(host="redis", stream_key="order-events"))
     print(polars.DataFrame(found.groups))
     ```
 
-    Two round trips over a connection of its own; with a pattern also SCANs. The tables are not one snapshot: what
-    happens between two of the commands shows in one table and not in another. Nothing is changed, and the endpoint's
-    `consumer_group` is not created. docs/groups.md lists the commands and the rights that they need.
+    This takes two round trips over a connection of its own, and SCANs for a pattern. The tables are not one snapshot:
+    what happens between two of the commands may show in one table and not in another. Nothing is changed, and the
+    endpoint's `consumer_group` is not created. docs/groups.md lists the commands and the permissions that they need.
 
     Args:
-        endpoint: The server, and the stream if `streams` does not name others.
+        endpoint: The server, and the stream unless `streams` names others.
         streams: Keys; or a glob-style pattern as a single str or bytes, such as `"*"` or `"orders-*"`, for the streams
             of the endpoint's database that match (without any of `*`, `?`, `[` and a backslash it is a key). Default
             None: the endpoint's stream.
-        groups: Whether to look at groups, consumers and pending entries too.
-        pending_limit: Pending entries at most of each group, 0 to 100,000. Default 1,000.
+        groups: Whether to inspect groups, consumers and pending entries too.
+        pending_limit: The maximum number of pending entries of each group, 0 to 100,000. Default 1,000.
 
     Raises:
         ConfigError: An argument has the wrong type or is out of range; nothing was sent.
-        CommandError: The server refused a command: a missing right, a key that holds no stream.
-        ConnectionFailedError: The server was not reached, or lost.
+        CommandError: The server refused a command: a permission is missing, or a key does not hold a stream.
+        ConnectionFailedError: The server could not be reached, or the connection to it was lost.
     """
     options: dict[str, object] = {"groups": groups, "pending_limit": pending_limit}
     now, truncated, *tables = _headrace.inspect(endpoint, _keys(streams), isinstance(streams, str | bytes), options)
@@ -90,7 +90,7 @@ def inspect(
 
 
 def _keys(streams: object) -> list[Any] | None:
-    """The keys, or the pattern alone; the core checks each."""
+    """Return the keys, or the pattern alone; the core checks each."""
     if streams is None or isinstance(streams, str | bytes):
         return None if streams is None else [streams]
     if isinstance(streams, Iterable):

@@ -1,7 +1,7 @@
 """Counters of dispatchers, readers and consumers, and their export to Prometheus and OpenTelemetry.
 
 Export is opt-in. `PrometheusCollector` needs `pip install headrace[prometheus]`, `OpenTelemetryInstruments` needs
-`headrace[opentelemetry]`; either library is imported only when its class is used.
+`headrace[opentelemetry]`; each library is imported only when its class is used.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class _Source(NamedTuple):
     address: str
     port: int | None
     stream_key: str
-    #: Of a consumer.
+    #: Only for a consumer.
     group: str | None
 
     @classmethod
@@ -187,12 +187,12 @@ def _reading_stats(source: _Source, counters: _headrace.ReadCounters) -> ReaderS
 
 
 class _Watched(Generic[_Label, _Counters, _Counts]):
-    """The objects of an export, summed by label. Collected ones stay in the sums, which must not fall.
+    """The objects of an export, summed by label. Collected ones stay in the sums, which must not decrease.
 
     Args:
         label: The label of an object.
         read: The values of its counters.
-        end: What stays of them when it was collected.
+        end: What remains of them once the object was collected.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ def _count(sums: dict[_Label, _Counts], label: _Label, stats: _Counts) -> None:
 
 
 class _Exported:
-    """What an export watches."""
+    """The objects that an export watches."""
 
     def __init__(self, watched: Iterable[Dispatcher | AsyncDispatcher | Reader | Consumer]) -> None:
         self.dispatchers = _Watched(_Destination.of, _dispatcher_stats, lambda stats: stats.without_gauges())
@@ -267,16 +267,17 @@ class PrometheusCollector:
     `headrace_script_rows_whole_total`; and the histogram `headrace_flush_seconds`. Rows with a stream key of their own
     count under the endpoint's stream key.
 
-    Of each node of a cluster, also with the label `node`: `headrace_node_connections_total`,
+    For each node of a cluster, with the additional label `node`: `headrace_node_connections_total`,
     `headrace_node_redirects_total`, and the gauges `headrace_node_in_flight`, `headrace_node_in_flight_bytes`,
-    `headrace_node_down_seconds` (0: it is not down) and `headrace_node_fills_window` (1: the full window waits for it).
+    `headrace_node_down_seconds` (0: the node is not down) and `headrace_node_fills_window` (1: the window is full and
+    waits for the node).
 
-    Of readers and consumers, with the labels `server`, `stream_key` (all keys, with commas) and `group` (of consumers):
-    `headrace_read_*_total` for each counter of `ReaderStats` and `ConsumerStats`, and the gauges
+    For readers and consumers, with the labels `server`, `stream_key` (all keys, separated by commas) and `group` (for
+    consumers): `headrace_read_*_total` for each counter of `ReaderStats` and `ConsumerStats`, and the gauges
     `headrace_read_behind_seconds` and `headrace_read_pending`.
 
-    Those with the same labels are summed, including closed and collected ones. Reading never waits for a dispatcher or
-    slows it down. In processes that fork (gunicorn, Spark's workers) each process has its own counters
+    Objects with the same labels are summed, including closed and collected ones. Reading the counters never waits for a
+    dispatcher or slows it down. In processes that fork (gunicorn, Spark's workers) each process has its own counters
     and needs a collector of its own, created after the fork.
 
     Args:
@@ -295,7 +296,7 @@ class PrometheusCollector:
         self._watched = _Exported(watched)
 
     def watch(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
-        """Add one. Adding it again has no effect."""
+        """Add a dispatcher, reader or consumer. Adding it again has no effect."""
         self._watched.add(watched)
 
     def describe(self) -> Iterator[Metric]:
@@ -358,7 +359,7 @@ def _server(destination: _Destination | _Source) -> str:
 
 
 def _cumulative(buckets: Sequence[tuple[float, int]]) -> list[tuple[str, float]]:
-    """Cumulative buckets, as Prometheus defines them."""
+    """Return cumulative buckets, as Prometheus defines them."""
     total, summed = 0, []
     for bound, count in buckets:
         total += count
@@ -379,17 +380,18 @@ class OpenTelemetryInstruments:
     `headrace.possible_duplicates`, `headrace.retries`, `headrace.retry_waits`, `headrace.retry_wait.time` (seconds),
     `headrace.connections`, `headrace.reconnects`, `headrace.redirects`, `headrace.refreshes`, `headrace.sent` (bytes),
     `headrace.script_calls`, `headrace.script_rows_shared`, `headrace.script_rows_whole`, `headrace.flushes` and
-    `headrace.flush.time` (seconds; OpenTelemetry has no observable histogram). The attributes follow its conventions:
-    `messaging.system`, `messaging.destination.name` (the stream key), `server.address`, `server.port`. Sums and forks
-    work as with `PrometheusCollector`.
+    `headrace.flush.time` (seconds; OpenTelemetry has no observable histogram). The attributes follow OpenTelemetry's
+    conventions: `messaging.system`, `messaging.destination.name` (the stream key), `server.address`, `server.port`.
+    Sums and forks work as with `PrometheusCollector`.
 
-    Of each node of a cluster, with `headrace.node`, its address: `headrace.node.connections`,
+    For each node of a cluster, with `headrace.node`, its address: `headrace.node.connections`,
     `headrace.node.redirects`, and the gauges `headrace.node.in_flight`, `headrace.node.in_flight.size` (bytes),
-    `headrace.node.down.time` (seconds) and `headrace.node.fills_window` (1: the full window waits for it).
+    `headrace.node.down.time` (seconds) and `headrace.node.fills_window` (1: the window is full and waits for the node).
 
-    Of readers and consumers `headrace.read.*`, with `messaging.consumer.group.name` for consumers.
+    For readers and consumers: `headrace.read.*`, with `messaging.consumer.group.name` for consumers.
 
-    OpenTelemetry keeps instruments as long as their meter provider: create one object, and `watch` with it.
+    OpenTelemetry keeps instruments for as long as their meter provider exists: create one object, and add to it with
+    `watch`.
 
     Args:
         *watched: The dispatchers, readers and consumers to export; `watch` adds more.
@@ -433,7 +435,7 @@ class OpenTelemetryInstruments:
             meter.create_observable_gauge(metric.opentelemetry, callbacks, metric.unit, metric.help)
 
     def watch(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
-        """Add one. Adding it again has no effect."""
+        """Add a dispatcher, reader or consumer. Adding it again has no effect."""
         self._watched.add(watched)
 
     def _observe(self, value: Callable[[Stats], float]) -> Callable[[CallbackOptions], Iterator[Observation]]:

@@ -11,7 +11,7 @@ __all__ = ["READ_COUNTERS", "READ_GAUGES", "ReadMetric"]
 
 
 class ReadMetric(NamedTuple):
-    """One metric: its names by the conventions of the two libraries, and its value. None: there is none."""
+    """One metric: its names by the conventions of the two libraries, and its value, None if it has none."""
 
     prometheus: str
     opentelemetry: str

@@ -58,34 +58,35 @@ class Reader(_headrace.Reader):
             save(table, batch.position)  # in one transaction
     ```
 
-    A batch has entries of one stream, in the order of their IDs, one row each unless `unpack` is given. It is an Arrow
-    record batch for pyarrow, polars, DuckDB and others. Nothing moves on the server: `ReadBatch.position` is a short
-    text that says where the reader stands behind the batch, in all its streams. Store it with the rows, in the same
-    transaction: a reader that starts there reads what follows, and nothing is lost or doubled by a crash.
+    A batch holds entries of one stream, in the order of their IDs, one row each unless `unpack` is given. It is an
+    Arrow record batch for pyarrow, polars, DuckDB and others. Nothing changes on the server: `ReadBatch.position` is a
+    short text that states the reader's position after the batch, in all its streams. Store it with the rows, in the
+    same transaction: a reader that starts there reads what follows, and a crash neither loses nor duplicates rows.
 
-    With `end` or `reverse`, the reader is an Arrow stream itself: `pa.table(reader)`, `polars.DataFrame(reader)`.
+    With `end` or `reverse`, the reader itself is an Arrow stream: `pa.table(reader)`, `polars.DataFrame(reader)`.
 
-    **Loss.** Entries that are trimmed before they are read are counted, by the server's own count of all entries that
-    were ever added (Redis 7.0 and later, Valkey). By default `DataLossError` is raised behind the last batch before the
-    gap. A stream that was deleted and recreated, or whose server lost its latest entries, is a
+    **Loss.** Entries that are trimmed before they are read are counted, by means of the server's own count of all
+    entries ever added (Redis 7.0 and later, Valkey). By default `DataLossError` is raised after the last batch before
+    the gap. A stream that was deleted and recreated, or whose server lost its latest entries, raises
     `StreamReplacedError`.
 
-    **Threads and processes.** One caller at a time. The GIL is released while a call waits; Ctrl-C is noticed within
-    0.1 s. After a fork the child reads on over a connection of its own.
+    **Threads and processes.** A reader serves one caller at a time. The GIL is released while a call waits; Ctrl-C is
+    noticed within 0.1 s. After a fork the child continues to read over a connection of its own.
 
     Args:
         endpoint: The server, and the stream if `streams` is not given.
-        streams: The keys of the streams, str or bytes. Default: that of the endpoint, or its shards.
-        schema: An Arrow schema, of pyarrow or another library. Each of its fields is the field of that name of an
-            entry, read from the text that `Dispatcher` writes for its type; with `unpack`, the column of that name in
-            its payloads. Mutually exclusive with `fields`.
+        streams: The keys of the streams, str or bytes. Default: the stream of the endpoint, or its shards.
+        schema: An Arrow schema of pyarrow or another library. Each of its fields is the entry's field of that name,
+            read from the text that `Dispatcher` writes for the type; with `unpack`, the column of that name in the
+            payloads. Mutually exclusive with `fields`.
         {options}
-        retry: A `RetryPolicy`: whether, how often and for how long a server is tried again that is away, starts or is
-            busy. Default None: a lost connection is replaced at once, a single time between two replies.
+        retry: A `RetryPolicy` that states whether, how often and for how long a server that is unreachable, starting or
+            busy is tried again. Default None: a lost connection is replaced immediately, but only once between two
+            replies.
 
     Raises:
-        ConfigError: An option is unknown or wrong.
-        ConnectionFailedError: The server was not reached.
+        ConfigError: An option is unknown or invalid.
+        ConnectionFailedError: The server could not be reached.
         CommandError: The server refused a command.
     """
 
@@ -114,7 +115,7 @@ class Reader(_headrace.Reader):
 
     @property
     def endpoint(self) -> Endpoint:
-        """The endpoint that is read from."""
+        """The endpoint that entries are read from."""
         return self._endpoint
 
     @property
@@ -131,16 +132,17 @@ class Reader(_headrace.Reader):
         return batch
 
     def read(self, timeout: float | None = None) -> ReadBatch | None:
-        """Return the next batch, or None when `timeout` seconds are over or everything was read.
+        """Return the next batch, or None after `timeout` seconds or once everything was read.
 
-        Default: wait for as long as it takes. `is_finished` tells the two reasons for None apart.
+        Default None: wait for as long as it takes. `is_finished` distinguishes the two reasons for None.
 
         Raises:
             DataLossError: Entries were trimmed before they were read, and `on_loss` is `"fail"`.
             FieldError: A value does not fit its column or a payload cannot be unpacked, and `on_bad_field` is `"fail"`.
             StreamReplacedError: A stream is not the one that was read before.
-            ConnectionFailedError: The server was not reached, or was lost. The next call goes on.
-            CommandError: The server refused a command. The next call goes on.
+            ConnectionFailedError: The server could not be reached, or the connection to it was lost. The next call
+                continues.
+            CommandError: The server refused a command. The next call continues.
             ClosedError: The reader is closed.
         """
         batch = super().read(timeout)
@@ -170,7 +172,7 @@ class Reader(_headrace.Reader):
 
 
 def stream_keys(streams: Iterable[object] | None) -> list[bytes]:
-    """The keys as bytes; none if none were given."""
+    """Return the keys as bytes; an empty list if none were given."""
     if streams is None:
         return []
     if isinstance(streams, str | bytes):
@@ -186,12 +188,12 @@ def stream_keys(streams: Iterable[object] | None) -> list[bytes]:
 
 
 def key_bytes(key: str | bytes) -> bytes:
-    """The key as bytes; text is UTF-8."""
+    """Return the key as bytes; text is encoded as UTF-8."""
     return key.encode() if isinstance(key, str) else key
 
 
 def _milliseconds(option: str, moment: datetime, *, is_last: bool) -> str:
-    """The milliseconds of a moment: the first ones that are not before it, or the last ones that are not behind it."""
+    """Return a moment in milliseconds: the first one that is not before it, or the last one that is not after it."""
     if moment.tzinfo is None:
         raise ConfigError(f"{option} must have a time zone, got {moment!r}", option=option)
     whole, rest = divmod(moment - _EPOCH, _MILLISECOND)

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 __all__ = ["DeliveryReport"]
 
-#: The number of failures in an error, and kept of an unhandled report.
+#: The number of failures that an error lists, and that are kept of an unhandled report.
 FIRST_FAILURES = 10
 
 
 class DeliveryReport:
-    """One outcome for each of a run of messages, in the order in which they were produced.
+    """The outcomes of a run of messages, one for each, in the order in which they were produced.
 
-    No object per message is created until it is requested. A report counts as *handled* once `failed`, `failed_ids`,
-    `to_arrow`, `raise_for_failures` or `ok` was read; unhandled delivery failures raise when the dispatcher is closed.
+    No object is created for a message until it is requested. A report counts as *handled* once `failed`, `failed_ids`,
+    `to_arrow`, `raise_for_failures` or `ok` was used; closing the dispatcher raises unhandled delivery failures.
     """
 
     def __init__(self, native: _headrace.Report) -> None:
@@ -42,7 +42,7 @@ class DeliveryReport:
 
     @property
     def retries(self) -> int:
-        """How many times a message was sent again, including messages whose outcome is in another report."""
+        """How many times messages were sent again, including messages whose outcome is in another report."""
         return self._native.retries
 
     @property
@@ -74,7 +74,7 @@ class DeliveryReport:
 
     @property
     def failed_by_code(self) -> dict[str, int]:
-        """The number of failed messages by code. Reading it does not count as handling: it names no message."""
+        """The number of failed messages by code. Reading it does not count as handling, because it names no message."""
         return self._native.failed_by_code()
 
     def to_arrow(self, *, only_failed: bool = False) -> _headrace.Outcomes:
@@ -144,7 +144,7 @@ class UnhandledFailures:
 
 
 def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0) -> DeliveryError:
-    """Make the error for these failures, among `delivered` messages that were delivered."""
+    """Make the error for these failures; `delivered` is the number of messages that were delivered."""
     reports = iter(unhandled)
     total = next(reports)
     codes, failed, first = dict(total.failed_by_code), total.failed, total.first
@@ -165,7 +165,7 @@ def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0
 
 
 def not_delivered(failure: Failure) -> DeliveryError:
-    """Make the error for one message, whose caller waited for its outcome."""
+    """Make the error for one message whose caller waited for the outcome."""
     error = ConnectionFailedError if failure.code in CONNECTION_CODES else DeliveryError
     text = (
         f"the message was not delivered: {failure.code} ({failure.kind}, written: {failure.written}): {failure.message}"

@@ -1,4 +1,4 @@
-"""The retry policy: when failed messages are sent again, or a server is read from again."""
+"""The retry policy: when failed messages are sent again, and when a server that is read from is tried again."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ def _default(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Say how often, how soon and for how long failed messages are sent again, or a server is tried that is read from.
+    """How often, how soon and for how long failed messages are sent again, or a server to read from is tried again.
 
     ```python
     Dispatcher(endpoint, retry=RetryPolicy(deadline=30))
     Reader(endpoint, retry=RetryPolicy(deadline=3600))
     ```
 
-    Retried is what passes without intervention: a server that is away, starts, fails over or is busy. docs/outcomes.md
-    marks these codes; `error_overrides` adds to them what it calls retryable. Other failures are reported at once.
+    What passes without intervention is retried: a server that is unreachable, starting, failing over or busy.
+    docs/outcomes.md marks their codes, and `error_overrides` adds those that it makes retryable. Other failures are
+    reported immediately.
 
     **A dispatcher.** `produce`, `produce_batch`, `flush` and `dispatch` wait for the retries; `poll` never does.
-    Messages go out again in their order and before new ones; but one that was refused by an error reply may be
-    overtaken by those that were in flight behind it. What waits for a retry takes room in the window, so memory stays
-    bounded. After the deadline the rest of the batch, up to the next flush, fails without another try.
+    Messages are sent again in their order and before new ones; but a message that was refused by an error reply may be
+    overtaken by those that were in flight after it. Messages that wait for a retry take up room in the window, so
+    memory stays bounded. After the deadline the rest of the batch, up to the next flush, fails without another attempt.
 
-    **A reader or a consumer.** A server that is away or busy is tried again until it answers, also while a `Reader` or
-    `Consumer` is made. `read` and `poll` return None if their timeout is over before that; later calls go on with the
-    same outage. After `max_attempts` or `deadline` the call raises the last error, and the next one begins anew.
+    **A reader or a consumer.** A server that is unreachable or busy is tried again until it answers, including while a
+    `Reader` or `Consumer` is created. `read` and `poll` return None if their timeout ends first; later calls continue
+    the same outage. After `max_attempts` or `deadline` the call raises the last error, and the next call starts over.
     `RetryPolicy(max_attempts=1)` reports each lost connection. `retry_unknown` has no effect.
 
     Args:
@@ -56,7 +57,7 @@ class RetryPolicy:
 
 
 def resolved(given: dict[str, object]) -> dict[str, object]:
-    """The options with those of the policy in the place of `retry`."""
+    """Return the options, with those of the policy in place of `retry`."""
     for name in given:
         if name.startswith("retry_"):  # an option of Spark: here it is a field of a RetryPolicy
             raise ConfigError(f"unknown option {name!r}; did you mean 'retry'?", option=name)

@@ -1,4 +1,4 @@
-"""The counters of a dispatcher, of a reader and of a consumer."""
+"""The counters of dispatchers, readers and consumers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ __all__ = ["ConsumerStats", "NodeStats", "ReaderStats", "Stats", "read_stats"]
 class NodeStats:
     """A node of a cluster, as a dispatcher sees it.
 
-    `connections` and `redirects` only grow. The others are as of the end of the last call, or of a moment ago while a
-    call waits.
+    `connections` and `redirects` only grow. The other values are as of the end of the last call or, while a call waits,
+    of a moment ago.
 
     Attributes:
         address: Its host and port, as the cluster lists them.
-        in_flight: Messages in the window for this node: it has not replied, or they are sent to it again.
-        in_flight_bytes: The bytes of their commands.
-        connections: Connections to it that were opened and authenticated.
-        redirects: How often it redirected messages of a slot to another node (`MOVED`, `ASK`).
-        down_since: Since when it could not be reached or did not reply, in seconds since 1970. None: it is not known to
-            be down.
-        fills_window: Whether the window is full, and more of it is for this node than for any other: calls wait for it.
+        in_flight: Messages in the window for this node: they have no reply yet, or wait to be sent to it again.
+        in_flight_bytes: The size of their commands in bytes.
+        connections: Connections to the node that were opened and authenticated.
+        redirects: How often the node redirected messages of a slot to another node (`MOVED`, `ASK`).
+        down_since: The time since which the node could not be reached or did not reply, in seconds since 1970. None: it
+            is not known to be down.
+        fills_window: Whether the window is full, and holds more for this node than for any other: calls wait for the
+            node.
         waiting_shard: With `fills_window`, the number of the shard whose message has waited longest. None: the endpoint
-            has no shards, or two of them are in its slot.
+            has no shards, or several of them share that slot.
     """
 
     address: str
@@ -43,11 +44,11 @@ class NodeStats:
 
     @property
     def seconds_down(self) -> float | None:
-        """Seconds since `down_since`, by the clock of this machine."""
+        """Seconds since `down_since`, by this machine's clock."""
         return None if self.down_since is None else max(0.0, time.time() - self.down_since)
 
     def without_gauges(self) -> NodeStats:
-        """Return the part that only grows, for a dispatcher that was collected."""
+        """Return the values that only grow, for a dispatcher that was garbage-collected."""
         return NodeStats(address=self.address, connections=self.connections, redirects=self.redirects)
 
     def __add__(self, other: NodeStats) -> NodeStats:
@@ -64,30 +65,32 @@ class NodeStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """The counters of a dispatcher since its creation. They only grow, but for some of each node.
+    """The counters of a dispatcher since its creation. They only grow, except for some values of each node.
 
     Attributes:
-        messages: Messages that were taken.
+        messages: Messages that were accepted.
         delivered: Messages that are in their stream.
         deduplicated: The part of `delivered` that an earlier attempt had written (exactly once).
         failed_by_code: Messages that failed, by code. An attempt that is retried is not a failure.
         possible_duplicates: Messages that were sent again although an earlier attempt may have been written.
         retries: How often a message was sent again.
-        retry_waits: How often a call started to wait for retries, whatever their number.
-        retry_wait_seconds: Seconds of these waits, each from its first failure, including a wait in progress.
+        retry_waits: How often a call started to wait for retries, regardless of their number.
+        retry_wait_seconds: The duration of these waits in seconds, each from its first failure, including a wait in
+            progress.
         connections: Connections that were opened and authenticated.
         reconnects: The part of `connections` that replaced a lost connection.
-        redirects: How often the dispatcher went on with another node of a cluster, because that has the stream now.
-        refreshes: How often nodes of a cluster were asked which of them has which slots, including the first time.
+        redirects: How often the dispatcher switched to another node of a cluster, because that node now has the stream.
+        refreshes: How often nodes of a cluster were asked which node has which slots, including the first time.
         bytes_sent: Bytes sent, before encryption.
         script_calls: Script calls that were encoded (`exactly_once="script"`).
         script_rows_shared: Messages in them whose field names were sent once per call.
-        script_rows_whole: Messages in them that were sent with all their arguments, because of entry IDs of their own.
+        script_rows_whole: Messages in them that were sent with all their arguments, because they have entry IDs of
+            their own.
         flush_seconds: Histogram of the duration of `flush`: pairs of an upper bound in seconds and the number of
             flushes between the previous bound and this one. The last bound is infinite.
         flush_seconds_sum: Seconds spent in `flush`.
-        nodes: The masters of a cluster, also those that have become replicas or are gone, in the order in which they
-            were found, at most 1,000. Empty without a cluster.
+        nodes: The masters of a cluster, including those that have become replicas or no longer exist, in the order in
+            which they were found, at most 1,000. Empty without a cluster.
     """
 
     messages: int = 0
@@ -121,7 +124,7 @@ class Stats:
         return sum(count for _, count in self.flush_seconds)
 
     def without_gauges(self) -> Stats:
-        """Return the part that only grows, for a dispatcher that was collected."""
+        """Return the values that only grow, for a dispatcher that was garbage-collected."""
         return replace(self, nodes=tuple(node.without_gauges() for node in self.nodes))
 
     def __add__(self, other: Stats) -> Stats:
@@ -157,21 +160,23 @@ def read_stats(counters: _headrace.Counters) -> Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderStats:
-    """The counters of a reader since its creation. They only grow, but for `last_entry_time`.
+    """The counters of a reader since its creation. They only grow, except for `last_entry_time`.
 
     Attributes:
-        batches: Batches handed out.
-        entries: Their entries.
-        rows: Their rows.
-        lost: Entries that were trimmed or deleted before they could be handed out.
+        batches: Batches that were returned.
+        entries: Entries in these batches.
+        rows: Rows in these batches.
+        lost: Entries that were trimmed or deleted before they could be returned.
         bytes_received: Bytes received, after decryption.
         requests: Requests that were sent, each with all its commands.
         connections: Connections that were opened and authenticated.
-        reconnects: The part of `connections` that replaced one that was lost, or whose stream is on another node now.
-        retry_waits: Waits for a server that was away or busy, whatever the number of attempts (`retry`).
-        retry_wait_seconds: Seconds of these waits, each from its first failure, including a wait in progress.
-        last_entry_time: The time of the entry that was handed out last, by its ID, in seconds since 1970. None: there
-            was none.
+        reconnects: The part of `connections` that replaced a lost connection, or one whose stream has moved to another
+            node.
+        retry_waits: Waits for a server that was unreachable or busy, regardless of the number of attempts (`retry`).
+        retry_wait_seconds: The duration of these waits in seconds, each from its first failure, including a wait in
+            progress.
+        last_entry_time: The time of the last entry that was returned, taken from its ID, in seconds since 1970. None:
+            there was none.
     """
 
     batches: int = 0
@@ -188,11 +193,11 @@ class ReaderStats:
 
     @property
     def seconds_behind(self) -> float | None:
-        """Seconds since `last_entry_time`, by the clock of this machine. It also grows while no entry is added."""
+        """Seconds since `last_entry_time`, by this machine's clock. Also grows while no entry is added."""
         return None if self.last_entry_time is None else max(0.0, time.time() - self.last_entry_time)
 
     def without_gauges(self) -> Self:
-        """What still counts of one that was collected."""
+        """Return the values that only grow, for a reader that was garbage-collected."""
         return replace(self, last_entry_time=None)
 
     def __add__(self, other: Self) -> Self:
@@ -204,20 +209,22 @@ class ReaderStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStats(ReaderStats):
-    """The counters of a consumer since its creation. They only grow, but for `last_entry_time` and `pending`.
+    """The counters of a consumer since its creation. They only grow, except for `last_entry_time` and `pending`.
 
-    Those of `ReaderStats` are of the connection that reads. The others count entries, as `ReadReport` does.
+    The counters of `ReaderStats` are those of the connection that reads. The others count entries, as `ReadReport`
+    does.
 
     Attributes:
         redelivered: Of `entries`, those that had been delivered before.
-        reclaimed: Taken over from other consumers.
-        acked: Acknowledged: the server confirmed it.
-        stale: Acknowledged, failed or released when they were another consumer's already.
-        unknown: The reply was lost, and it was not found out whether the server did what was said.
-        released: Given back to the group, or failed and to be tried again.
-        dead: Moved to `dead_letter_key`.
-        pending: Handed over, or read ahead, and not settled yet.
-        renewals: Renewals of leases that the server confirmed; each entry counts.
+        reclaimed: Entries taken over from other consumers.
+        acked: Entries acknowledged, as confirmed by the server.
+        stale: Entries acknowledged, failed or released when they already belonged to another consumer.
+        unknown: Entries for which the reply was lost, and it could not be determined whether the server did as
+            requested.
+        released: Entries given back to the group, or failed and to be retried.
+        dead: Entries moved to `dead_letter_key`.
+        pending: Entries handed over, or read ahead, and not settled yet.
+        renewals: Renewals of leases that the server confirmed, counted for each entry.
     """
 
     redelivered: int = 0
@@ -231,5 +238,5 @@ class ConsumerStats(ReaderStats):
     renewals: int = 0
 
     def without_gauges(self) -> Self:
-        """What still counts of one that was collected."""
+        """Return the values that only grow, for a reader that was garbage-collected."""
         return replace(self, last_entry_time=None, pending=0)

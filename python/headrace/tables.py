@@ -1,4 +1,4 @@
-"""The tables of options and of error codes, as the native core has them: nothing of them is written in Python again."""
+"""The tables of options and of error codes, read from the native core so that Python does not repeat them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Code(NamedTuple):
         passes: Whether it passes by itself, so that a `RetryPolicy` tries again.
         is_of_connection: Whether the server was not reached, or the connection to it was lost.
         is_of_row: Whether the row is at fault, and not the server: it can never be written.
-        written: What `Failure.written` can be, outside of batches with a token.
+        written: The possible values of `Failure.written`, except in batches with a token.
         advice: What to do about it.
         text: When it occurs.
     """
@@ -56,10 +56,10 @@ class Code(NamedTuple):
     text: str
 
 
-#: Every code that headrace knows. A server's code that is not here is retryable, and does not pass by itself.
+#: Every code that headrace knows. A server's code that is not listed is retryable, and does not pass by itself.
 CODES: Final = {row[0]: Code(*row) for row in _headrace.code_table()}
 
-#: The codes that no reply of a server can have.
+#: headrace's own codes, which no reply of a server can have.
 OWN_CODES: Final = [code.name for code in CODES.values() if code.is_own]
 
 #: The server was not reached, or the connection to it was lost.
@@ -68,7 +68,7 @@ CONNECTION_CODES: Final = frozenset(code.name for code in CODES.values() if code
 #: The row is at fault, and not the server.
 ROW_CODES: Final = frozenset(code.name for code in CODES.values() if code.is_of_row)
 
-#: The server was not reached or was lost, and may be back soon.
+#: The server was not reached, or the connection to it was lost, and it may be back soon.
 AWAY_CODES: Final = frozenset(name for name in CONNECTION_CODES if CODES[name].passes)
 
 
@@ -78,10 +78,10 @@ class Option(NamedTuple):
     Attributes:
         name: Its name: Python keyword, Spark option, JSON key.
         allowed: The type and range of its values, in words.
-        default: What holds where it is not given, None for nothing.
-        depends: Whether the default is another one in some cases, so that giving it is not the same as giving nothing.
+        default: The value if the option is not given; None for no value.
+        depends: Whether the default differs in some cases, so that passing it is not the same as omitting the option.
         is_secret: Whether its value must not be shown.
-        text: What it is for.
+        text: What the option does.
     """
 
     name: str
@@ -117,14 +117,14 @@ def _keywords(table: str) -> dict[str, Option]:
 
 
 ENDPOINT: Final = _options("endpoint")
-#: With the options of the retry, under the names that Spark has for them.
+#: With the options of the retry, under their Spark names.
 DISPATCHER: Final = _options("dispatcher")
 LAYOUT: Final = _options("layout")
 READER: Final = _keywords("reader")
 CONSUMER: Final = _keywords("consumer")
-#: Beside the options of the endpoint and of the dispatcher.
+#: In addition to the options of the endpoint and of the dispatcher.
 DATASOURCE: Final = _options("datasource")
-#: Options of a read of the data source, beside those of the endpoint.
+#: Options of a read of the data source, in addition to those of the endpoint.
 DATASOURCE_READ: Final = _options("datasource_read")
 
 #: The fields of a `RetryPolicy`.
@@ -136,9 +136,9 @@ RETRY: Final = {
 
 
 def documented(docstring: str | None, options: Mapping[str, Option]) -> str | None:
-    """The docstring with a paragraph of each option in the place of `{options}`, but for those that it has already.
+    """Return the docstring with a paragraph for each option in place of `{options}`, except those that it describes.
 
-    Under -OO there is none.
+    Returns None under -OO, which removes docstrings.
     """
     if docstring is None:
         return None
@@ -154,9 +154,9 @@ def _paragraph(option: Option) -> str:
 
 
 def signature(function: object, options: Iterable[Option], *, more: bool = False) -> inspect.Signature:
-    """The signature of a function with a keyword argument of each option in the place of its `**options`.
+    """Return the signature of a function with a keyword argument for each option in place of its `**options`.
 
-    With `more` they are before its `**options`, which takes others too.
+    With `more` they come before its `**options`, which accepts others too.
     """
     made = inspect.signature(function)  # type: ignore[arg-type]
     own = [parameter for parameter in made.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]

@@ -33,7 +33,7 @@ def unpack(fields: _Fields, payload_field: str = "payload") -> list[bytes]:
 
     Raises:
         MessageError: The entry has no payload, or one of several is missing.
-        SchemaError: `fields` is not a mapping as clients return it.
+        SchemaError: `fields` is not a mapping of the kind that clients return.
     """
     several = _payloads(fields, payload_field)
     single = several.pop(payload_field, None)
@@ -58,7 +58,7 @@ def unpack_arrow(fields: _Fields, payload_field: str = "payload") -> Rows:
         table = pyarrow.table(headrace.unpack_arrow(fields))
     ```
 
-    This function needs no Arrow library; an Arrow library can also read the payload itself, as in
+    This function needs no Arrow library; an Arrow library can also read the payload directly, as in
     `pyarrow.ipc.open_stream(fields[b"payload"])`. Offsets, UTF-8 and dictionary keys are checked, and rows of more than
     1 GiB are not decompressed.
 
@@ -72,7 +72,7 @@ def unpack_arrow(fields: _Fields, payload_field: str = "payload") -> Rows:
 
     Raises:
         MessageError: The entry has no Arrow IPC stream, or one that is truncated, corrupt or too large.
-        SchemaError: `fields` is not a mapping as clients return it, or the payload is a str.
+        SchemaError: `fields` is not a mapping of the kind that clients return, or the payload is a str.
     """
     several = _payloads(fields, payload_field)
     stream = several.pop(payload_field, None)
@@ -87,7 +87,7 @@ def unpack_arrow(fields: _Fields, payload_field: str = "payload") -> Rows:
 
 
 def _payloads(fields: _Fields, payload_field: str) -> dict[str, object]:
-    """The fields `payload` and `payload:<number>`, with names as str."""
+    """Return the fields `payload` and `payload:<number>`, with their names as str."""
     if not isinstance(fields, Mapping):
         raise SchemaError(f"fields must be a mapping, from the names of one entry to its values: got {_type(fields)}")
     if not isinstance(payload_field, str):
@@ -121,7 +121,7 @@ def _bytes(name: str, value: object) -> bytes:
 
 
 def _listed(fields: _Fields) -> str:
-    """The names of an entry's fields, for errors, without their values."""
+    """List the names of an entry's fields for an error, without their values."""
     names = [_text(name) for name in fields]
     shown = ", ".join(repr(name[:50]) for name in names[:10]) or "none at all"
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""

@@ -15,7 +15,7 @@ __all__ = ["UnreadReports"]
 
 
 class UnreadReports:
-    """Keeps the failures of reports until these are read, so that closing the dispatcher can raise them."""
+    """Keeps the failures of reports until they are read, so that closing the dispatcher can raise them."""
 
     def __init__(self) -> None:
         self._process = os.getpid()

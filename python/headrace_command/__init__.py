@@ -1,1 +1,1 @@
-"""The command `headrace`. It imports headrace itself only once its arguments are parsed, so that `--help` is quick."""
+"""The command `headrace`. It imports headrace itself only after parsing its arguments, so that `--help` is fast."""

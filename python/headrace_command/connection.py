@@ -18,27 +18,27 @@ __all__ = ["endpoint_of"]
 
 _URL = "HEADRACE_URL"
 _LOCAL = "redis://localhost"
-#: An endpoint must have a stream; a command without one asks about the server only.
+#: An endpoint must have a stream; a command without one concerns only the server.
 _NO_STREAM = "headrace"
 
 
 def endpoint_of(
     arguments: Namespace, stream: bytes | None, messages: Messages, options: dict[str, str] | None = None
 ) -> Endpoint:
-    """Build the endpoint: options win over the URL, the URL over the environment, that over a defaults file.
+    """Build the endpoint: options override the URL, which overrides the environment, which overrides a defaults file.
 
-    An option that names another server leaves `HEADRACE_URL` out: its credentials are not for that server. Without any
-    of them the server is `localhost`.
+    If an option names another server, `HEADRACE_URL` is ignored, because its credentials are not for that server.
+    Without any of these the server is `localhost`.
 
     Args:
-        arguments: What was parsed, with the options of `option_groups`.
+        arguments: The parsed arguments, with the options of `option_groups`.
         stream: The key of the stream.
         messages: Where warnings go.
         options: Further options of the endpoint.
 
     Raises:
         ConfigError: An option is wrong.
-        UsageError: Something is asked of a terminal that is not there, or a secret stands in the arguments.
+        UsageError: A terminal is needed and there is none, or the arguments contain a secret.
     """
     from headrace import Endpoint
 

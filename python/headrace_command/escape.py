@@ -1,4 +1,4 @@
-"""Text that comes from a server or a file, in a form that is safe to show and that can be read back."""
+"""Escapes text from a server or a file, so that it is safe to show and can be read back."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import unicodedata
 
 __all__ = ["json_bytes", "printable"]
 
-#: Control characters, formats such as those that turn the direction of text, lone surrogates, separators of lines.
+#: Control and format characters (such as those that reverse the text direction), lone surrogates, line separators.
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
 def printable(text: str | bytes) -> str:
-    r"""Text without a character that changes a terminal: `\x1b`, `\u202e`, `\n`; a byte that is no UTF-8 is `\xNN`."""
+    r"""Escape characters that affect a terminal: `\x1b`, `\u202e`, `\n`. A byte that is not UTF-8 becomes `\xNN`."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogateescape")
     if text.isascii() and text.isprintable():
@@ -29,7 +29,7 @@ def _escaped(character: str) -> str:
 
 
 def json_bytes(value: bytes) -> str | dict[str, str]:
-    """A value for JSON: its text, or `{"base64": "…"}` if it is no UTF-8."""
+    """Return a value for JSON: its text, or `{"base64": "…"}` if it is not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -6,14 +6,14 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(IntEnum):
-    """The exit codes. Where several hold, the one with the highest priority is the end: see `worst`."""
+    """The exit codes. If several apply, the one with the highest priority is used: see `worst`."""
 
     OK = 0
-    #: Some rows failed, or a check did.
+    #: Some rows or a check failed.
     FAILED = 1
     #: The arguments or the input are wrong; nothing was sent.
     USAGE = 2
-    #: No connection, no TLS, or no right.
+    #: No connection, no TLS, or a missing right.
     NO_CONNECTION = 3
     #: It is unknown whether some rows were written.
     UNKNOWN = 4
@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
 
     @staticmethod
     def worst(first: "ExitCode", second: "ExitCode") -> "ExitCode":
-        """The one of two that is the end: a signal, then 4, 3, 1; a usage error comes before any row is sent."""
+        """Return the one of two that is used: a signal, then 4, 3, 1; a usage error occurs before any row is sent."""
         order = [
             ExitCode.OK,
             ExitCode.FAILED,

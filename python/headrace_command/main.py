@@ -1,4 +1,4 @@
-"""The entry point of the command: parses the arguments, runs the verb, and turns its end into an exit code."""
+"""The entry point of the command: parses the arguments, runs the verb, and turns its result into an exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main() -> int:
     if arguments.verb is None:
         parser.print_help(sys.stderr)
         return ExitCode.USAGE
-    # What --help does not need.
+    # Not needed for --help.
     from headrace_command.messages import Messages
     from headrace_command.output import Output
     from headrace_command.run import Run
@@ -53,7 +53,7 @@ def _ended(run: Run, arguments: Namespace) -> int:
 
 
 def _code_of(run: Run, arguments: Namespace) -> ExitCode:
-    """Run the verb. An exception becomes a message and an exit code, with its traceback only if that is asked for."""
+    """Run the verb. An exception becomes a message and an exit code, with its traceback only if requested."""
     from importlib import import_module
 
     from headrace_command.usage_error import UsageError
@@ -86,7 +86,7 @@ def _explained(error: Exception, given: dict[str, object]) -> tuple[ExitCode, st
 
     text = str(error)
     option = getattr(error, "option", None)
-    if option in given:  # and not in the URL, or in the environment
+    if option in given:  # rather than in the URL or the environment
         text = text.replace(option, "--" + option.replace("_", "-"), 1)
     if isinstance(error, headrace.ConfigError | headrace.SchemaError | headrace.MessageError):
         return ExitCode.USAGE, text

@@ -1,4 +1,4 @@
-"""What the command says beside its data: on stderr."""
+"""The messages of the command, which go to stderr, apart from its data."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from headrace_command.escape import printable
 __all__ = ["Messages"]
 
 _RED, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
-#: A terminal without a size says 0.
+#: A terminal without a size reports 0.
 _NARROWEST = 20
 
 
 class Messages:
-    """Writes messages to stderr, one per line, without the control characters that keys and replies may hold.
+    """Writes messages to stderr, one per line, without the control characters that keys and replies may contain.
 
     Args:
-        quiet: Whether to leave out all but errors.
+        quiet: Whether to write only errors.
         color: "always", "never", or "auto": on a terminal, unless `NO_COLOR` is set.
     """
 
@@ -27,7 +27,7 @@ class Messages:
         self._quiet = quiet
         self.is_terminal = sys.stderr.isatty()
         self._color = color == "always" or (color == "auto" and self.is_terminal and not os.environ.get("NO_COLOR"))
-        #: Whether a line of progress stands on the terminal.
+        #: Whether the terminal shows a progress line.
         self._transient = False
 
     def say(self, text: str) -> None:
@@ -50,26 +50,26 @@ class Messages:
         self._write("headrace: ", _RED, text)
 
     def show(self, text: str) -> None:
-        """Replace the line of progress."""
+        """Replace the progress line."""
         self._clear()
-        # A line that is wrapped could not be removed as a whole.
+        # A wrapped line could not be removed as a whole.
         sys.stderr.write(text if self._columns is None else text[: self._columns - 1])
         sys.stderr.flush()
         self._transient = True
 
     def ask(self, question: str) -> None:
-        """Write a question, whose answer stands behind it."""
+        """Write a question, to be answered on the same line."""
         self._clear()
         sys.stderr.write(f"{printable(question)} ")
         sys.stderr.flush()
 
     def end_progress(self) -> None:
-        """Remove the line of progress."""
+        """Remove the progress line."""
         self._clear()
         sys.stderr.flush()
 
     def _write(self, prefix: str, color: str, text: str) -> None:
-        """Write a message. On a terminal it is wrapped between words."""
+        """Write a message. On a terminal, wrap it between words."""
         line = prefix + printable(text)
         lines = [line]
         if self._columns is not None:
@@ -82,7 +82,7 @@ class Messages:
 
     @property
     def _columns(self) -> int | None:
-        """The characters of a line of the terminal, if there is one that says so."""
+        """The width of the terminal in characters, if there is a terminal that reports it."""
         columns = os.get_terminal_size(sys.stderr.fileno()).columns if self.is_terminal else 0
         return columns if columns >= _NARROWEST else None
 

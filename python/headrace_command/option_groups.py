@@ -21,23 +21,23 @@ def add_connection(parser: ArgumentParser) -> None:
 
 
 def add_producer(parser: ArgumentParser) -> None:
-    """Add what a writer can choose: trimming, the window, retries, copies."""
+    """Add the options of a writer: trimming, the window, retries, copies."""
     add_rows(parser.add_argument_group("stream"), PRODUCER)
     add_rows(parser.add_argument_group("delivery"), DISPATCHER)
 
 
 def connection_options(arguments: Namespace) -> dict[str, str]:
-    """The options of the server that were given, as text."""
+    """Return the options of the server that were given, as text."""
     return _given(arguments, SERVER + STREAM)
 
 
 def producer_options(arguments: Namespace) -> tuple[dict[str, str], dict[str, str]]:
-    """Those of a writer that were given: of the endpoint, and of the dispatcher."""
+    """Return the options of a writer that were given: those of the endpoint, and those of the dispatcher."""
     return _given(arguments, PRODUCER), _given(arguments, DISPATCHER)
 
 
 def add_rows(group: _ArgumentGroup, rows: tuple[tuple[str, bool, str | None, str], ...]) -> None:
-    """Add these options of the tables."""
+    """Add these options from the tables."""
     for name, is_boolean, default, text in rows:
         shown = text if default is None or is_boolean else f"{text} Default: {default}."
         if is_boolean:
@@ -65,7 +65,7 @@ def _metavar(name: str) -> str:
 
 
 def _help(text: str) -> str:
-    """The text of an option, which names others as the library does: here they are flags."""
+    """Turn the names of other options in a text, written as in the library, into flags."""
     return re.sub(
         r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]) if found[0] in _NAMES else found[0], text
     ).replace("%", "%%")

@@ -14,7 +14,7 @@ from headrace_command.escape import printable
 __all__ = ["Output"]
 
 _WIDEST = 100
-#: A terminal without a size says 0.
+#: A terminal without a size reports 0.
 _NARROWEST = 20
 
 
@@ -36,7 +36,7 @@ class Output:
         self._out.write(shown.encode("utf-8", "surrogateescape") + b"\n")
 
     def payload(self, value: bytes, end: bytes = b"\n") -> None:
-        """Write bytes as they are; on a terminal without its control characters."""
+        """Write bytes as they are; on a terminal, without control characters."""
         self._out.write((printable(value).encode() if self.is_terminal else value) + end)
 
     def row(self, row: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ class Output:
         self._out.write(json.dumps(row, ensure_ascii=self.is_terminal).encode("utf-8", "surrogatepass") + b"\n")
 
     def value(self, value: object) -> None:
-        """Write one JSON value that is all of the output."""
+        """Write one JSON value as the whole output."""
         self._out.write(json.dumps(value, ensure_ascii=self.is_terminal, indent=2).encode() + b"\n")
 
     def clear(self) -> None:
@@ -53,18 +53,18 @@ class Output:
 
     @property
     def width(self) -> int:
-        """The most characters of a line of a sentence: what fits on the terminal, and is easy to read."""
+        """The most characters in a line of prose: what fits on the terminal and is easy to read."""
         columns = os.get_terminal_size(sys.stdout.fileno()).columns if self.is_terminal else 0
         return min(columns, _WIDEST) if columns >= _NARROWEST else _WIDEST
 
     def fitting(self, lines: Sequence[str], above: int) -> list[str]:
-        """The lines that fit on the terminal below `above` others, so that its end does not push them out."""
+        """Return the lines that fit on the terminal below `above` others, which would otherwise scroll out."""
         if not self.is_terminal:
             return list(lines)
         columns, rows = os.get_terminal_size(sys.stdout.fileno())
         if columns < _NARROWEST:
             return list(lines)
-        # The cursor stands in the last row.
+        # The cursor is in the last row.
         left = rows - above - 1
         ends = list(accumulate(-(-max(len(line), 1) // columns) for line in lines))
         if not ends or ends[-1] <= left:
@@ -78,7 +78,7 @@ class Output:
 
     @staticmethod
     def discard() -> None:
-        """Leave the rest out, when stdout was closed: Python would complain of it when the process ends."""
+        """Discard the rest once stdout is closed: otherwise Python reports an error when the process ends."""
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)

@@ -1,4 +1,4 @@
-"""The parser of the arguments."""
+"""The argument parser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXIT_CODES = (
 
 
 def make_parser(only: str | None = None) -> ArgumentParser:
-    """The parser of all verbs. With `only`, the others have no arguments: to add those takes longer than to parse."""
+    """Make the parser of all verbs. With `only`, the others get no arguments: adding them takes longer than parsing."""
     parser = ArgumentParser("headrace", description=_DESCRIPTION, epilog=_EXIT_CODES, allow_abbrev=False)
     parser.add_argument("--version", action="store_true", help="Print the version.")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
@@ -32,7 +32,7 @@ def make_parser(only: str | None = None) -> ArgumentParser:
 
 
 def _positionals(parser: ArgumentParser) -> list[str]:
-    """The arguments without a flag, as the usage shows them: all the options would fill a screen."""
+    """The arguments without a flag, as the usage line shows them: all options would fill a screen."""
     shown = []
     for action in parser._actions:
         if not action.option_strings:

@@ -1,4 +1,4 @@
-"""What a verb works with."""
+"""The objects that a verb works with."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Run:
     """One run of the command.
 
     Attributes:
-        arguments: What was parsed.
+        arguments: The parsed arguments.
         output: Data, on stdout.
         messages: Everything else, on stderr.
-        signals: What was interrupted.
+        signals: The signals received.
     """
 
     def __init__(self, arguments: Namespace, output: Output, messages: Messages, signals: Signals) -> None:
@@ -39,7 +39,7 @@ class Run:
         return os.fsencode(self.arguments.stream)
 
     def endpoint(self, stream: bytes | None = None, options: dict[str, str] | None = None) -> Endpoint:
-        """The endpoint of the arguments: see `endpoint_of`."""
+        """Return the endpoint of the arguments: see `endpoint_of`."""
         endpoint = endpoint_of(self.arguments, stream, self.messages, options)
         if self.arguments.debug:
             self.messages.say(repr(endpoint))

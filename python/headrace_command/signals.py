@@ -1,4 +1,4 @@
-"""What a signal does: the first one ends the work in order, the second one ends the process."""
+"""Signal handling: the first signal ends the work in an orderly way, the second ends the process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Signals:
         self.received: int | None = None
 
     def install(self) -> None:
-        """Take the signals from now on. A signal that the parent ignores stays ignored."""
+        """Handle the signals from now on. A signal that the parent process ignores stays ignored."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._take)

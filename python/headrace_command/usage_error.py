@@ -4,4 +4,4 @@ __all__ = ["UsageError"]
 
 
 class UsageError(Exception):
-    """The arguments are wrong, or the input is, before anything was sent. The command ends with 2."""
+    """The arguments or the input are wrong, and nothing has been sent. The command exits with 2."""

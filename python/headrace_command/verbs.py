@@ -10,7 +10,7 @@ __all__ = ["VERBS", "Verb", "verb_of"]
 
 
 class Verb:
-    """A verb. Its package has the modules `arguments` and `run`, which are imported when they are needed.
+    """A verb. Its package has the modules `arguments` and `run`, which are imported when needed.
 
     Args:
         name: The word.
@@ -52,6 +52,6 @@ VERBS = (
 
 
 def verb_of(words: list[str]) -> str | None:
-    """The verb among the words of a command line, if there is one before any other word."""
+    """Return the verb of a command line, if it comes before any other word."""
     first = next((word for word in words if not word.startswith("-")), None)
     return next((verb.name for verb in VERBS if first in (verb.name, *verb.aliases)), None)

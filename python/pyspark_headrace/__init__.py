@@ -1,7 +1,7 @@
 """Lets Spark find the data source `redis_streams` of headrace by itself.
 
-Spark imports each package whose name begins with `pyspark_`, and takes its `DefaultSource`. If one of these packages
-cannot be imported, Spark finds no data source at all: so headrace itself is imported only when the format is used.
+Spark imports each package whose name begins with `pyspark_`, and uses its `DefaultSource`. If one of these packages
+cannot be imported, Spark finds no data source at all, so headrace itself is imported only when the format is used.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Fixtures of headrace for pytest.
+"""headrace's fixtures for pytest.
 
-A package of its own: pytest imports it in each project that has headrace installed, and it imports headrace only when
-a test asks for a fixture.
+This is a separate package, because pytest imports it in every project that has headrace installed. It imports headrace
+only when a test requests a fixture.
 """

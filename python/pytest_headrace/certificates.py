@@ -19,7 +19,7 @@ class Certificates(NamedTuple):
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Write them into a folder, valid from now on."""
+    """Make certificates that are valid from now on, and write them into a folder."""
     ca = trustme.CA()
     server = ca.issue_cert("127.0.0.1", "localhost")
     files = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")

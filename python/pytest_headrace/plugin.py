@@ -1,4 +1,4 @@
-"""The fixtures of headrace for pytest: real servers, one to a worker, which each test finds empty."""
+"""headrace's fixtures for pytest: real servers, one per worker, which each test finds empty."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def headrace_endpoint(headrace_server: LocalServer) -> Endpoint:
 
 @pytest.fixture
 def headrace_tls_server(_headrace_shared_tls_server: SharedServer) -> LocalServer:
-    """As `headrace_server`, but its port takes TLS only. Its certificate is for 127.0.0.1 and localhost.
+    """As `headrace_server`, but its port accepts TLS only. Its certificate is for 127.0.0.1 and localhost.
 
     Needs the extra `headrace[testing]`.
     """

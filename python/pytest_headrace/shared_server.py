@@ -10,10 +10,10 @@ from headrace.testing.process import ask_all, order
 
 __all__ = ["SharedServer"]
 
-# Seconds until a server that is silent counts as suspended or paused.
+# Seconds until a server that does not reply counts as suspended or paused.
 _TIMEOUT: Final = 5.0
 
-# CLIENT first: what an earlier test left connected must not write behind FLUSHALL. Redis 6.2 has no functions.
+# CLIENT first: connections left by an earlier test must not write after FLUSHALL. Redis 6.2 has no functions.
 _EMPTY: Final = (
     b"CLIENT KILL TYPE normal",
     b"CLIENT KILL TYPE pubsub",
@@ -32,8 +32,8 @@ _SETTINGS: Final = ("CONFIG GET *", "ACL LIST")
 class SharedServer:
     """A local server that starts with the first test and is emptied before each of them.
 
-    Emptying takes a millisecond, and starting a server 30. A server whose settings changed, or that does not reply, is
-    started again at its address.
+    Emptying a server takes 1 millisecond, starting one takes 30. A server whose settings changed, or that does not
+    reply, is started again at its address.
     """
 
     def __init__(self, program: str, **arguments: Any) -> None:
@@ -63,12 +63,12 @@ class SharedServer:
             self._server.stop()
 
     def _new(self) -> LocalServer:
-        # The variable is of the person who runs the tests, the setting of the project.
+        # The variable belongs to the person who runs the tests, the setting to the project.
         program = None if os.environ.get("HEADRACE_SERVER") else self._program or None
         return LocalServer(program, **self._arguments)
 
     def _empty(self, server: LocalServer) -> bool:
-        """Remove what tests left, and say whether the server is then as it was when it started."""
+        """Remove what tests left, and return whether the server is then as it was when it started."""
         if not server.running:
             return False
         return all(_done(server, command) for command in _EMPTY) and _settings(server) == self._settings
@@ -86,7 +86,7 @@ class SharedServer:
 
 
 def _done(server: LocalServer, command: bytes) -> bool:
-    """Run a command, and say whether the server did it or does not know it."""
+    """Run a command, and return whether the server ran it or does not know it."""
     reply = order(server.unix_socket, command, timeout=_TIMEOUT)
     return bool(reply) and (not reply.startswith(b"-") or reply.startswith(_UNKNOWN))
 

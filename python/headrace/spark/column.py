@@ -38,12 +38,12 @@ def xadd_udf(endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> UserDe
 
     The function takes one to four columns, by position or by name: `payload` (string or binary), `message_id`
     (integer or string; the caller's name for the row, for exactly once), `stream_key` (the row's own stream key;
-    null means the endpoint's) and `shard_key` (by which the row finds its shard, if the endpoint has `shards`). It
+    null means the endpoint's) and `shard_key` (the key that selects the row's shard, if the endpoint has `shards`). It
     returns a struct: `entry_id` if the row was delivered, else `kind`, `code`, `message`, `written` (see
-    `headrace.Failure`). A row that fails does not fail the job: check `outcome.code`. Rows go over one connection
-    per Python worker; the outcomes of each record batch (`spark.sql.execution.arrow.maxRecordsPerBatch` rows)
-    arrive before the next batch is sent. It is an `arrow_udf` from Spark 4.1 on, and a `pandas_udf` on 4.0, which
-    needs pandas, and where integers above 2**53 in a `message_id` with nulls lose their last digits.
+    `headrace.Failure`). A row that fails does not fail the job: check `outcome.code`. Rows go over one connection per
+    Python worker; the outcomes of each record batch (`spark.sql.execution.arrow.maxRecordsPerBatch` rows) arrive before
+    the next batch is sent. On Spark 4.1 and later it is an `arrow_udf`. On 4.0 it is a `pandas_udf`: this needs pandas,
+    and integers above 2**53 in a `message_id` with nulls lose their last digits.
 
     **When it is the wrong tool.** Spark decides when to compute a column. The function is declared non-deterministic,
     which limits this, but: a column that is never read is never computed (`.count()` writes nothing, nor does a
@@ -63,7 +63,7 @@ def xadd_udf(endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> UserDe
             run headrace (`PYSPARK_PYTHON`). A column of a type that cannot be written fails the job before anything is
             sent.
     """
-    # Raises for a wrong option here rather than in a task. It opens no connection.
+    # Raises for a wrong option here rather than in a task, and opens no connection.
     Dispatcher(endpoint, **options)
     interpreter.check()
     # Spark 4.0 has no arrow_udf.

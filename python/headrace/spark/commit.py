@@ -121,7 +121,7 @@ def in_words(
     retry_wait_seconds: float,
     bytes_sent: int,
 ) -> str:
-    """The outcomes as text. Zeros of `more`, and no retry waits, are left out."""
+    """Return the outcomes as text, without the counts of `more` that are 0 and without a retry wait of 0."""
     failed = sum(failed_by_code.values())
     parts = [
         f"{delivered:,} rows delivered",
@@ -140,10 +140,10 @@ def check_limits(commit: PartitionCommit, policy: FailurePolicy, endpoint: Endpo
         commit: The outcomes so far.
         policy: How many rows may fail.
         endpoint: The endpoint of the rows, for the error.
-        whole: All partitions have ended, so the ratio of failed rows is known.
+        whole: Whether all partitions have ended, so that the ratio of failed rows is known.
 
     Raises:
-        DeliveryError: More failed.
+        DeliveryError: More rows failed.
     """
     reason = None
     if policy.max_failed_rows is not None and commit.failed > policy.max_failed_rows:

@@ -59,16 +59,17 @@ def write(
     summary.failures.where("kind = 'permanent'").show()
     ```
 
-    This is an action: Spark computes the DataFrame and writes it once. The counts and the failures return with the
-    same pass, so reading the summary writes nothing again. Works with Spark Connect. Rows that failed raise a
-    `DeliveryError` once all others were tried, or are returned with `failures=True`.
+    This is an action: Spark computes the DataFrame and writes it once. The counts and the failures come from the same
+    pass, so reading the summary does not write again. It works with Spark Connect. If rows fail, a `DeliveryError` is
+    raised once all others have been tried; with `failures=True` the failures are returned instead.
 
-    **Delivery.** Without `txn_app_id` at least once: a row whose reply was lost is sent again (`retry`), and so are the
-    rows of a task that Spark runs again; `possible_duplicates` counts both. (It misses rows that only a speculative
-    copy of a task wrote, or a task that was lost with its executor: leave `spark.speculation` off.) With `txn_app_id`
-    and `txn_version` each row is written once, however often this is called with the same DataFrame: see
-    `exactly_once` of `headrace.Dispatcher`; rows that failed are tried again. The rows of each partition must repeat in
-    the same order. Tables and files do; the result of a shuffle does not, without a sort within partitions.
+    **Delivery.** Without `txn_app_id`, delivery is at least once: a row whose reply was lost is sent again (`retry`),
+    and so are the rows of a task that Spark runs again; `possible_duplicates` counts both. (It misses rows written only
+    by a speculative copy of a task, or by a task that was lost with its executor: leave `spark.speculation` off.) With
+    `txn_app_id` and `txn_version` each row is written once, however often the function is called with the same
+    DataFrame (see `exactly_once` of `headrace.Dispatcher`); rows that failed are tried again. The rows of each
+    partition must come in the same order each time. Those of tables and files do; those of a shuffle do not, unless
+    they are sorted within partitions.
 
     Args:
         df: The rows. Spark refuses a streaming DataFrame: use `foreachBatch`, or the data source.
@@ -91,15 +92,15 @@ def write(
         txn_app_id: Exactly once: a name for the write, such as the job's; needs `txn_version`.
         txn_version: Exactly once: the number of this write, 0 and up. A higher number is a new write; rows with a lower
             number than the latest count as written.
-        failures: True: rows that failed do not raise, but are in `failures` of the summary. Default False.
-        failures_per_partition: The most rows that each partition adds to `failures`, since they pass through the
-            driver's memory. Default 1,000; 0 and up. The counts always include all. For outcomes without a limit use
+        failures: True: failed rows do not raise, but are returned in `failures` of the summary. Default False.
+        failures_per_partition: The most rows that each partition adds to `failures`: they pass through the driver's
+            memory. Default 1,000; 0 and up. The counts always include all. For outcomes without a limit use
             `headrace.spark.xadd`.
         progress: None (default): show a bar of Spark's tasks in a terminal or a notebook, if tqdm is installed
             (`pip install headrace[progress]`) and Spark shows no bar of its own there. True: always show it, on stderr.
             False: never.
-        **options: Options of `headrace.Dispatcher`. `retry` is `RetryPolicy()` unless given, without `txn_app_id` with
-            `retry_unknown=True`; `exactly_once` is `"auto"` with `txn_app_id`.
+        **options: Options of `headrace.Dispatcher`. `retry` defaults to `RetryPolicy()`, without `txn_app_id` to
+            `RetryPolicy(retry_unknown=True)`; with `txn_app_id`, `exactly_once` defaults to `"auto"`.
 
     Raises:
         DeliveryError: Rows failed, and `failures` is False. All others were written.
@@ -117,7 +118,7 @@ def write(
         **dispatcher_options,
     }
     settings = WriteSettings(endpoint, completed, columns, FailurePolicy("collect"), transaction, text=False)
-    # Checks all options and columns before any task starts. It opens no connection.
+    # Checks all options and columns before any task starts, and opens no connection.
     layout = resolve(settings, df.schema)
     task = _task(settings, layout, failures_per_partition if failures else FIRST_FAILURES)
     interpreter.check()
@@ -148,7 +149,7 @@ def write(
 def _task(
     settings: WriteSettings, layout: ColumnLayout, keep: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function that writes a partition, and returns its counts and its first failures."""
+    """Make the function that writes a partition and returns its counts and first failures."""
 
     def write_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = PartitionWriter(settings, layout, settings.transaction, keep=keep)

@@ -43,7 +43,7 @@ logger = logging.getLogger("headrace.spark")
 #: The name of the format.
 NAME: Final = "redis_streams"
 
-#: The local properties by which Spark passes the query and its micro-batch to tasks. The same since Spark 2.
+#: The local properties in which Spark passes the query and its micro-batch to tasks, unchanged since Spark 2.
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 
@@ -57,7 +57,7 @@ class RedisStreams(DataSource):
     ```
 
     Spark creates it, with the options as text and their names in lower case. It finds the format without `register`
-    where `pyspark_headrace` is installed, which comes with headrace.
+    where `pyspark_headrace`, which comes with headrace, is installed.
     """
 
     @classmethod
@@ -66,7 +66,7 @@ class RedisStreams(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """The columns of a read, or of a SQL view, that names none."""
+        """Return the columns of a read or a SQL view that names none."""
         return read_schema(self._read_settings(streaming=None))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -90,7 +90,7 @@ class RedisStreams(DataSource):
         return BatchReader(self._read_settings(streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802, Spark's name
-        """Check options and columns before anything is read. Spark then requests no simpleStreamReader."""
+        """Check options and columns before anything is read. With this method, Spark requests no simpleStreamReader."""
         return StreamReader(self._read_settings(streaming=True), schema)
 
     def _read_settings(self, *, streaming: bool | None) -> source_options.ReadSettings:
@@ -118,7 +118,7 @@ class BatchWriter(datasource.DataSourceArrowWriter):
         _commit(self._settings, messages, "")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log the rows that were written all the same."""
+        """Log the rows that were written nevertheless."""
         _abort(self._settings, messages, "")
 
 
@@ -147,7 +147,7 @@ class StreamWriter(StreamArrowWriter):
         _commit(self._settings, messages, f"micro-batch {batchId}: ")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, Spark's name
-        """Log the rows that were written all the same."""
+        """Log the rows that were written nevertheless."""
         _abort(self._settings, messages, f"micro-batch {batchId}: ")
 
 
@@ -174,12 +174,12 @@ def register(spark: SparkSession) -> None:
     """Register the format `redis_streams` with a session, and make the session active in the calling thread.
 
     Spark looks up a Python data source in the *active session* of a thread. The thread that created the session has
-    one; each other thread that writes calls this: `ThreadPoolExecutor(initializer=register, initargs=(spark,))`. (Spark
-    Connect does not need it.)
+    one; every other thread that writes must call this function, as with
+    `ThreadPoolExecutor(initializer=register, initargs=(spark,))`. (Spark Connect does not need it.)
 
-    The first thread needs it only where Spark does not find the format by itself. Spark does where `pyspark_headrace`,
-    which comes with headrace, is on the path of the Python that Spark runs; but not if any other package whose name
-    begins with `pyspark_` cannot be imported there.
+    The first thread needs it only where Spark does not find the format by itself. Spark finds it where
+    `pyspark_headrace`, which comes with headrace, is on the path of the Python that Spark runs, unless another package
+    whose name begins with `pyspark_` cannot be imported there.
 
     Args:
         spark: The session, of Spark or of Spark Connect.

@@ -1,4 +1,4 @@
-"""The stream of rows that could not be written, with what it takes to write them again."""
+"""The stream of rows that could not be written, with everything needed to write them again."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class DeadLetters:
 
     - `payload`, the value of the payload column; with any other layout `row`, an Arrow IPC stream of the row with the
       columns of the entry, which `headrace.unpack_arrow(fields, "row")` reads back;
-    - `stream_key` (with shards that of the shard) and `entry_id`, the intended destination, `shard_key`, if there is
-      such a column, and `message_id`, if the row has one of its own;
+    - `stream_key` (with shards, that of the shard) and `entry_id`, the intended destination, `shard_key`, if that
+      column exists, and `message_id`, if the row has its own;
     - `kind`, `code`, `message` and `written`, as in `headrace.Failure`;
     - `partition` and `ordinal` of the row, `batch_id` of a streaming query, and `ts`.
 
@@ -44,9 +44,9 @@ class DeadLetters:
         settings: Where and how to write.
         layout: The columns of the record batches.
         batch_id: The micro-batch of a streaming query.
-        resources: Gets what is to be closed.
-        first: The number of the partition's first row among the messages of its batch: where rows without a key of a
-            shard go.
+        resources: Receives the dispatcher, to close it.
+        first: The number of the partition's first row among the messages of its batch, which determines the shards of
+            rows without a shard key.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class DeadLetters:
             too_large = pc.and_(pc.equal(refused["code"], "TOO_LARGE"), pc.is_valid(letters[self._content]))
             if not pc.any(too_large).as_py():
                 break
-            # Each of these ended the connection: other letters may be there twice now.
+            # Each of these ended the connection, so other letters may be in the stream twice now.
             letters = self._without_content(letters, too_large)
             commit.delivered += report.delivered
         commit.add(report)
@@ -148,7 +148,7 @@ class DeadLetters:
         return pc.coalesce(pc.cast(rows[column], pa.binary()), pa.scalar(key))
 
     def _shards(self, failed: pa.Table, rows: pa.Table) -> pa.Array:
-        """The shard of each row: that of its key, or the one whose turn it was."""
+        """The shard of each row: that of its key or, without a key, the one whose turn it was."""
         count = self._target.shards or 1
         turns = pa.array([(self._first + ordinal) % count for ordinal in failed["ordinal"].to_pylist()], pa.int32())
         if (column := self._layout.arguments.get("shard_key")) is None:

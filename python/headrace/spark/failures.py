@@ -48,7 +48,7 @@ def failed_rows(report: DeliveryReport, partition: int, first: int, *, named: bo
     """The failures of a report: its columns, `place` (of the row in the report), `partition` and `ordinal`.
 
     Args:
-        report: All outcomes of a run of rows, in their order.
+        report: All outcomes of consecutive rows, in order.
         partition: The partition of the rows.
         first: The ordinal of the first row in the partition.
         named: Whether the rows have message IDs of their own. Otherwise the ordinal is the message ID.

@@ -1,4 +1,4 @@
-"""A check of the Python program that Spark starts for its workers, before a job runs."""
+"""Checks, before a job runs, the Python program that Spark starts for its workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-#: Seconds for the answer. No answer is not an error.
+#: Seconds to wait for the answer. No answer is not an error.
 TIMEOUT = 10
 
 #: Settings that replace Spark's workers with other code, which may find headrace in another way.
@@ -45,21 +45,21 @@ print(json.dumps(answer))
 def check(*, planner: bool = False) -> None:
     """Raise if Spark's workers run a Python program that cannot run headrace.
 
-    The program runs once, and only if it is not the one of this process; no Spark job runs. The executors of a cluster
-    and the server of Spark Connect may be other machines, so they are not checked.
+    The program runs once, and only if it is not that of this process; no Spark job runs. The executors of a cluster and
+    the server of Spark Connect may be other machines, so they are not checked.
 
     Args:
-        planner: The caller needs the worker that plans a data source. It runs beside the driver on a cluster too, and
-            may have another version of headrace, since only options come from the driver.
+        planner: Whether the caller needs the worker that plans a data source. On a cluster, too, it runs beside the
+            driver, and it may have another version of headrace, since only options come from the driver.
 
     Raises:
-        ConfigError: The program has no headrace or no pyarrow, or other versions of headrace or Python.
+        ConfigError: The program has no headrace or no pyarrow, or a different version of headrace or Python.
     """
     context = _context()
     if context is None or not (planner or _is_local(str(context.master))):
         return
     jvm: Any = context._jvm
-    # Spark starts the program with the JVM's environment: a copy of that of the driver's Python.
+    # Spark starts the program with the JVM's environment, a copy of that of the driver's Python.
     environment = getattr(jvm, "java.lang.System")
     program = shutil.which(context.pythonExec, path=environment.getenv("PATH"))
     # A program that is not found may be in an archive that Spark unpacks later.
@@ -110,7 +110,7 @@ def _is_own(program: str) -> bool:
 def _version(program: str, variables: tuple[tuple[str, str], ...]) -> str | None:
     """Ask the program for its version of headrace; None without an answer.
 
-    Versions are cached, errors are not: headrace may be installed meanwhile.
+    Versions are cached, errors are not: headrace may be installed in the meantime.
 
     Raises:
         ConfigError: It cannot import headrace or pyarrow, or has another version of Python.

@@ -24,7 +24,7 @@ def split(given: Keywords) -> tuple[_Layout, DispatcherOptions]:
     """Separate the keyword arguments of `Dispatcher.produce_batch` from those of `Dispatcher`.
 
     Raises:
-        ConfigError: Neither has one of them.
+        ConfigError: One of them belongs to neither.
     """
     for name in given:
         if name not in LAYOUT and name not in DISPATCHER:

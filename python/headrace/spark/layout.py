@@ -1,4 +1,4 @@
-"""The role of each column: by option, else by convention. A column without a role is an error."""
+"""The role of each column, by option or else by convention. A column without a role is an error."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ColumnLayout", "arrow_schema", "resolve"]
 
 EVERY = ("*",)
 
-#: The columns of a read without options. As a SQL view without columns has them too, it is read-only.
+#: The columns of a read without options. A SQL view that names no columns has them too, so it is read-only.
 OF_A_READ: Final = ["stream", "entry_id", "timestamp", "fields"]
 
 Role = Literal["payload", "fields_from", "message_id", "stream_key", "shard_key", "entry_id"]
 
-#: The options that each name one column, and those of which one says what an entry holds.
+#: The options that each name one column, and the mutually exclusive ones that define what an entry holds.
 ROLES: Final[tuple[Role, ...]] = ("payload", "fields_from", "message_id", "stream_key", "shard_key", "entry_id")
 BODIES: Final = ("payload", "fields", "fields_from", "json")
 
@@ -113,7 +113,7 @@ class _Columns:
 
     def _body(self) -> tuple[dict[str, Any], Sequence[str]]:
         """The arguments for the contents of an entry, and the columns that it holds."""
-        # Entry ID and stream key are stored with the entry anyway; the message ID and the key of a shard are not.
+        # Entry ID and stream key are stored with the entry anyway; the message ID and the shard key are not.
         rest = [name for name in self.all if name not in {*self.ignored, self.stream_key, self.entry_id}]
         if self.ignore_columns == EVERY:
             rest = [name for name in rest if name != self.message_id] or rest
@@ -145,8 +145,8 @@ class _Columns:
     def _role(self, role: Role) -> str | None:
         """The column of that role: the one that an option names, else the one with the role's name.
 
-        A column is an entry ID by option only: rows that were read from a stream have IDs that it does not take again.
-        So is a column with the keys of shards: most streams have none.
+        Entry ID and shard key have no such convention: rows that were read from a stream have IDs that it does not
+        accept again, and most streams have no shards.
         """
         if (asked := self.asked.get(role)) is not None or role in {"entry_id", "shard_key"}:
             return asked
@@ -184,7 +184,7 @@ class _Columns:
                 raise ConfigError(text, option="ignore_columns")
 
     def _check_packing(self, arguments: dict[str, Any]) -> None:
-        """Refuse entry IDs, stream keys and keys of shards per row where several rows share an entry."""
+        """Refuse entry IDs, stream keys and shard keys per row where several rows share an entry."""
         packing = _packing(arguments)
         own = (("stream key", self.stream_key), ("entry ID", self.entry_id), ("key of a shard", self.shard_key))
         for role, column in own:
@@ -196,7 +196,7 @@ class _Columns:
 
 
 def _packing(arguments: dict[str, Any]) -> str | None:
-    """The option that puts several rows into an entry, if there is one."""
+    """The option that puts several rows into an entry, if any."""
     if "arrow_ipc" in arguments:
         return "arrow_ipc"
     return "rows_per_entry" if arguments.get("rows_per_entry", 1) > 1 else None

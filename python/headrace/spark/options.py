@@ -30,13 +30,13 @@ __all__ = [
     "read_endpoint",
 ]
 
-#: Options of a layout that have another name here: `stream_key` is the endpoint's.
+#: Options of a layout that have another name here, because `stream_key` is the endpoint's.
 COLUMN_OPTIONS = {"stream_key": "stream_key_column"}
 
-#: What Spark makes of a function that is given where it takes text.
+#: The text that Spark makes of a callable given where it expects text.
 OBJECT = re.compile(r"<(function|bound method|built-in \w+|class) .+>|<.+ object at 0x[0-9a-f]+>")
 
-#: What Spark itself puts among the options of a streaming query.
+#: The names that Spark itself adds to the options of a streaming query.
 OF_SPARK = frozenset(
     {
         *("checkpointlocation", "queryname"),
@@ -44,7 +44,7 @@ OF_SPARK = frozenset(
     }
 )
 
-#: Options of the stream that the stream of dead letters does not share: all of these are kept.
+#: Options of the stream that the stream of dead letters does not share: every dead letter is kept.
 NOT_OF_DEAD_LETTERS = (
     *("maxlen", "maxlen_approximate", "minid", "trim_every", "nomkstream", "consumer_group"),
     *("shards", "shard_hash", "shard_names"),
@@ -52,7 +52,7 @@ NOT_OF_DEAD_LETTERS = (
 
 
 class Hidden(str):
-    """Text that is not shown: Spark can print the local variables of a traceback."""
+    """Text with a masked `repr`: Spark can print the local variables of a traceback."""
 
     __slots__ = ()
 
@@ -133,7 +133,7 @@ class WriteSettings:
 
     @property
     def dead_letters(self) -> Endpoint:
-        """The endpoint of the dead letters: another stream of the same server."""
+        """The endpoint of the dead letters: another stream on the same server."""
         state, inherited = self.endpoint._state()
         options = {name: value for name, value in state.items() if name not in NOT_OF_DEAD_LETTERS}
         try:
@@ -155,12 +155,12 @@ def read(given: Mapping[str, str], *, streaming: bool) -> WriteSettings:
     dispatcher = _dispatcher(given, exactly_once)
     columns, failure = _columns(own), _failure(given, own)
     settings = WriteSettings(read_endpoint(given), dispatcher, columns, failure, transaction)
-    settings.make_dispatcher()  # opens no connection, and checks its options
+    settings.make_dispatcher()  # checks its options, and opens no connection
     return settings
 
 
 def known() -> list[str]:
-    """The names of all options, of writes and of reads: a SQL view may hold both."""
+    """Return the names of all options, of writes and of reads: a SQL view may have both."""
     return list(dict.fromkeys(["url", *ENDPOINT, *DISPATCHER, *DATASOURCE, *DATASOURCE_READ]))
 
 
@@ -182,7 +182,7 @@ def _check_names(given: Mapping[str, str], streaming: bool) -> None:
 
 
 def nearest(name: str, others: Iterable[str]) -> str:
-    """The one of `others` that looks most like `name`. A part of a name means more than letters in common."""
+    """Return the one of `others` most similar to `name`. Containing `name` counts more than letters in common."""
 
     def likeness(other: str) -> float:
         return difflib.SequenceMatcher(None, other, name.lower()).ratio() + (len(name) > 2 and name.lower() in other)
@@ -221,20 +221,20 @@ def read_endpoint(given: Mapping[str, str]) -> Endpoint:
 
 
 def _dispatcher(given: Mapping[str, str], exactly_once: str) -> dict[str, str | None]:
-    """The options of `Dispatcher._from_text`. Retry is on unless it is said otherwise."""
+    """The options of `Dispatcher._from_text`. Retry is on by default."""
     options: dict[str, str | None] = {name: given[name] for name in DISPATCHER if name in given}
     if exactly_once != "off":
         options["exactly_once"] = exactly_once
     options.setdefault("retry", "true")
     if options["retry"] == "true":
-        # At least once is what Spark gives anyway: it runs failed tasks again.
+        # Spark gives no more than at least once anyway: it runs failed tasks again.
         options.setdefault("retry_unknown", "true" if exactly_once == "off" else "false")
     if options.get("ts_field") == "":
         options["ts_field"] = None
     return options
 
 
-# --- what is the data source's own ------------------------------------------------------------------------------------
+# --- the options of the data source itself ----------------------------------------------------------------------------
 
 
 def _own(given: Mapping[str, str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["xadd"]
 
 
-#: Its instance is `xadd`, so that the function and its schema travel together.
+#: `xadd` is its only instance, so that the function carries its schema.
 class Xadd:
     """Make a function for `DataFrame.mapInArrow` that writes each row and returns a row with its outcome.
 
@@ -34,7 +34,7 @@ class Xadd:
     ```
 
     Each partition's record batches go straight to the native producer, over one connection per Python worker; rows
-    never become Python objects. There is one output row per input row: `message_id`, `entry_id`, and if the row failed
+    never become Python objects. Each input row has one output row: `message_id`, `entry_id`, and, if the row failed,
     `kind`, `code`, `message`, `written` (see `headrace.Failure`). A row that fails does not fail the job: check `code`.
     With `only_failed=True` only failures have output rows, which saves Spark most of the work.
 
@@ -54,7 +54,7 @@ class Xadd:
             ordinal in its partition.
         stream_key: Column with the row's own stream key; null means the endpoint's.
         entry_id: Column with the row's own entry ID (`"1713091234567-0"`, `"1713091234567-*"`); null means `*`.
-        rows_per_entry: Rows of one entry, with `payload` or `json`; default 1, with `arrow_ipc` 10,000. An entry holds
+        rows_per_entry: Rows per entry, with `payload` or `json`; default 1, or 10,000 with `arrow_ipc`. An entry holds
             rows of one record batch, whose size is `spark.sql.execution.arrow.maxRecordsPerBatch`.
         arrow_ipc: True: the payload of an entry is an Arrow IPC stream of many rows.
         {options}
@@ -78,7 +78,7 @@ class Xadd:
         **options: Unpack[Keywords],
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         layout, dispatcher_options = split(options)
-        # Raises for a wrong option here rather than in a task. It opens no connection.
+        # Raises for a wrong option here rather than in a task, and opens no connection.
         Dispatcher(endpoint, **dispatcher_options)
         interpreter.check()
 

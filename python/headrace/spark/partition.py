@@ -83,7 +83,7 @@ class PartitionWriter:
             lent = worker.dispatcher(settings.endpoint, settings.dispatcher, text=settings.text)
             dispatcher = resources.enter_context(lent)
             before = dispatcher.stats()
-            # A lent dispatcher goes on counting, unless the task begins a batch.
+            # A lent dispatcher continues counting, unless the task begins a batch.
             self._first = 0 if self._transaction is not None else before.messages
             if self._transaction is not None:
                 token = self._transaction.token(self._number, by_message_id=settings.by_message_id)
@@ -94,7 +94,7 @@ class PartitionWriter:
                 self._write_groups(dispatcher, batches, resources)
             commit.add_stats(before, dispatcher.stats())
         if self._attempt and self._transaction is None:
-            # Each earlier attempt may have written all of these rows: its outcomes are not known here.
+            # Each earlier attempt may have written all of these rows, and its outcomes are not known here.
             commit.possible_duplicates += self._attempt * commit.delivered
         level = logging.WARNING if commit.failed else logging.INFO
         logger.log(level, "partition %d, attempt %d: %s to %s", self._number, self._attempt, commit, settings.endpoint)
@@ -143,7 +143,7 @@ class PartitionWriter:
             dispatcher.skip_failed()
 
     def _count(self, report: DeliveryReport) -> list[pa.Table]:
-        """Count the outcomes of the next rows, and return the failures that are wanted."""
+        """Count the outcomes of the next rows, and return the failures that the policy needs."""
         first = self._commit.rows
         self._commit.add(report)
         collects = self._settings.failure.on_failure == "collect"

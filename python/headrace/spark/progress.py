@@ -1,4 +1,4 @@
-"""A progress bar for one action of Spark: finished tasks of known tasks."""
+"""A progress bar for one Spark action: finished tasks out of all known tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTERVAL = 0.2
 
 @contextmanager
 def progress_bar(spark: SparkSession, wanted: bool | None, title: str) -> Iterator[None]:
-    """Show a bar on stderr, or in the notebook, while the block runs one action of Spark in this thread.
+    """Show a bar on stderr, or in the notebook, while the block runs one Spark action in this thread.
 
     Args:
         spark: The session of the action; classic or Connect.
@@ -41,7 +41,7 @@ def progress_bar(spark: SparkSession, wanted: bool | None, title: str) -> Iterat
 
 
 def _tqdm(wanted: bool | None, spark: SparkSession, connect: bool) -> Any:
-    """Choose the class of tqdm for this place; None for no bar."""
+    """Choose the tqdm class for this environment; None for no bar."""
     if wanted is False:
         return None
     try:
@@ -73,10 +73,10 @@ def _widget() -> Any:
 
 @contextmanager
 def _watch_jobs(spark: SparkSession, bar: Any) -> Iterator[None]:
-    """Draw the new jobs of this thread's job group, from a thread of its own.
+    """Draw the new jobs of this thread's job group, from a separate thread.
 
-    The group stays as the user set it, because notebooks cancel by it. Jobs that another thread starts in the same
-    group meanwhile count too; only the bar depends on that.
+    The group stays as the user set it, because notebooks cancel jobs by group. Jobs that another thread starts in the
+    same group in the meantime count too, which affects only the bar.
     """
     from pyspark import InheritableThread
 
@@ -88,12 +88,12 @@ def _watch_jobs(spark: SparkSession, bar: Any) -> Iterator[None]:
     def look() -> None:
         jobs = [tracker.getJobInfo(job) for job in set(tracker.getJobIdsForGroup(group)) - before]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        # A stage that Spark skips has tasks, but never begins.
+        # A stage that Spark skips has tasks, but never starts.
         begun = [s for s in stages if s is not None and s.numActiveTasks + s.numCompletedTasks]
         _draw(bar, sum(s.numCompletedTasks for s in begun), sum(s.numTasks for s in begun))
 
     def watch() -> None:
-        # If Spark is gone, the action itself raises.
+        # If Spark has stopped, the action itself raises.
         with suppress(Exception):
             while not done.wait(INTERVAL):
                 look()

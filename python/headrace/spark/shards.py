@@ -25,12 +25,13 @@ def shard(column: Column | str, shards: int, shard_hash: Literal["murmur2", "crc
     by_shard.write.format("redis_streams").mode("append").options(shards=12, shard_key="customer", **where).save()
     ```
 
-    The rows of a shard are then in one task, which needs fewer connections, and with `exactly_once` sends fuller script
-    calls. Nothing else needs it: rows find their shards from any partition.
+    All rows of a shard are then in one task, which needs fewer connections and, with `exactly_once`, sends fuller
+    script calls. Nothing else needs it: rows reach their shards from any partition.
 
     Args:
-        column: The keys: a column of text, bytes or integers, or its name. A null has no shard: null.
-        shards: As the option of the endpoint, from 1 to 1,024.
+        column: The keys: a column of text, bytes or integers, or its name. For a null, which has no shard, the result
+            is null.
+        shards: As the option `shards` of the endpoint, from 1 to 1,024.
         shard_hash: As the option `shard_hash` of the endpoint.
 
     Raises:
@@ -56,13 +57,13 @@ def shard(column: Column | str, shards: int, shard_hash: Literal["murmur2", "crc
 
 
 def numbers_of(keys: pa.Array, shards: int, shard_hash: str) -> pa.Array:
-    """The number of the shard of each key."""
+    """Return the shard number of each key."""
     batch = pa.RecordBatch.from_arrays([keys], names=["key"])
     return pa.array(_headrace.shard_numbers(batch, shards, shard_hash))
 
 
 def _with_pandas(shards: int, shard_hash: str) -> Any:
-    """Spark 4.0 has no `arrow_udf`."""
+    """Make the function for Spark 4.0, which has no `arrow_udf`."""
     import pandas as pd
     from pyspark.sql import functions
 

@@ -1,4 +1,4 @@
-"""The result of `headrace.spark.write`: that of each partition, and the summary of all."""
+"""The results of `headrace.spark.write`: one per partition, and the summary of all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RESULT_ARROW: Final = pa.schema(
     ]
 )
 
-#: The counts of `PartitionCommit` in that row, beside those by code.
+#: The counts of `PartitionCommit` in that row, in addition to those by code.
 _COUNTS: Final = ("delivered", "deduplicated", "possible_duplicates", "retries", "retry_wait_seconds", "bytes_sent")
 
 
@@ -57,9 +57,10 @@ class WriteSummary:
         partitions: Partitions of the DataFrame.
         seconds: Duration of the action, including the time in which Spark computed the rows.
         first_failures: The first failures, at most ten, each with `partition` and `ordinal`.
-        failures: With `failures=True` a DataFrame of the failures that the action returned, so that reading it writes
-            nothing: one row for each (the first `failures_per_partition` of each partition) with `partition`, `ordinal`
-            (in the partition), `message_id`, `kind`, `code`, `message`, `written`. Else None.
+        failures: With `failures=True`, a DataFrame of the failures that the action returned, so that reading it writes
+            nothing. It has one row for each failure (the first `failures_per_partition` of each partition) with
+            `partition`, `ordinal` (in the partition), `message_id`, `kind`, `code`, `message`, `written`. Otherwise
+            None.
     """
 
     delivered: int
@@ -108,7 +109,7 @@ class WriteSummary:
 
 
 def to_result(commit: PartitionCommit, failures: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """Make the result of a partition, with the columns of `RESULT`, of its counts and its first failures."""
+    """Make the result of a partition, with the columns of `RESULT`, from its counts and first failures."""
     counts: dict[str, Any] = {name: getattr(commit, name) for name in _COUNTS}
     text = json.dumps({**counts, "failed_by_code": commit.failed_by_code})
     yield pa.RecordBatch.from_pylist([{"partition": commit.partitions[0], "counts": text}], schema=_RESULT_ARROW)

@@ -12,7 +12,7 @@ __all__ = ["Transaction", "check_integer"]
 
 @dataclass(frozen=True)
 class Transaction:
-    """The name of a write: repeated under the same name, it writes no row twice.
+    """The name of a write. A write that is repeated under the same name writes no row twice.
 
     Attributes:
         app_id: The application, or the ID of a streaming query.
@@ -24,7 +24,7 @@ class Transaction:
 
     @classmethod
     def from_options(cls, app_id: Any, version: Any, exactly_once: str | None) -> Transaction | None:
-        """Check `txn_app_id` and `txn_version` beside `exactly_once`; each is None where it was not given.
+        """Check `txn_app_id` and `txn_version` together with `exactly_once`; each is None if it was not given.
 
         Raises:
             ConfigError: One of the two is missing or wrong, or `exactly_once` contradicts them.
@@ -45,7 +45,7 @@ class Transaction:
         return cls(app_id, version)
 
     def token(self, partition: int, *, by_message_id: bool) -> str:
-        """The token of a partition's batch. Rows are numbered per partition; a message ID is the same in any."""
+        """The token of a partition's batch. Rows are numbered per partition; a message ID is the same in each."""
         return self.app_id if by_message_id else f"{self.app_id}:{partition}"
 
 

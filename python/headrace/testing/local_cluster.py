@@ -19,24 +19,24 @@ __all__ = ["LocalCluster"]
 
 _SLOTS = 16_384
 
-# An inline command has at most 64 KiB.
+# An inline command is at most 64 KiB long.
 _SLOTS_OF_COMMAND = 8_192
 
-# Seconds until a replica is told once more to take over.
+# Seconds until a replica is ordered to take over once more.
 _FAILOVER_TRY = 2.5
 
-# Seconds until the owner of a slot is named again where the servers do not agree; they hear of it within one.
+# Seconds until the owner of a slot is announced again if the servers do not agree; they hear of it within one second.
 _OWNER_TRY = 3.0
 
-# Seconds for a command; MIGRATE of a large stream takes some.
+# Timeout of a command in seconds; MIGRATE of a large stream takes a few.
 _TIMEOUT = 10.0
 
 
 class LocalCluster:
-    """Masters that share all slots evenly, each with its replicas: a `LocalServer` each, on a port of 127.0.0.1.
+    """Masters that share all slots evenly, and their replicas, each a `LocalServer` on a port of 127.0.0.1.
 
-    When the constructor returns (after two to four seconds), all of them agree on the slots, and the replicas follow.
-    They end as a `LocalServer` does.
+    When the constructor returns (after two to four seconds), all servers agree on the slots, and the replicas follow
+    their masters. The servers end as a `LocalServer` does.
 
     Example:
         >>> from headrace import Dispatcher, Endpoint
@@ -48,19 +48,19 @@ class LocalCluster:
         1
 
     Args:
-        executable: The program of all of them. Default: the one that `find_server` finds.
-        masters: How many masters there are. With fewer than three none can be replaced by a failover. Default 3.
-        replicas: How many replicas each master has. Default 1.
-        node_timeout: After how many seconds without a reply a node takes another one for dead. Default 1.
-        config: Directives of all of them, as for `LocalServer`.
-        tls_cert: The certificate chain of all of them, a PEM file. With it they accept only TLS, and use it among
+        executable: The program of all servers. Default: the one that `find_server` finds.
+        masters: The number of masters. With fewer than three, none can be replaced by a failover. Default 3.
+        replicas: The number of replicas of each master. Default 1.
+        node_timeout: Seconds without a reply after which a node considers another one dead. Default 1.
+        config: Directives of all servers, as for `LocalServer`.
+        tls_cert: The certificate chain of all servers, a PEM file. With it they accept only TLS, and also use it among
             themselves.
         tls_key: Its private key, a PEM file.
         tls_ca_cert: The PEM file of the CA that signed it.
-        start_timeout: Seconds until all of them must be ready. Default 30.
+        start_timeout: Seconds within which all servers must be ready. Default 30.
 
     Raises:
-        LocalServerError: A server was not found or did not reply, or they did not agree in time.
+        LocalServerError: No server program was found, a server did not reply, or the servers did not agree in time.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class LocalCluster:
             tls = {"transport": "tls", "tls_cert": tls_cert, "tls_key": tls_key, "tls_ca_cert": tls_ca_cert}
             data |= {"tls-replication": True, "tls-cluster": True}
         if self._password:
-            data["masterauth"] = self._password  # any of them may become a replica
+            data["masterauth"] = self._password  # any server may become a replica
         try:
             for _ in range(masters * (1 + replicas)):
                 self._servers.append(LocalServer(executable, config=data, **tls))
@@ -104,7 +104,7 @@ class LocalCluster:
 
     @property
     def nodes(self) -> list[str]:
-        """The addresses of all servers, `"127.0.0.1:port"` each: the option `nodes` of an endpoint."""
+        """The addresses of all servers, each `"127.0.0.1:port"`: the option `nodes` of an endpoint."""
         return [f"127.0.0.1:{server.port}" for server in self._servers]
 
     @property
@@ -115,11 +115,11 @@ class LocalCluster:
 
     @property
     def servers(self) -> tuple[LocalServer, ...]:
-        """All servers: first those that began as masters, then their replicas."""
+        """All servers: first those that started as masters, then their replicas."""
         return tuple(self._servers)
 
     def slot(self, key: str | bytes, without: LocalServer | None = None) -> int:
-        """The slot of `key`, as a server other than `without` computes it.
+        """Return the slot of `key`, as computed by a server other than `without`.
 
         Raises:
             LocalServerError: No server answers.
@@ -133,7 +133,7 @@ class LocalCluster:
         raise LocalServerError(f"the slot of a key cannot be asked for: {said.decode(errors='replace')}")
 
     def owner(self, key: str | bytes, without: LocalServer | None = None) -> LocalServer:
-        """The server that has the slot of `key`, as most of those that run see it, but for `without`.
+        """Return the server that has the slot of `key`, in the view of most running servers other than `without`.
 
         Raises:
             LocalServerError: No server has it.
@@ -146,19 +146,19 @@ class LocalCluster:
         return max(named, key=named.count)
 
     def replicas_of(self, master: LocalServer) -> list[LocalServer]:
-        """The servers that follow `master` now, and have its data."""
+        """Return the servers that follow `master` now and have its data."""
         return [server for server in self._servers if server.running and self._follows(server, master)]
 
     def fail_over(self, key: str | bytes, how: str = "", timeout: float = 30.0) -> LocalServer:
-        """Have a replica take over from the owner of `key` (`CLUSTER FAILOVER`), and return it once all name it.
+        """Make a replica take over from the owner of `key` (`CLUSTER FAILOVER`), and return it once all name it.
 
         Args:
-            key: A key of the master that is to be replaced.
+            key: A key of the master to replace.
             how: `""`, in agreement with the master; `"FORCE"`, without it; or `"TAKEOVER"`, without the other masters.
-            timeout: Seconds until all of them must agree.
+            timeout: Seconds within which all servers must agree.
 
         Raises:
-            LocalServerError: There was no replica, it refused, or they did not agree in time.
+            LocalServerError: There was no replica, it refused, or the servers did not agree in time.
         """
         self._deadline = time.monotonic() + timeout
         slot, before = self.slot(key), self.owner(key)
@@ -171,7 +171,8 @@ class LocalCluster:
         def is_done() -> bool:
             nonlocal again
             if time.monotonic() > again and self._named(replica, slot) is not replica:
-                # The masters vote only so often for a replica of one master, which gives up after five seconds.
+                # The masters vote for a replica of a master only at intervals, and the replica gives up after five
+                # seconds.
                 again = time.monotonic() + _FAILOVER_TRY
                 self._ask(replica, command)
             return self._all_name(slot, replica)
@@ -184,12 +185,13 @@ class LocalCluster:
 
         Args:
             key: A key of the slot.
-            target: The master that gets it.
-            timeout: Seconds until all must agree.
-            pause: Seconds between the last key and the slot, in which the old owner replies with `ASK`.
+            target: The master that gets the slot.
+            timeout: Seconds within which all servers must agree.
+            pause: Seconds between the move of the last key and that of the slot, during which the old owner replies
+                with `ASK`.
 
         Raises:
-            LocalServerError: A server refused, or they did not agree in time.
+            LocalServerError: A server refused, or the servers did not agree in time.
         """
         slot, source = self.slot(key), self.owner(key)
         importing, deadline = f"CLUSTER SETSLOT {slot} IMPORTING {self._id(source)}", time.monotonic() + timeout
@@ -204,15 +206,15 @@ class LocalCluster:
                 except LocalServerError as refusal:
                     if "MOVED" not in str(refusal) or time.monotonic() > deadline:
                         raise
-                    # What the target heard only now of an earlier move made it forget that it takes the slot over.
+                    # Late news of an earlier move made the target forget that it takes the slot over.
                     self._order(target, importing)
         time.sleep(pause)
         owner = f"CLUSTER SETSLOT {slot} NODE {self._id(target)}"
         servers = (target, source, *(server for server in self._masters() if server not in (source, target)))
         for server in servers:
             self._order(server, owner)
-        # A target that had forgotten that it takes the slot over gets it with the epoch that it had. Servers that hear
-        # later what the source said with a newer one would believe that.
+        # A target that had forgotten that it takes the slot over gets it with its old epoch. Servers that later hear
+        # what the source announced with a newer epoch would believe the source.
         self._ask(target, "CLUSTER BUMPEPOCH")
         self._deadline = time.monotonic() + timeout
         again = time.monotonic() + _OWNER_TRY
@@ -223,7 +225,8 @@ class LocalCluster:
                 again = time.monotonic() + _OWNER_TRY
                 self._ask(target, "CLUSTER BUMPEPOCH")
                 for server in servers:
-                    # Valkey replies only when a replica has it. It drops the command where the connection ends before.
+                    # Valkey replies only once a replica has the change, and drops the command if the connection ends
+                    # before that.
                     with contextlib.suppress(LocalServerError):
                         self._order(server, owner)
             return self._all_name(slot, target) and self._all_know_epoch(target)
@@ -252,11 +255,11 @@ class LocalCluster:
         return f"<{type(self).__name__} {self.url}>"
 
     def _join(self, masters: int) -> None:
-        """Make one cluster of the servers: the first ones are masters, and share the slots."""
+        """Join the servers into one cluster: the first ones are masters, and share the slots."""
         first, *others = self._servers
         self._ids = {self._id(server): server for server in self._servers}
         for number, server in enumerate(self._servers):
-            # Epochs of their own: otherwise the servers have to settle who is first.
+            # Distinct epochs: otherwise the servers have to settle which of them is first.
             self._order(server, f"CLUSTER SET-CONFIG-EPOCH {number + 1}")
             if number < masters:
                 end = (number + 1) * _SLOTS // masters
@@ -276,7 +279,7 @@ class LocalCluster:
         return all(known in info and b"cluster_state:ok" in info for info in said)
 
     def _is_complete(self, masters: int) -> bool:
-        """Whether all servers know all replicas, and these have their masters' data."""
+        """Return whether all servers know all replicas, and these have their masters' data."""
         replicas = len(self._servers) - masters
         for server in self._servers:
             lines = self._ask(server, "CLUSTER NODES").decode(errors="replace").splitlines()
@@ -286,7 +289,7 @@ class LocalCluster:
         return said.count(b"state=online") == replicas
 
     def _follows(self, server: LocalServer, master: LocalServer) -> bool:
-        # By its ID: the nodes may name another port than its own (`cluster-announce-port`).
+        # By its ID: the nodes may name a port other than its own (`cluster-announce-port`).
         node = next((node for node, known in self._ids.items() if known is master), "")
         of_master = f" myself,slave {node} ".encode()
         said = self._ask(server, "CLUSTER NODES"), self._ask(server, "INFO replication")
@@ -299,13 +302,13 @@ class LocalCluster:
         return all(self._named(server, slot) is owner for server in self._servers if server.running)
 
     def _all_know_epoch(self, master: LocalServer) -> bool:
-        """Whether all servers know the epoch of `master`: until then they may still believe what an old owner said."""
+        """Return whether all servers know the epoch of `master`: until then they may still believe an old owner."""
         of_master = re.compile(rf"^{self._id(master)} (?:\S+ ){{5}}(\d+) ", re.MULTILINE)
         nodes = [self._ask(s, "CLUSTER NODES").decode(errors="replace") for s in self._servers if s.running]
         return len({found[1] if (found := of_master.search(text)) else "" for text in nodes}) == 1
 
     def _named(self, server: LocalServer, slot: int) -> LocalServer | None:
-        """The master that has `slot`, as `server` sees it."""
+        """Return the master that has `slot`, as `server` sees it."""
         for line in self._ask(server, "CLUSTER NODES").decode(errors="replace").splitlines():
             parts = line.split(" ")
             if len(parts) < 8 or "master" not in parts[2] or "fail" in parts[2].split(","):
@@ -318,7 +321,7 @@ class LocalCluster:
         return None
 
     def _keys(self, server: LocalServer, slot: int, count: int) -> list[bytes]:
-        """The names of the keys in a slot."""
+        """Return the names of the keys in a slot."""
         rest, names = self._ask(server, f"CLUSTER GETKEYSINSLOT {slot} {count}").partition(b"\r\n")[2], []
         while rest.startswith(b"$"):
             length, _, rest = rest[1:].partition(b"\r\n")
@@ -350,6 +353,6 @@ class LocalCluster:
 
 
 def _quoted(key: str | bytes) -> bytes:
-    """A key as an inline command takes it."""
+    """Quote a key for an inline command."""
     raw = key.encode() if isinstance(key, str) else key
     return b'"' + b"".join(b"\\x%02x" % byte for byte in raw) + b'"'

@@ -20,8 +20,8 @@ __all__ = ["LocalSentinel"]
 class LocalSentinel:
     """A master, its replicas and the sentinels that watch them, each a `LocalServer` on a port of 127.0.0.1.
 
-    All of them are ready when the constructor returns (after two to three seconds): the replicas follow the master, and
-    the sentinels know them and each other. They end as a `LocalServer` does.
+    All servers are ready when the constructor returns (after two to three seconds): the replicas follow the master, and
+    the sentinels know them and each other. The servers end as a `LocalServer` does.
 
     Example:
         >>> from headrace import Dispatcher, Endpoint
@@ -34,21 +34,22 @@ class LocalSentinel:
         1
 
     Args:
-        executable: The program of all of them. Default: the one that `find_server` finds.
-        replicas: How many replicas there are. Default 2.
-        sentinels: How many sentinels there are; more than half of them must agree on a failover. Default 3.
-        master_name: The name of the master for the sentinels. Default `"mymaster"`.
-        down_after: After how many seconds without a reply a sentinel takes the master for dead. Default 1.
+        executable: The program of all servers. Default: the one that `find_server` finds.
+        replicas: The number of replicas. Default 2.
+        sentinels: The number of sentinels; more than half of them must agree on a failover. Default 3.
+        master_name: The sentinels' name for the master. Default `"mymaster"`.
+        down_after: Seconds without a reply after which a sentinel considers the master dead. Default 1.
         config: Directives of the master and the replicas, as for `LocalServer`.
-        sentinel_config: Directives of the sentinels, such as `{"requirepass": "secret"}`, but for `sentinel`.
-        tls_cert: The certificate chain of all of them, a PEM file. With it they accept only TLS, and use it among
+        sentinel_config: Directives of the sentinels, such as `{"requirepass": "secret"}`, except `sentinel`.
+        tls_cert: The certificate chain of all servers, a PEM file. With it they accept only TLS, and also use it among
             themselves.
         tls_key: Its private key, a PEM file.
         tls_ca_cert: The PEM file of the CA that signed it.
-        start_timeout: Seconds until all of them must be ready. Default 20.
+        start_timeout: Seconds within which all servers must be ready. Default 20.
 
     Raises:
-        LocalServerError: A server was not found or did not reply, or they did not find each other in time.
+        LocalServerError: No server program was found, a server did not reply, or the servers did not find each other in
+            time.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class LocalSentinel:
             tls = {"transport": "tls", "tls_cert": tls_cert, "tls_key": tls_key, "tls_ca_cert": tls_ca_cert}
             data["tls-replication"] = own["tls-replication"] = True
         if password:
-            data["masterauth"] = password  # any of them may become a replica
+            data["masterauth"] = password  # any server may become a replica
         try:
             first = LocalServer(executable, config=data, **tls)
             self._servers.append(first)
@@ -102,7 +103,7 @@ class LocalSentinel:
 
     @property
     def nodes(self) -> list[str]:
-        """The addresses of the sentinels, `"127.0.0.1:port"` each: the option `nodes` of an endpoint."""
+        """The addresses of the sentinels, each `"127.0.0.1:port"`: the option `nodes` of an endpoint."""
         return [f"127.0.0.1:{sentinel.port}" for sentinel in self._sentinels]
 
     @property
@@ -121,10 +122,10 @@ class LocalSentinel:
         return tuple(self._sentinels)
 
     def master(self) -> LocalServer:
-        """The server that the first sentinel that runs names as the master.
+        """Return the server that the first running sentinel names as the master.
 
         Raises:
-            LocalServerError: No sentinel runs, or what it names is none of `servers`.
+            LocalServerError: No sentinel is running, or none of `servers` is the one that it names.
         """
         for sentinel in self._sentinels:
             port = self._named(sentinel)
@@ -134,12 +135,12 @@ class LocalSentinel:
         raise LocalServerError("no sentinel names one of the servers as the master")
 
     def fail_over(self, timeout: float = 30.0) -> LocalServer:
-        """Have the sentinels promote a replica (`SENTINEL FAILOVER`), and return it when all of them name it.
+        """Make the sentinels promote a replica (`SENTINEL FAILOVER`), and return it once all of them name it.
 
-        The old master becomes a replica only after about ten seconds, and acknowledges until then.
+        The old master becomes a replica only after about ten seconds, and acknowledges writes until then.
 
         Raises:
-            LocalServerError: They refused, or did not agree in time.
+            LocalServerError: The sentinels refused, or did not agree in time.
         """
         before = self.master()
         said = self._ask(self._sentinels[0], f"SENTINEL FAILOVER {self.master_name}").strip()
@@ -172,17 +173,17 @@ class LocalSentinel:
         return f"<{type(self).__name__} {self.url}>"
 
     def _agreed(self) -> int | None:
-        """The port of the master that all sentinels name."""
+        """Return the port of the master that all sentinels name."""
         ports = {self._named(sentinel) for sentinel in self._sentinels}
         return ports.pop() if len(ports) == 1 else None
 
     def _named(self, sentinel: LocalServer) -> int | None:
-        """The port of the master that a sentinel names."""
+        """Return the port of the master that a sentinel names."""
         found = re.search(r"address=[^:]*:(\d+)", self._info(sentinel))
         return found and int(found[1])
 
     def _is_complete(self) -> bool:
-        """Whether every sentinel knows all replicas and all sentinels, and the replicas follow."""
+        """Return whether every sentinel knows all replicas and all sentinels, and the replicas follow the master."""
         wanted = f"slaves={len(self._servers) - 1},sentinels={len(self._sentinels)}"
         if not all(wanted in self._info(sentinel) for sentinel in self._sentinels):
             return False
@@ -212,7 +213,7 @@ class _Sentinel(LocalServer):
 
     def _all_directives(self) -> Iterator[tuple[str, list[str]]]:
         for name, lines in super()._all_directives():
-            # In one file `sentinel` comes behind the addresses; a sentinel stores nothing.
+            # In the file `sentinel` comes after the addresses; a sentinel stores nothing.
             if name not in ("save", "appendonly"):
                 yield name, lines
 

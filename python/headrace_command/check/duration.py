@@ -1,4 +1,4 @@
-"""A duration as text."""
+"""Parses durations."""
 
 import re
 from argparse import ArgumentTypeError
@@ -10,7 +10,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str) -> float:
-    """`500ms`, `60s`, `60`, `2m` or `1h` in seconds."""
+    """Return `500ms`, `60s`, `60`, `2m` or `1h` in seconds."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ArgumentTypeError(f"a duration is a number with ms, s, m or h, such as 60s, not {text!r}")

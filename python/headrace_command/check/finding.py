@@ -17,11 +17,11 @@ class Finding:
 
     Attributes:
         name: The step.
-        state: "unknown" is what could not be asked.
-        text: A sentence; for a failure also what to do.
+        state: "unknown" if it could not be determined.
+        text: A sentence; for a failure, also what to do.
         seconds: How long it took.
-        node: The server, unless it is the one that has the stream.
-        passes: Whether a failure may pass by itself.
+        node: The server, unless it is the one with the stream.
+        passes: Whether a failure may be temporary.
         code: The error code of a failure.
         details: Numbers and names for programs.
     """
@@ -37,5 +37,5 @@ class Finding:
 
     @property
     def is_mode(self) -> bool:
-        """Whether it is about a mode, and not about a connection or a server."""
+        """Whether it concerns a mode rather than a connection or a server."""
         return self.name.startswith("mode ")

@@ -1,4 +1,4 @@
-"""One server that is asked."""
+"""One server to check."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _DRYRUN_SINCE = (7, 0)
 
 
 class Node:
-    """A connection to a server, and what is learned over it.
+    """A connection to a server, and what it reveals.
 
     Args:
         endpoint: The endpoint.
-        node: A node of its cluster, by host and port, in place of the one that has the stream.
-        sentinel: One of its sentinels, by its place.
+        node: A node of its cluster, by host and port, instead of the one with the stream.
+        sentinel: One of its sentinels, by index.
     """
 
     def __init__(self, endpoint: Endpoint, node: tuple[str, int] | None = None, sentinel: int | None = None) -> None:
@@ -41,7 +41,7 @@ class Node:
         self._user = endpoint.username if sentinel is None else endpoint.sentinel_username
 
     def connect(self) -> list[Finding]:
-        """Connect, and find out how each step went."""
+        """Connect, and return the result of each step."""
         began = time.monotonic()
         steps, failure = self._commands.connect()
         total = time.monotonic() - began
@@ -56,14 +56,14 @@ class Node:
         self._commands.close()
 
     def ask(self, *words: bytes) -> object:
-        """The reply to a command; an error reply is one too."""
+        """Return the reply to a command, which may be an error reply."""
         return self._commands.call([(None, list(words))], writes=False)[0]
 
     def state(self, key: bytes | None) -> tuple[ServerState, float | None]:
-        """What the server says of itself, and how much later it is there.
+        """Return what the server reports about itself, and how far its clock is ahead, in seconds.
 
         Raises:
-            ConnectionFailedError: It was lost.
+            ConnectionFailedError: The connection was lost.
         """
         state, skew = ServerState(), None
         with self._timed(state, "HELLO"):
@@ -94,7 +94,7 @@ class Node:
         return state, skew
 
     def rights(self, state: ServerState, key: bytes) -> tuple[Rights, float]:
-        """What the user may do, and how long it took to ask."""
+        """Return what the user may do, and how long it took to ask."""
         rights, began = Rights(key, state.user), time.monotonic()
         if state.has(_DRYRUN_SINCE) is False:
             rights.note_unknown("servers before Redis 7.0 have no ACL DRYRUN")

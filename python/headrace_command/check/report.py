@@ -13,19 +13,19 @@ from headrace_command.output import Output
 __all__ = ["write"]
 
 _WORDS = {"ok": "ok", "warn": "warn", "fail": "FAIL", "unknown": "unknown", "no": "no"}
-#: The fewest characters of a line that a text is divided into.
+#: The narrowest column, in characters, to which a text is wrapped.
 _LEAST_ROOM = 20
 
 
 def write(output: Output, findings: Sequence[Finding], target: str, *, is_good: bool, modes: Sequence[str]) -> None:
-    """Write all of them.
+    """Write all findings.
 
     Args:
         output: Where they go.
         findings: What was found.
         target: The endpoint, without a secret.
-        is_good: Whether all that is required holds.
-        modes: What was asked for.
+        is_good: Whether all requirements are met.
+        modes: The modes that were asked for.
     """
     is_connected = not any(finding.state == "fail" and not finding.is_mode for finding in findings)
     if output.form == "json":
@@ -53,7 +53,7 @@ def write(output: Output, findings: Sequence[Finding], target: str, *, is_good: 
 
 
 def _wrapped(output: Output, text: str, indent: int) -> list[str]:
-    """A text in the lines that it has behind an indent: more than one only on a terminal."""
+    """Wrap a text to the room after an indent; only on a terminal into more than one line."""
     room = output.width - indent
     if not output.is_terminal or room < _LEAST_ROOM:
         return [text]

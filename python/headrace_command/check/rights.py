@@ -1,4 +1,4 @@
-"""The rights that a mode needs, asked by ACL DRYRUN, which runs nothing."""
+"""The rights that a mode needs, checked with ACL DRYRUN, which runs nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Need(NamedTuple):
     Attributes:
         right: As in an ACL rule.
         words: The command, with `KEY` and `MARKER` for the stream and a marker of a batch.
-        is_of_new: Whether it is only for a stream that does not exist yet.
+        is_of_new: Whether it is needed only for a stream that does not exist yet.
     """
 
     right: str
@@ -67,7 +67,7 @@ NEEDS: Mapping[str, Sequence[Need]] = {
 
 
 class Rights:
-    """What the server said about each need.
+    """The server's answer for each need.
 
     Args:
         key: The key of the stream.
@@ -81,7 +81,7 @@ class Rights:
         self._unknown: dict[Need, str] = {}
 
     def requests(self) -> list[tuple[Need, list[bytes]]]:
-        """The commands to send."""
+        """Return the commands to send."""
         marker = b"{%s}:headrace:check" % self._key
         places = {"KEY": self._key, "MARKER": marker, "SCRIPT": b"return 0", "SHA": b"0" * 40}
         needs = dict.fromkeys(need for mode in NEEDS.values() for need in mode)
@@ -89,7 +89,7 @@ class Rights:
         return [(need, [b"ACL", b"DRYRUN", self._user, *command]) for need, command in words.items()]
 
     def note(self, need: Need, reply: object) -> None:
-        """Note a reply: OK, a sentence that says what is missing, or an error."""
+        """Note a reply: OK, a sentence that names what is missing, or an error."""
         if isinstance(reply, CommandError):
             self._unknown[need] = _why(reply)
         elif reply != b"OK":
@@ -100,14 +100,14 @@ class Rights:
         self._unknown = dict.fromkeys((need for mode in NEEDS.values() for need in mode), why)
 
     def missing(self, mode: str, *, is_new: bool) -> str:
-        """The rules that a mode lacks, as ACL SETUSER takes them; empty if it lacks none."""
+        """Return the rules that a mode lacks, as ACL SETUSER accepts them; empty if it lacks none."""
         needs = [need for need in NEEDS[mode] if need in self._missing and (is_new or not need.is_of_new)]
         key = printable(self._key)
         markers = f" ~{{{key}}}:headrace:*" if any("MARKER" in need.words for need in needs) else ""
         return f"{' '.join(need.right for need in needs)} ~{key}{markers}" if needs else ""
 
     def unknown(self, mode: str, *, is_new: bool) -> list[str]:
-        """Why it is not known whether a mode has its rights: each reason once."""
+        """Return why it is unknown whether a mode has its rights, each reason once."""
         needs = [need for need in NEEDS[mode] if need in self._unknown and (is_new or not need.is_of_new)]
         return list(dict.fromkeys(self._unknown[need] for need in needs))
 

@@ -1,4 +1,4 @@
-"""`headrace check`: one line for each step of a connect, and for each thing that a program may need of the server."""
+"""`headrace check`: one line per step of the connection, and per thing that a program may need of the server."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: Between two looks with `--wait`, in seconds: at first and at most.
+#: The pause between two checks with `--wait`, in seconds: initially and at most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
 
 
 def run(run: Run) -> ExitCode:
-    """Check, and end with 3 if something that is required does not hold."""
+    """Check, and exit with 3 if a requirement is not met."""
     given = run.arguments
     key = None if given.stream is None else os.fsencode(given.stream)
     if given.modes and key is None:
@@ -40,7 +40,7 @@ def run(run: Run) -> ExitCode:
 
 
 def _until_good(run: Run, survey: Survey) -> tuple[list[Finding], list[Finding]]:
-    """The last findings, and what is wrong in them."""
+    """The last findings, and the failures among them."""
     given = run.arguments
     end = time.monotonic() + given.wait
     pause, said = _FIRST_PAUSE, ""
@@ -59,7 +59,7 @@ def _until_good(run: Run, survey: Survey) -> tuple[list[Finding], list[Finding]]
 
 
 def _target(endpoint: Endpoint, key: bytes | None) -> str:
-    """The endpoint in words."""
+    """The endpoint as text."""
     if endpoint.unix_socket is not None:
         where = str(endpoint.unix_socket)
     elif endpoint.nodes is not None:

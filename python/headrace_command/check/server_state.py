@@ -1,4 +1,4 @@
-"""What a server says of itself."""
+"""What a server reports about itself."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["ServerState"]
 
 @dataclass(slots=True)
 class ServerState:
-    """What is known of a server. None: it did not say.
+    """What is known about a server. None: it did not report it.
 
     Attributes:
         name: "redis" or "valkey".
         version: Its own version.
         mode: "standalone", "cluster" or "sentinel".
         info: The lines of INFO, or None if that was refused.
-        key_type: The type of the stream's key: "none" if there is none.
+        key_type: The type of the stream's key; "none" if the key does not exist.
         seconds: How long each command took.
         refusals: Why a command was refused.
     """
@@ -56,7 +56,7 @@ class ServerState:
         return tuple(map(int, found[0].split("."))) if found else None
 
     def has(self, redis: tuple[int, ...]) -> bool | None:
-        """Whether it is this Redis or a later one, or Valkey, which came from Redis 7.2."""
+        """Return whether it is at least this version of Redis, or Valkey, which derives from Redis 7.2."""
         if self.name == "valkey":
             return redis <= (7, 2)
         return None if self.numbers is None else self.numbers >= redis
@@ -80,7 +80,7 @@ class ServerState:
 
     @property
     def eviction(self) -> str | None:
-        """The policy, if there is a limit of memory; "" if there is none."""
+        """The eviction policy if memory is limited; "" if it is not."""
         if self.info is None or "maxmemory_policy" not in self.info:
             return None
         return self.info["maxmemory_policy"] if self.info.get("maxmemory", "0") != "0" else ""

@@ -10,18 +10,18 @@ from headrace_command.check.server_state import ServerState
 __all__ = ["findings_of"]
 
 _OLDEST = (6, 2)
-#: A difference of clocks that is warned of, in seconds.
+#: The clock difference, in seconds, from which there is a warning.
 _SKEW = 1.0
 
 
 def findings_of(state: ServerState, *, has_key: bool, endpoint_is: str, skew: float | None) -> Iterator[Finding]:
-    """One finding for each fact.
+    """Yield one finding for each fact.
 
     Args:
-        state: What the server said.
-        has_key: Whether there is a stream to look at.
+        state: What the server reported.
+        has_key: Whether a stream was given.
         endpoint_is: The topology of the endpoint: "single", "cluster" or "sentinel".
-        skew: How much later it is on the server, in seconds.
+        skew: How far the server's clock is ahead, in seconds.
     """
     yield _version(state)
     yield _topology(state, endpoint_is)

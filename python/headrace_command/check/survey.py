@@ -1,4 +1,4 @@
-"""Asks all servers of an endpoint, and decides about modes."""
+"""Queries all servers of an endpoint, and decides which modes are possible."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["Survey"]
 
 
 class Survey:
-    """One look at everything.
+    """One complete check.
 
     Args:
         endpoint: The endpoint.
         key: The key of its stream, or None.
-        replicas: How many replicas `wait_replicas` is for.
+        replicas: How many replicas `wait_replicas` needs.
     """
 
     def __init__(self, endpoint: Endpoint, key: bytes | None, replicas: int) -> None:
@@ -39,7 +39,7 @@ class Survey:
         self._topology = _topology(endpoint)
 
     def take(self) -> Iterator[Finding]:
-        """The findings, each as it is made. Nothing is changed on any server."""
+        """Yield the findings as they are made. Nothing is changed on any server."""
         if self._topology == "sentinel":
             for place, address in enumerate(self._endpoint.nodes or ()):
                 yield from self._sentinel(place, address)
@@ -79,7 +79,7 @@ class Survey:
         yield from (verdict(mode, state, rights, self._replicas) for mode in MODES)
 
     def _sentinel(self, place: int, address: str) -> Iterator[Finding]:
-        """One that does not answer is a warning: the others may."""
+        """Check a sentinel. One that does not answer is only a warning: the others may answer."""
         title = f"the sentinel {address}"
         node = Node(self._endpoint, sentinel=place)
         try:
@@ -107,7 +107,7 @@ class Survey:
             node.close()
 
     def _cluster(self, node: Node) -> Iterator[Finding]:
-        """The cluster, and each node of it: a stream may move there, and a replica may become its master."""
+        """Check the cluster and each node: a stream may move to any, and a replica may become its master."""
         reply = node.ask(b"CLUSTER", b"INFO")
         if isinstance(reply, bytes):
             lines = dict(line.partition(b":")[::2] for line in reply.splitlines())
@@ -136,7 +136,7 @@ class Survey:
         return Finding("node", "ok", text, took, title, details={"role": role})
 
     def _node_map(self) -> dict[str, str]:
-        """Where to connect for the addresses that the nodes show."""
+        """Where to connect to, by the address that a node announces."""
         given = self._endpoint.node_map or ""
         if given.lstrip().startswith("{"):
             return dict(json.loads(given))
@@ -165,7 +165,7 @@ def _nodes(reply: object, node_map: Mapping[str, str]) -> list[tuple[str, int, s
 
 
 def _time_zones() -> Finding:
-    """Of this machine: by them timestamps become text."""
+    """The time zones of this machine, with which timestamps become text."""
     version, folder = time_zones()
     text = f"{version} of IANA, " + ("compiled in" if folder is None else f"in {folder}")
     details = {"version": version, "folder": None if folder is None else str(folder)}
@@ -190,7 +190,7 @@ def _undecided(mode: str) -> Finding:
 
 
 def required(findings: Sequence[Finding], modes: Sequence[str], *, is_strict: bool) -> list[Finding]:
-    """The findings that let the command fail: of the connection, and of the modes that were asked for."""
+    """Return the findings that make the command fail: those of the connection and of the requested modes."""
     names = {f"mode {mode}" for mode in modes}
     bad = ("fail", "unknown") if is_strict else ("fail",)
     return [

@@ -1,4 +1,4 @@
-"""Whether a mode is possible."""
+"""Decides whether a mode is possible."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class _Reason(NamedTuple):
 
 
 def verdict(mode: str, state: ServerState, rights: Rights | None, replicas: int) -> Finding:
-    """Whether this mode is possible.
+    """Return whether this mode is possible.
 
     Args:
         mode: One of `MODES`.
-        state: What the server said.
-        rights: What the user may do; None: there is no stream to ask for.
-        replicas: How many replicas `wait_replicas` is for.
+        state: What the server reported.
+        rights: What the user may do; None without a stream to ask for.
+        replicas: How many replicas `wait_replicas` needs.
     """
     name = f"mode {mode}"
     reasons = list(_reasons(mode, state, rights, replicas))

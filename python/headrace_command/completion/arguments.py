@@ -8,5 +8,5 @@ __all__ = ["add"]
 
 
 def add(parser: ArgumentParser) -> None:
-    """Add them."""
+    """Add the arguments."""
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))

@@ -29,9 +29,9 @@ complete -o default -F _headrace headrace
 #: Without a match the shell completes files.
 _BASH_WORDS = '        {verb}:{current}*) COMPREPLY=($(compgen -W "{words}" -- "$current")) ;;\n'
 _BASH_VALUES = '        {verb}:{flag}) COMPREPLY=($(compgen -W "{words}" -- "$current")); return ;;\n'
-#: What follows the flag belongs to it: a file, or anything.
+#: The flag takes a value: a file, or anything else.
 _FISH_VALUE = " -r"
-#: Without `compinit` there is no `compdef`, which `bashcompinit` calls.
+#: `bashcompinit` calls `compdef`, which does not exist before `compinit`.
 _ZSH_BEGIN = """\
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit -D }
 autoload -U +X bashcompinit && bashcompinit
@@ -80,7 +80,7 @@ def _bash(parser: ArgumentParser) -> str:
 
 
 def _zsh(parser: ArgumentParser) -> str:
-    """Zsh understands the functions of bash. What completes at all may not be loaded yet."""
+    """Zsh understands the functions of bash. Its completion system may not be loaded yet."""
     return "#compdef headrace\n" + _ZSH_BEGIN + _bash(parser)
 
 

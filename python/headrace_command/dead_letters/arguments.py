@@ -14,7 +14,7 @@ LAYOUT_ROWS = tuple(row for row in PRODUCER if row[0] in ("maxlen", "maxlen_appr
 
 
 def add(parser: ArgumentParser) -> None:
-    """Add them."""
+    """Add the arguments."""
     actions = ("list", "show", "replay", "drop")
     parser.add_argument("action", metavar="|".join(actions), choices=actions, help="What to do.")
     parser.add_argument("stream", metavar="STREAM", help="Key of the stream of dead letters.")

@@ -1,4 +1,4 @@
-"""Asks before something is changed."""
+"""Asks for consent before a change."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["consents"]
 
 
 def consents(question: str, messages: Messages, *, is_given: bool) -> bool:
-    """Whether the user agrees, on the terminal or by `--yes`.
+    """Return whether the user agrees, on the terminal or by `--yes`.
 
     Raises:
-        UsageError: There is no terminal to ask.
+        UsageError: There is no terminal to ask on.
     """
     if is_given:
         messages.say(question)

@@ -15,7 +15,7 @@ _SLOTS = 16_384
 
 
 def slot(key: bytes) -> int:
-    """The slot of a key in a cluster: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>."""
+    """The cluster slot of a key: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>."""
     _, opening, rest = key.partition(b"{")
     tag, closing, _ = rest.partition(b"}")
     return binascii.crc_hqx(tag if opening and closing and tag else key, 0) % _SLOTS
@@ -45,7 +45,7 @@ class Destination:
             raise UsageError("the entries would become letters again: --to and --allow-stream take another stream")
 
     def of(self, letter: Letter) -> bytes | None:
-        """The key of the stream; None: the letter's own stream is not allowed."""
+        """Return the key of the stream; None if the letter's own stream is not allowed."""
         if self._to is not None:
             return self._to
         return letter.stream if letter.stream in self._allowed else None

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EntryCommand"]
 
-#: An ID that no entry has: none could come behind it.
+#: An ID that no entry has: no entry could follow it.
 _NO_LETTER = b"18446744073709551615-18446744073709551615"
-#: Adds an entry, then deletes the letter. If XADD is refused, which is the first that writes, nothing was changed.
-#: A letter that is gone was replayed before, or dropped, so that the script can be sent again after a lost reply.
+#: Adds an entry, then deletes the letter. XADD is the first command that writes, so if it is refused, nothing has
+#: changed. A letter that no longer exists was already replayed or dropped, so the script can be sent again after a lost
+#: reply.
 _MOVE = b"""\
 if #redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1]) == 0 then return false end
 local added = redis.call('XADD', KEYS[2], unpack(ARGV, 2))
@@ -55,14 +56,14 @@ class EntryCommand:
         return [b"XDEL", self._letters, letter.entry_id]
 
     def check(self) -> list[bytes]:
-        """Delete a letter that does not exist: shows whether letters may be deleted, before the first entry is added.
+        """Delete a letter that does not exist, to learn before the first entry is added whether letters may be deleted.
 
-        A script that has added an entry and may not delete the letter would leave both.
+        A script that adds an entry but may not delete the letter would leave both.
         """
         return [b"XDEL", self._letters, _NO_LETTER]
 
     def has_fields(self, letter: Letter) -> bool:
-        """Whether there is something to write: the payload of a Spark row may have been null."""
+        """Return whether there is something to write: the payload of a Spark row may have been null."""
         return bool(letter.own)
 
     def _fields(self, letter: Letter) -> Sequence[bytes]:

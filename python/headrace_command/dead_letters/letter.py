@@ -1,4 +1,4 @@
-"""A dead letter, as its entry says it."""
+"""A dead letter, as read from its entry."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Letter:
     Attributes:
         entry_id: Its ID.
         fields: All of its fields.
-        origin: Who wrote it; "other" is no dead letter.
-        stream: Where the entry was, or was to be written. Not to be trusted: who may write letters chooses it.
+        origin: Who wrote it; "other" is not a dead letter.
+        stream: Where the entry was, or was to be written. Untrusted: anyone who may write letters chooses it.
         original_id: Its ID there.
-        code: The error code, of Spark's letters.
-        reason: Why, in words.
-        failures: How often the entry failed in its group, of a consumer's letters.
-        written: Whether the entry may be in the stream all the same, of Spark's letters: "no" or "unknown".
-        place: File and line of the row, of letters of `headrace send`.
+        code: The error code (Spark's letters only).
+        reason: Why the entry is a dead letter, as text.
+        failures: How often the entry failed in its group (a consumer's letters only).
+        written: Whether the entry may be in the stream nevertheless, "no" or "unknown" (Spark's letters only).
+        place: File and line of the row (letters of `headrace send` only).
         own: The fields of the entry itself.
     """
 
@@ -50,7 +50,7 @@ class Letter:
 
     @classmethod
     def read(cls, entry_id: bytes, flat: Sequence[bytes]) -> Self:
-        """Read the reply of XRANGE for one entry: names and values in turn."""
+        """Read the reply of XRANGE for one entry: alternating names and values."""
         fields = list(zip(flat[::2], flat[1::2], strict=True))
         tail = fields[-len(_OF_CONSUMER) :]
         if tuple(name for name, _ in tail) == _OF_CONSUMER:
@@ -87,14 +87,14 @@ class Letter:
 
     @property
     def row(self) -> bytes | None:
-        """The row that has no payload, of the Spark writer or of `headrace send`: an Arrow IPC stream."""
+        """The row without a payload, from the Spark writer or `headrace send`: an Arrow IPC stream."""
         if not self.is_of_row:
             return None
         return next((value for name, value in self.own if name == b"row"), None)
 
     @property
     def is_of_row(self) -> bool:
-        """Whether a row could not be written, so that its own fields are not those of an entry."""
+        """Whether the letter is of a row that was not written, so that its own fields are not those of an entry."""
         return self.origin in ("spark", "send")
 
     @property

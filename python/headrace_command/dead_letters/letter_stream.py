@@ -1,4 +1,4 @@
-"""Reads a stream of dead letters page by page, up to the letter that was the last one when it began."""
+"""Reads a stream of dead letters page by page, up to the letter that was the last one at the start."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace_command.usage_error import UsageError
 
 __all__ = ["LetterStream"]
 
-#: Letters of a page, at first and at most.
+#: Letters per page: initially and at most.
 _FIRST, _MOST = 10, 500
-#: What a page is to have, in bytes.
+#: The target size of a page, in bytes.
 _BYTES = 4 << 20
 _ID = re.compile(r"[0-9]{1,20}(?:-[0-9]{1,20})?")
 
@@ -33,12 +33,12 @@ class LetterStream:
         self._key = key
 
     def tail(self) -> bytes | None:
-        """The ID of the last letter now, or None if there is no letter."""
+        """Return the ID of the current last letter, or None if there is no letter."""
         last = self._range(b"XREVRANGE", b"+", b"-", 1)
         return last[0].entry_id if last else None
 
     def pages(self, end: bytes) -> Iterator[list[Letter]]:
-        """All letters up to this ID. A page has 500 letters at most, and some MiB if letters are of like size."""
+        """Yield all letters up to this ID. A page has at most 500 letters, and some MiB if letters are of like size."""
         start, count = b"-", _FIRST
         while page := self._page(start, end, count):
             yield page
@@ -47,7 +47,7 @@ class LetterStream:
             count = max(1, min(_MOST, _BYTES // average, count * 4))
 
     def find(self, ids: Sequence[str]) -> tuple[list[Letter], list[str]]:
-        """The letters with these IDs, in their order in the stream, and the IDs of which there is none."""
+        """Return the letters with these IDs, in stream order, and the IDs that no letter has."""
         found, missing = {}, []
         for text in ids:
             if not _ID.fullmatch(text):
@@ -62,7 +62,7 @@ class LetterStream:
         return [found[entry_id] for entry_id in order], missing
 
     def _page(self, start: bytes, end: bytes, count: int) -> list[Letter]:
-        """The next letters. If they are larger than a reply may be, one at a time."""
+        """The next letters, or a single one if they exceed the largest allowed reply."""
         try:
             return self._range(b"XRANGE", start, end, count)
         except ConnectionFailedError as error:

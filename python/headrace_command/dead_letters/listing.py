@@ -1,4 +1,4 @@
-"""Letters as lines, and one of them with all that it says."""
+"""Letters as lines, and single letters in full."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDEST = 60
 
 
 def age(seconds: float) -> str:
-    """A duration in its largest unit: `3 h`."""
+    """Format a duration in its largest unit: `3 h`."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
@@ -39,7 +39,7 @@ class Listing:
         self._now = now
 
     def write(self, pages: Iterable[Sequence[Letter]]) -> None:
-        """Write pages of letters, each as it comes."""
+        """Write pages of letters, each as it arrives."""
         if self._output.form == "json":
             self._write_document(pages)
             return
@@ -90,7 +90,7 @@ class Listing:
             self._output.text(line)
 
     def row(self, letter: Letter) -> dict[str, Any]:
-        """A letter as an object of JSON, without its fields."""
+        """Return a letter as a JSON object, without its fields."""
         names = ("stream", "original_id", "code", "reason", "written", "place")
         values = {name: value for name in names if (value := getattr(letter, name)) is not None}
         row: dict[str, Any] = {
@@ -106,7 +106,7 @@ class Listing:
         return row
 
     def _fitting(self, rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-        """The rows, with a column of reasons that leaves each in one line of the terminal."""
+        """The rows, with the column of reasons cut so that each row fits on one line of the terminal."""
         widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
         room = max(self._output.width - sum(widths) + widths[_REASON] - 1, len(_TITLES[_REASON]))
         if not self._output.is_terminal:
@@ -119,7 +119,7 @@ class Listing:
         return (letter.entry_id.decode(), age(self._now - letter.milliseconds / 1000), *map(_short, parts))
 
     def _write_document(self, pages: Iterable[Sequence[Letter]]) -> None:
-        """An array, written as it comes: a stream may have any number of letters."""
+        """Write an array as its letters arrive: a stream may have any number of them."""
         separator = b"["
         for page in pages:
             for letter in page:
@@ -142,7 +142,7 @@ class Listing:
 
     @staticmethod
     def _readable_row(letter: Letter) -> dict[str, str | None] | None:
-        """The row of a letter of Spark, its values as text; None without pyarrow, and if the row cannot be read."""
+        """The row of a Spark letter, its values as text; None without pyarrow, or if the row cannot be read."""
         if letter.row is None:
             return None
         try:
@@ -167,7 +167,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as lines whose columns begin below each other."""
+    """Rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

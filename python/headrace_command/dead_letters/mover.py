@@ -16,26 +16,26 @@ from headrace_command.dead_letters.tally import Tally
 
 __all__ = ["Mover"]
 
-#: Letters whose commands go out in one round trip.
+#: Letters whose commands are sent in one round trip.
 _PIPELINE = 100
 
 Item = tuple[Letter, bytes]
 
 
 class Mover:
-    """Moves letters, in their order.
+    """Moves letters, in order.
 
-    Where one script reaches both streams, it adds the entry and deletes the letter in one step: once, whatever breaks.
-    Elsewhere, and for rows of Spark, the entry is added and then the letter is deleted: what breaks in between leaves
-    both, and the next run adds the entry again.
+    Where one script can reach both streams, it adds the entry and deletes the letter in one step: the entry is added
+    once, whatever fails. Elsewhere, and for Spark rows, the entry is added and then the letter is deleted: a failure in
+    between leaves both, and the next run adds the entry again.
 
     Args:
         commands: A connection.
         letters: The key of the stream of letters.
         entry: Makes the commands.
         destination: Which entries can be moved in one step.
-        rows: Makes what writes rows of Spark.
-        tally: Gets the outcomes.
+        rows: Makes the writer of Spark rows.
+        tally: Receives the outcomes.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Mover:
         self._tally = tally
 
     def check(self) -> None:
-        """Find out whether letters may be deleted.
+        """Check that letters may be deleted.
 
         Raises:
             CommandError: The server refuses it.
@@ -69,7 +69,7 @@ class Mover:
         """Move these letters to these streams.
 
         Raises:
-            ConnectionFailedError: The server was lost. What was under way is noted as unknown.
+            ConnectionFailedError: The connection was lost. The letters in flight are noted as unknown.
         """
         for kind, group in groupby(items, self._kind):
             members = list(group)
@@ -77,7 +77,7 @@ class Mover:
                 {"empty": self._refuse, "row": self._write_rows, "script": self._move, "apart": self._copy}[kind](part)
 
     def close(self) -> None:
-        """Close what rows were written with."""
+        """Close the writer of rows."""
         if self._rows is not None:
             self._rows.close()
 
@@ -162,7 +162,7 @@ class Mover:
 
 
 def _explained(error: CommandError) -> str:
-    """An error with the rights that replay needs, if one is missing: some servers do not say which, within a script."""
+    """Add the rights that replay needs if one is missing: some servers do not name it when a script fails."""
     text = str(error)
     if error.code == "NOPERM" or "can't run this command" in text or "ACL failure in script" in text:
         return f"{text.rstrip('.')}: replay needs +eval +xrange +xadd +xdel and both keys"

@@ -18,7 +18,7 @@ class Remover:
     Args:
         commands: A connection.
         letters: The key of the stream of letters.
-        tally: Gets the outcomes.
+        tally: Receives the outcomes.
     """
 
     def __init__(self, commands: Commands, letters: bytes, tally: Tally) -> None:
@@ -27,10 +27,10 @@ class Remover:
         self._tally = tally
 
     def remove(self, letters: Sequence[Letter]) -> None:
-        """Delete these.
+        """Delete these letters.
 
         Raises:
-            ConnectionFailedError: The server was lost. What was under way is noted as unknown.
+            ConnectionFailedError: The connection was lost. The letters in flight are noted as unknown.
         """
         requests = [(self._letters, [b"XDEL", self._letters, letter.entry_id]) for letter in letters]
         if not requests:

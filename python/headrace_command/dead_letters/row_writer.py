@@ -1,4 +1,4 @@
-"""Writes rows of the Spark writer that have no payload: the library makes their entries."""
+"""Writes rows of the Spark writer that have no payload; the library makes their entries."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["RowWriter"]
 
 
 class RowWriter:
-    """Writes one row at a time, as `produce_batch` does, so that values have the text that the library gives them.
+    """Writes one row at a time, as `produce_batch` does, so that values are converted to text by the library.
 
     Args:
         arguments: Those of the verb.
-        endpoint_of: The endpoint of a stream, with the options of XADD.
+        endpoint_of: Returns the endpoint of a stream, with the options of XADD.
     """
 
     def __init__(self, arguments: Namespace, endpoint_of: Callable[[bytes], Endpoint]) -> None:
@@ -38,7 +38,7 @@ class RowWriter:
         self._table = pa.table
 
     def write(self, letter: Letter, to: bytes) -> Failure | None:
-        """Write the row of a letter. Returns why it failed, or None."""
+        """Write the row of a letter, and return why it failed, or None."""
         from headrace import Dispatcher, unpack_arrow
 
         row = self._table(unpack_arrow(dict(letter.fields), "row"))

@@ -35,7 +35,7 @@ Pages = Callable[[], Iterable[list[Letter]]]
 
 
 def run(run: Run) -> ExitCode:
-    """Do what the arguments say."""
+    """Run the action of the arguments."""
     _check(run)
     endpoint = run.endpoint(run.stream)
     if endpoint.shards is not None:
@@ -58,7 +58,7 @@ def run(run: Run) -> ExitCode:
 
 
 def _check(run: Run) -> None:
-    """Refuse arguments that mean nothing for the action."""
+    """Refuse arguments that have no meaning for the action."""
     given, action = run.arguments, run.arguments.action
     changes = action in ("replay", "drop")
     if changes and given.all == bool(given.ids):
@@ -142,7 +142,7 @@ def _missing(run: Run, missing: Sequence[str]) -> ExitCode:
 
 
 def _pages(run: Run, letters: LetterStream) -> tuple[Pages, ExitCode]:
-    """The letters that the arguments name, as often as they are asked for; and whether some of them are not there."""
+    """A function that returns the letters named by the arguments, and the exit code for those that do not exist."""
     if run.arguments.ids:
         found, missing = letters.find(run.arguments.ids)
         return lambda: [found] if found else [], _missing(run, missing)
@@ -212,7 +212,7 @@ def _replay(run: Run, letters: LetterStream, commands: Commands, *, is_cluster: 
 
 
 def _items(pages: Iterable[list[Letter]], selection: Selection, destination: Destination) -> Iterator[Item]:
-    """The letters that are replayed, and where to."""
+    """The letters to replay, each with its destination."""
     for page in pages:
         for letter in page:
             if not selection.takes(letter):
@@ -225,7 +225,7 @@ def _items(pages: Iterable[list[Letter]], selection: Selection, destination: Des
 
 
 def _goes_on(run: Run, question: str) -> bool:
-    """Whether to do it."""
+    """Whether to proceed."""
     if run.arguments.dry_run:
         run.messages.say(f"dry run: {question}")
         return False
@@ -236,7 +236,7 @@ def _goes_on(run: Run, question: str) -> bool:
 
 
 def _each_page(run: Run, pages: Pages, do: Callable[[list[Letter]], object], tally: Tally) -> ExitCode | None:
-    """Do it page by page. Ends at a page of which all failed. Returns the exit code of what ended it early, or None."""
+    """Process page by page, up to one that fails entirely. Return the exit code of an early end, or None."""
     try:
         for page in pages():
             before = tally.counts.copy()

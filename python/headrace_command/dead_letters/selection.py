@@ -1,4 +1,4 @@
-"""Which letters are taken, and why others are not."""
+"""Which letters are selected, and why others are not."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Selection"]
 
 
 class Selection:
-    """Decides by what a letter says. Counts those that are skipped, by the reason.
+    """Selects letters by their content, and counts those that are skipped, by reason.
 
     Args:
         arguments: Those of the verb.
-        is_replay: Whether letters are written again, and not only dropped.
+        is_replay: Whether letters are written again rather than only dropped.
     """
 
     def __init__(self, arguments: Namespace, *, is_replay: bool) -> None:
@@ -25,7 +25,7 @@ class Selection:
         self.skipped: Counter[str] = Counter()
 
     def takes(self, letter: Letter) -> bool:
-        """Whether this letter is taken."""
+        """Return whether this letter is selected."""
         why = self._refusal(letter)
         if why is not None:
             self.skipped[why] += 1

@@ -1,4 +1,4 @@
-"""What became of the letters."""
+"""The outcomes of the letters."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Tally:
         return ExitCode.FAILED if self.counts["failed"] else ExitCode.OK
 
     def write(self, skipped: Mapping[str, int], delivery: str | None) -> None:
-        """Write the sums."""
+        """Write the totals."""
         counts = {"done": self._done, "gone": "gone", "failed": "failed", "unknown": "unknown"}
         if self._output.form == "json":
             document: dict[str, Any] = {name: self.counts[key] for key, name in counts.items()}

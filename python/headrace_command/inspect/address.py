@@ -12,10 +12,10 @@ __all__ = ["Address", "address_of"]
 
 
 class Address(NamedTuple):
-    """A server, or one of the nodes of a cluster, which redis-cli is sent on from.
+    """A server, or one of the nodes of a cluster, from which redis-cli is redirected.
 
     Attributes:
-        host: None for a Unix socket, and where no sentinel knows the master.
+        host: Its host; None for a Unix socket, or if no sentinel knows the master.
         port: Its port.
         is_cluster: Whether it is a node of a cluster, or may be one.
     """
@@ -26,14 +26,14 @@ class Address(NamedTuple):
 
 
 def address_of(endpoint: Endpoint, commands: Commands) -> Address:
-    """The address of the server. Asks the sentinels for it, or the server whether it is a node of a cluster.
+    """Return the address of the server. Asks the sentinels for it, or asks the server whether it is a cluster node.
 
     Args:
         endpoint: The endpoint.
         commands: Those of the endpoint.
 
     Raises:
-        ConnectionFailedError: The server is away.
+        ConnectionFailedError: The server is unreachable.
     """
     if endpoint.unix_socket is not None:
         return Address(None, None, is_cluster=False)
@@ -65,7 +65,7 @@ def _master(endpoint: Endpoint, name: str) -> Address:
 
 
 def _is_cluster(commands: Commands) -> bool:
-    """Whether the server says that it is a node of a cluster; also true if it may not be asked."""
+    """Whether the server reports that it is a node of a cluster; also true if the user may not ask."""
     (answer,) = commands.call([(None, [b"HELLO"])], writes=False)
     if not isinstance(answer, list):
         return True

@@ -8,7 +8,7 @@ __all__ = ["add"]
 
 
 def add(parser: ArgumentParser) -> None:
-    """Add them."""
+    """Add the arguments."""
     parser.add_argument("stream", metavar="STREAM", help="The key of the stream.")
     group = parser.add_argument_group("look", "Nothing is changed. It ends with 1 if there is an alarm.")
     group.add_argument("--group", metavar="NAME", help="Only this consumer group.")

@@ -17,22 +17,22 @@ __all__ = ["CommandLine", "quoted"]
 
 
 def quoted(word: bytes) -> str:
-    r"""A word for bash, zsh and ksh: as it is, in quotes, or as `$'\x1b'`, so that it has no control character."""
+    r"""Quote a word for bash, zsh and ksh: as it is, in quotes, or as `$'\x1b'`, without control characters."""
     shown = printable(word)
     if shown.encode() == word:
         return shlex.quote(shown)
-    # Three octal digits are the same in each of these shells.
+    # Three octal digits mean the same in each of these shells.
     inner = "".join(chr(byte) if 0x20 <= byte < 0x7F and byte not in b"'\\" else f"\\{byte:03o}" for byte in word)
     return f"$'{inner}'"
 
 
 class CommandLine:
-    """Writes command lines for a server. No password is in them.
+    """Writes command lines for a server, without any password.
 
     Args:
         endpoint: The endpoint.
         server: Where redis-cli connects to.
-        own: The options of the connection that this command was given.
+        own: The connection options given to this command.
     """
 
     def __init__(self, endpoint: Endpoint, server: Address, own: list[str]) -> None:
@@ -40,7 +40,7 @@ class CommandLine:
         self._own = list(map(_quoted_text, own))
 
     def of(self, remedy: Remedy) -> str | None:
-        """The line, or None where no command helps."""
+        """Return the line, or None where no command helps."""
         if remedy.program is None:
             return None
         line = self._line(remedy.program, remedy.words)
@@ -58,7 +58,7 @@ def _quoted_text(word: str) -> str:
 
 
 def _password(endpoint: Endpoint) -> list[str]:
-    """Where redis-cli finds the password, if that is no secret."""
+    """Where redis-cli finds the password, if the place is not secret."""
     name, file = endpoint.password_env, endpoint.password_file
     if name is not None and name.isidentifier() and name.isascii():
         return [f'REDISCLI_AUTH="${name}"']
@@ -84,7 +84,7 @@ def _connection(endpoint: Endpoint, server: Address) -> list[str]:
 
 def _tls(endpoint: Endpoint) -> list[str]:
     words = ["--tls"]
-    # The key is no property of an endpoint: it may be the key itself.
+    # The endpoint has no property for this option, which may hold the key itself.
     key = endpoint._state()[0].get("tls_key")
     for option, value in (("--cacert", endpoint.tls_ca_cert), ("--cert", endpoint.tls_cert), ("--key", key)):
         if value is not None and "-----BEGIN" not in str(value):

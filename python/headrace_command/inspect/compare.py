@@ -1,4 +1,4 @@
-"""Two looks at a stream become what is known of it: rates, lags, losses. No I/O, no clock."""
+"""Derives the facts of a stream from two looks at it: rates, lags, losses. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["compare"]
 
 
 def compare(before: Look | None, now: Look) -> Stream:
-    """What is known of a stream. Without an earlier look there are no rates."""
+    """Return what is known about a stream. Without an earlier look there are no rates."""
     seconds = None if before is None else now.taken - before.taken
     rate = None
     if before is not None and seconds and now.last_generated >= before.last_generated:
@@ -35,7 +35,7 @@ def compare(before: Look | None, now: Look) -> Stream:
 def _added(before: Look, now: Look) -> int | None:
     if now.entries_added is not None and before.entries_added is not None:
         return max(0, now.entries_added - before.entries_added)
-    # Nothing says how many were trimmed meanwhile, unless none was.
+    # It is unknown how many were trimmed in the meantime, unless none was.
     return now.length - before.length if now.first == before.first and now.length >= before.length else None
 
 
@@ -71,13 +71,13 @@ def _group(
 
 
 def _lag(stream: Look, group: GroupLook) -> tuple[int | None, str | None]:
-    """Entries of the stream that the group has not been given; or why that is not known."""
+    """The number of entries not yet delivered to the group, or why that is unknown."""
     if stream.last is None or group.last_delivered >= stream.last:
         return 0, None
     if stream.first is not None and group.last_delivered < stream.first:
         return stream.length, None
     if group.lag is not None:
-        # Redis 7.0 goes on from an old count after it has skipped trimmed entries.
+        # Redis 7.0 continues from an old count after it has skipped trimmed entries.
         return min(max(group.lag, 0), stream.length), None
     if stream.entries_added is None:
         reason = "the server does not count; Redis 7.0 and later, and Valkey, do"
@@ -86,7 +86,7 @@ def _lag(stream: Look, group: GroupLook) -> tuple[int | None, str | None]:
     else:
         reason = "the group was set to an entry in the middle of the stream"
     if group.counted is not None and stream.entries_added is None:
-        return group.counted, None  # that is how these servers are, and no reason for a note
+        return group.counted, None  # normal for these servers, and not worth a note
     return None, reason if group.counted is None else f"{reason}; {group.counted:,} were counted"
 
 

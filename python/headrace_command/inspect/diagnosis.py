@@ -1,4 +1,4 @@
-"""Why a consumer is stuck: decided from what is known of the stream. No I/O, no clock."""
+"""Determines why a consumer is stuck from what is known about the stream. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from headrace_command.inspect.units import count, duration, rate
 
 __all__ = ["diagnose"]
 
-#: An entry that was delivered this often is one that consumers fail on.
+#: Consumers are taken to fail on an entry that was delivered this often.
 _MANY_DELIVERIES = 5
-#: Of the time after which a consumer is stuck, the share after which it is slow.
+#: The share of the time until a consumer counts as stuck after which it counts as slow.
 _SLOW = 0.1
-#: Of the entries that come, the share by which the lag must grow: less is chance.
+#: The share of the added entries by which the lag must grow: less is chance.
 _GROWTH = 0.1
 #: The most IDs in a command.
 _MOST_IDS = 100
-#: At most this many entries are claimed by their IDs.
+#: The most entries that are claimed by ID.
 _CLAIMED_BY_ID = 10
 #: The most entries that one XAUTOCLAIM takes.
 _CLAIMED_AT_ONCE = 10_000
-#: The name for a consumer that takes entries over where there is none.
+#: The name suggested for a consumer that takes over entries, if no existing one can.
 _RESCUE = b"rescue"
 
 
 def diagnose(stream: Stream, stuck_after: float) -> list[Finding]:
-    """What is wrong with the groups of a stream, the worst first; at the end what is only worth a note.
+    """Return what is wrong with the groups of a stream, the worst first, followed by what is only worth a note.
 
     Args:
-        stream: What is known.
+        stream: What is known about the stream.
         stuck_after: Seconds after which a pending entry, or a consumer that asks for nothing, is stuck.
     """
     found = [finding for group in stream.groups for finding in _of_group(stream, group, stuck_after)]
@@ -52,7 +52,7 @@ def _of_group(stream: Stream, group: Group, stuck_after: float) -> Iterator[Find
         own = [entry for entry in held if entry.consumer == consumer.name]
         stuck = [entry for entry in own if entry.idle >= stuck_after]
         if consumer not in live:
-            # Beyond the entries that were looked at, those that it holds are taken to be like the others.
+            # Entries that it holds beyond those looked at are assumed to be like them.
             if stuck or (consumer.pending and len(group.entries) < group.pending):
                 yield _dead(stream, group, consumer, stuck, live, stuck_after)
         elif once := [entry for entry in stuck if entry.deliveries == 1]:
@@ -193,7 +193,7 @@ def _too_fast(stream: Stream, group: Group, live: list[Consumer]) -> Iterator[Fi
     if not known or not live or group.lag is None:
         return
     added, read, growth = stream.rate or 0.0, group.read_rate or 0.0, group.lag_growth or 0.0
-    # A lag of less than the entries of a second is what any group has at times.
+    # Any group has at times a lag of less than one second's entries.
     if added and growth > added * _GROWTH and group.lag >= added:
         text = (
             f"entries come at {rate(added)} and group {_name(group.name)} reads {rate(read)}: its lag of "
@@ -230,7 +230,7 @@ def _more_consumers(stream: Stream, group: Group) -> Remedy:
 def _claim(
     stream: Stream, group: Group, target: bytes, entries: list[Pending], pending: int, after: float
 ) -> tuple[bytes, ...]:
-    """The command that hands over what was left alone for long enough, without counting it as a delivery."""
+    """The command that hands over entries that were idle long enough, without counting it as a delivery."""
     idle = str(int(after * 1000)).encode()
     if entries and pending <= _CLAIMED_BY_ID:
         return (b"XCLAIM", stream.key, group.name, target, idle, *_ids(entries), b"JUSTID")

@@ -1,4 +1,4 @@
-"""What is known of a stream, and the diagnosis, as an object for JSON."""
+"""What is known about a stream, and the diagnosis, as a JSON object."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["document"]
 
 
 def document(stream: Stream, findings: Sequence[Finding], command_line: CommandLine) -> dict[str, Any]:
-    """The object. Durations are in seconds, rates in entries per second."""
+    """Return the object. Durations are in seconds, rates in entries per second."""
     dead = stream.dead_letters
     return {
         "stream": json_bytes(stream.key),

@@ -1,4 +1,4 @@
-"""What is known of a stream and its groups, as plain values. What may not be known is None."""
+"""What is known about a stream and its groups, as plain values. What may be unknown can be None."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 __all__ = ["Consumer", "Group", "Id", "Pending", "Stream", "age", "id_text"]
 
-#: An entry ID: milliseconds and number.
+#: An entry ID: milliseconds and sequence number.
 Id: TypeAlias = tuple[int, int]
 
 
@@ -27,7 +27,7 @@ class Consumer(NamedTuple):
 
     name: bytes
     pending: int
-    #: Seconds since it last asked for entries; before Redis 7.2 since it last got one.
+    #: Seconds since it last asked for entries; before Redis 7.2, since it last got one.
     idle: float
     #: Seconds since it last got one, if ever. Not before Redis 7.2.
     inactive: float | None
@@ -39,21 +39,21 @@ class Group(NamedTuple):
     name: bytes
     last_delivered: Id
     entries_read: int | None
-    #: Entries that wait for the group, if that is known exactly.
+    #: Entries not yet delivered to the group, if the exact number is known.
     lag: int | None
     #: Why the lag is not known.
     lag_unknown: str | None
     #: The most that the lag can be.
     lag_most: int
-    #: Entries that were trimmed before the group was given them.
+    #: Entries that were trimmed before they were delivered to the group.
     trimmed_unread: int | None
     pending: int
     consumers: list[Consumer]
     #: The pending entries with the lowest IDs.
     entries: list[Pending]
-    #: Entries that the group was given, each second.
+    #: Entries delivered to the group per second.
     read_rate: float | None
-    #: By how much the lag grows, each second.
+    #: By how much the lag grows per second.
     lag_growth: float | None
 
 
@@ -61,7 +61,7 @@ class Stream(NamedTuple):
     """A stream with its groups."""
 
     key: bytes
-    #: The server's time in seconds, if it may be asked.
+    #: The server's time in seconds, if the user may ask for it.
     now: float | None
     length: int
     #: How many entries were ever added. Not before Redis 7.0.
@@ -70,19 +70,19 @@ class Stream(NamedTuple):
     last: Id | None
     last_generated: Id
     memory: int | None
-    #: Entries that were added each second, and seconds between the two looks.
+    #: Entries added per second, and the seconds between the two looks.
     rate: float | None
     seconds: float | None
-    #: The stream of dead letters and its length, if there is one.
+    #: The stream of dead letters and its length, if it exists.
     dead_letters: tuple[bytes, int] | None
     groups: list[Group]
 
 
 def id_text(entry_id: Id) -> str:
-    """The ID as the server writes it."""
+    """Return the ID as the server writes it."""
     return f"{entry_id[0]}-{entry_id[1]}"
 
 
 def age(entry_id: Id | None, now: float | None) -> float | None:
-    """The age of an entry in seconds, by its ID."""
+    """Return the age of an entry in seconds, by its ID."""
     return None if entry_id is None or now is None else max(0.0, now - entry_id[0] / 1000)

@@ -8,7 +8,7 @@ __all__ = ["Finding", "Remedy"]
 
 
 class Remedy(NamedTuple):
-    """What helps: words, and the command for it.
+    """A remedy: advice, and the command for it.
 
     Attributes:
         text: What to do.
@@ -24,14 +24,14 @@ class Remedy(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What is wrong, or worth a note.
+    """A problem, or a fact worth a note.
 
     Attributes:
         code: Its name for programs.
         is_alarm: Whether something is wrong.
-        group: The consumer group, if it is about one.
+        group: The consumer group that it concerns, if any.
         text: A sentence.
-        remedy: What helps.
+        remedy: What to do about it.
     """
 
     code: str

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupLook", "Look", "look"]
 
-#: The pending entries of a group that are looked at.
+#: The most pending entries of a group that are looked at.
 _MOST_PENDING = 1000
-#: Of these, the ones behind the first entry of the stream whose deletion is looked for.
+#: The most of these, from the first entry of the stream on, that are checked for deletion.
 _MOST_LOOKED_UP = 100
-#: Entries that wait are counted up to this number, and this number of bytes.
+#: Undelivered entries are counted up to this number, and this number of bytes.
 _MOST_COUNTED = 10_000
 _MOST_COUNTED_BYTES = 8 << 20
 
@@ -28,9 +28,9 @@ class GroupLook(NamedTuple):
     pending: int
     last_delivered: Id
     entries_read: int | None
-    #: What the server says, if it does.
+    #: What the server reports, if anything.
     lag: int | None
-    #: Entries behind the position, by counting them, if they were counted to the end.
+    #: Entries after the position, if they were counted to the end.
     counted: int | None
     consumers: list[Consumer]
     entries: list[Pending]
@@ -40,7 +40,7 @@ class Look(NamedTuple):
     """A stream."""
 
     key: bytes
-    #: By a clock of this machine that never goes back.
+    #: The time of a monotonic clock of this machine.
     taken: float
     now: float | None
     length: int
@@ -52,15 +52,15 @@ class Look(NamedTuple):
     memory: int | None
     dead_letters: tuple[bytes, int] | None
     groups: list[GroupLook]
-    #: The names of all groups, also of those that were not asked for.
+    #: The names of all groups, including those that were not asked for.
     group_names: list[bytes]
 
 
 def look(commands: Commands, key: bytes, only: bytes | None, dead_key: bytes) -> Look | None:
-    """Look at a stream. None if there is none.
+    """Look at a stream; None if it does not exist.
 
     Raises:
-        CommandError: The server refused to say something that matters.
+        CommandError: The server refused a command whose reply is required.
     """
     of_key = [
         (key, [b"TIME"]),
@@ -105,7 +105,7 @@ def _groups(commands: Commands, stream: Look, groups: list[dict[bytes, Any]]) ->
     found = []
     for group, consumers, pending in zip(groups, replies[::2], replies[1::2], strict=True):
         if "NOGROUP" in (getattr(consumers, "code", ""), getattr(pending, "code", "")):
-            continue  # destroyed since
+            continue  # destroyed in the meantime
         last_delivered = _id(group[b"last-delivered-id"])
         is_uncounted = group.get(b"lag") is None and last_delivered < stream.last_generated
         found.append(
@@ -124,13 +124,13 @@ def _groups(commands: Commands, stream: Look, groups: list[dict[bytes, Any]]) ->
 
 
 def _existing(commands: Commands, stream: Look, rows: list[Any]) -> list[Pending]:
-    """The pending entries; those that were trimmed or deleted are marked."""
+    """The pending entries, with those that were trimmed or deleted marked."""
     entries = []
     for entry_id, consumer, idle, deliveries in rows:
         number = _id(entry_id)
         exists = stream.first is not None and number >= stream.first
         entries.append(Pending(number, consumer, max(0, idle) / 1000, deliveries, exists))
-    # Before Redis 7.0 the server does not say whether any entry was deleted.
+    # Before Redis 7.0 the server does not report whether any entry was deleted.
     doubtful = [
         place
         for place, entry in enumerate(entries)
@@ -144,7 +144,7 @@ def _existing(commands: Commands, stream: Look, rows: list[Any]) -> list[Pending
 
 
 def _count_behind(commands: Commands, stream: Look, position: Id) -> int | None:
-    """Entries behind a position, if they are few enough to be read."""
+    """The number of entries after a position, if they are few enough to read."""
     entry_bytes = max(1, (stream.memory or _MOST_COUNTED_BYTES // 100) // max(1, stream.length))
     most = min(_MOST_COUNTED, _MOST_COUNTED_BYTES // entry_bytes)
     page = min(1000, most)

@@ -1,4 +1,4 @@
-"""The options of the connection, for other runs of this command."""
+"""The connection options, for other runs of this command."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["own_options"]
 
 
 def own_options(arguments: Namespace, endpoint: Endpoint) -> list[str]:
-    """The options of the connection that were given, for other runs of this command. No password is in them."""
+    """Return the connection options that were given, for other runs of this command, without any password."""
     words = []
     given = connection_options(arguments)
     if arguments.url is not None:
         if "@" not in arguments.url and "?" not in arguments.url:
             words += ["-u", arguments.url]
-        else:  # it may hold passwords: its other parts as options
+        else:  # it may hold passwords, so its other parts become options
             state, _ = endpoint._state()
             given = {name: _text(state[name]) for name, _, _, _ in SERVER + STREAM if name in state}
     for name, value in given.items():

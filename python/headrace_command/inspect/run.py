@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _DAY = 86_400
-#: The groups that are named where the one that was asked for is not there.
+#: The most groups that are named if the requested one does not exist.
 _MOST_NAMED = 10
 
 
 def run(run: Run) -> ExitCode:
-    """Look at the stream once, or again and again."""
+    """Look at the stream once, or repeatedly."""
     arguments = run.arguments
     if arguments.watch is not None and arguments.output == "json":
         raise UsageError("--watch has no end, and -o json is one document: use -o jsonl")
@@ -69,14 +69,14 @@ class _Inspection:
         self._before: dict[bytes, Look] = {}
 
     def once(self, sample: float) -> ExitCode:
-        """Look, wait for the rates, look again, and show it."""
+        """Look, wait, look again to get the rates, and show the result."""
         if sample:
             self._before = self._look()
             time.sleep(sample if self._before else 0)
         return self._show(self._look())
 
     def watch(self, interval: float) -> None:
-        """Show it until interrupted, also while the server is away."""
+        """Show the result repeatedly until interrupted, even while the server is unreachable."""
         from headrace import ConnectionFailedError
 
         while True:
@@ -105,7 +105,7 @@ class _Inspection:
         code = ExitCode.OK
         documents = []
         screen: list[str] = []
-        # At each look: sentinels may name another master.
+        # Done at each look, because sentinels may name another master.
         command_line = CommandLine(self._endpoint, address_of(self._endpoint, self._commands), self._own)
         for number, key in enumerate(self._keys):
             if key not in looks:
@@ -141,7 +141,7 @@ class _Inspection:
 
 
 def _others(stream: Look) -> str:
-    """The groups that are there."""
+    """The groups that exist, as text."""
     names = ", ".join(repr(os.fsdecode(name)) for name in stream.group_names[:_MOST_NAMED])
     more = len(stream.group_names) - _MOST_NAMED
     return (names and f": there is {names}") + (f" and {count(more, 'more group')}" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The one screen: what is known of a stream, and the diagnosis, as lines of text."""
+"""The screen: what is known about a stream, and the diagnosis, as lines of text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace_command.inspect.units import count, duration, rate, size
 
 __all__ = ["lines"]
 
-#: Groups and consumers that are shown of each; the others are counted.
+#: The most groups, and consumers of each, that are shown; the others are counted.
 _MOST_GROUPS = 20
 _MOST_CONSUMERS = 8
 
@@ -21,7 +21,7 @@ _MOST_CONSUMERS = 8
 def lines(
     stream: Stream, findings: Sequence[Finding], command_line: CommandLine, stuck_after: float, width: int
 ) -> Iterator[str]:
-    """The lines of the screen. Sentences are at most `width` characters wide."""
+    """Yield the lines of the screen. Sentences are at most `width` characters wide."""
     yield from _stream(stream, width)
     if stream.groups:
         yield ""

@@ -8,7 +8,7 @@ __all__ = ["add"]
 
 
 def add(parser: ArgumentParser) -> None:
-    """Add them."""
+    """Add the arguments."""
     parser.add_argument("streams", metavar="STREAM", nargs="+", help="The keys of the streams.")
     _add_range(parser)
     _add_content(parser)

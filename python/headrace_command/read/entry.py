@@ -12,7 +12,7 @@ _LAST = 253_402_300_799_999
 
 
 class Entry(NamedTuple):
-    """An entry: its ID, the milliseconds of the ID, and its fields in their order, or None if it was deleted."""
+    """An entry: its ID, the milliseconds of the ID, and its fields in order, or None if it was deleted."""
 
     id: str
     milliseconds: int

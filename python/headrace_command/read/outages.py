@@ -1,4 +1,4 @@
-"""The library's warnings, among them those of a server that is away, as messages of the command."""
+"""Shows the library's warnings, such as those about an unreachable server, as messages of the command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def shown(messages: Messages) -> Iterator[None]:
-    """Write what the logger `headrace` and Python's warnings say to stderr as messages."""
+    """Write the records of the logger `headrace` and Python's warnings to stderr as messages."""
     handler = _Handler(messages)
     logger = logging.getLogger("headrace")
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""Places in a stream and durations, as people write them, in the form that the reader takes."""
+"""Converts places in a stream and durations, as people write them, to the form that the reader accepts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def place(option: str, text: str, words: tuple[str, ...], *, is_first: bool) -> str:
-    """An entry ID, milliseconds, or one of `words`.
+    """Return an entry ID, milliseconds, or one of `words`.
 
     Args:
-        option: For errors.
+        option: The name of the option, for errors.
         text: What was given.
         words: Names of places that the reader knows.
-        is_first: Whether entries from there on are read, and not those up to there.
+        is_first: Whether entries from there on are read, rather than those up to there.
 
     Raises:
         UsageError: It is none of these.
@@ -59,10 +59,10 @@ def _id(option: str, text: str, found: re.Match[str], *, is_first: bool) -> str:
 
 
 def duration(option: str, text: str) -> float:
-    """Seconds of a text such as `90`, `1h30m`.
+    """Return the seconds in a text such as `90` or `1h30m`.
 
     Raises:
-        UsageError: It is no duration.
+        UsageError: It is not a duration.
     """
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:

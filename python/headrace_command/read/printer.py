@@ -1,4 +1,4 @@
-"""Writes entries and their rows in the form that was asked for."""
+"""Writes entries and their rows in the requested form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Printer:
     Args:
         output: Stdout, with its form.
         fields: The fields to print, None for all.
-        names_stream: Whether text says of which stream an entry is.
+        names_stream: Whether text output names the stream of each entry.
     """
 
     def __init__(self, output: Output, fields: Sequence[str] | None, *, names_stream: bool) -> None:
@@ -34,12 +34,12 @@ class Printer:
         self._written = 0
 
     def begin(self) -> None:
-        """Write what is before the first entry."""
+        """Write what precedes the first entry."""
         if self._output.form == "json":
             self._output.payload(b"[", end=b"")
 
     def end(self) -> None:
-        """Write what is behind the last entry."""
+        """Write what follows the last entry."""
         if self._output.form == "json":
             if self._written:
                 self._output.payload(b"")  # the end of the last line
@@ -69,11 +69,11 @@ class Printer:
         self._output.text(f"{key}{entry.id}  {time}  {shown}")
 
     def _shown(self, value: bytes) -> str:
-        """A value in one line; on a terminal its beginning."""
+        """A value on one line; on a terminal, only its beginning."""
         is_long = self._output.is_terminal and len(value) > _SHOWN
         if not is_long:
             return printable(value)
-        # A character that is cut in two is left out.
+        # A character that is cut in half is left out.
         text = getincrementaldecoder("utf-8")("surrogateescape").decode(value[:_SHOWN])
         return f"{printable(text)}… ({len(value):,} bytes)"
 
@@ -89,7 +89,7 @@ class Printer:
 
 
 def _members(fields: list[tuple[str, bytes]]) -> dict[str, Any]:
-    """The fields as an object; a name that is there several times has an array of its values."""
+    """The fields as an object; a name that occurs several times has an array of its values."""
     members: dict[str, Any] = {}
     repeated = set()
     for name, value in fields:

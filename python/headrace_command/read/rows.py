@@ -17,7 +17,7 @@ class Row(NamedTuple):
 
     Attributes:
         payload: Its bytes as they are stored, or as JSON for a row of an Arrow IPC stream.
-        value: What JSON has of it.
+        value: Its value in JSON output.
     """
 
     payload: bytes
@@ -39,7 +39,7 @@ class Rows:
         self._members = members
 
     def of(self, entry: Entry) -> list[Row]:
-        """The rows of an entry.
+        """Return the rows of an entry.
 
         Raises:
             MessageError, ValueError: It has no such rows.

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-#: How long `--follow` waits for a server that is away.
+#: How long `--follow` waits for an unreachable server, in seconds.
 _PATIENCE = 86_400.0
-#: How many entries that cannot be unpacked are named.
+#: How many of the entries that cannot be unpacked are named.
 _NAMED = 10
 
 
@@ -48,7 +48,7 @@ def run(run: Run) -> ExitCode:
 
 
 class _Reading:
-    """Reads, and prints what comes."""
+    """Reads entries, and prints them as they arrive."""
 
     def __init__(self, run: Run, endpoint: Endpoint, streams: list[bytes]) -> None:
         arguments = run.arguments
@@ -102,7 +102,7 @@ class _Reading:
         return Reader(self._endpoint, self._streams, **options)
 
     def _before_the_end(self, span: Span, last: int) -> Span:
-        """The same from the last entries on: they are looked for from the end."""
+        """The same span, starting at the last entries, which are found by reading backwards from the end."""
         backward = Span("latest" if span.end in (None, "latest") else str(span.end), "earliest", True, last, None)
         first = None
         with self._reader(backward, follows=False) as reader:

@@ -18,7 +18,7 @@ _MOST_LAST = 1_000_000
 
 
 class Span(NamedTuple):
-    """Where to begin and end, as the reader takes it; `last` entries before the end are found when it begins."""
+    """Where to begin and end, as the reader accepts it; `last` entries before the end are found at the start."""
 
     start: str
     end: str | None
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 
 def span_of(arguments: Namespace, endpoint: Endpoint) -> Span:
-    """The span of the arguments. Asks the server for its time if that matters.
+    """Return the span of the arguments. Asks the server for its time if that is needed.
 
     Raises:
         UsageError: An argument is wrong, or contradicts another one.
@@ -68,7 +68,7 @@ def _number(option: str, text: str | None) -> int | None:
 
 
 def _now(endpoint: Endpoint) -> float:
-    """The time of the server; of this machine, if that may not be asked."""
+    """The time of the server, or of this machine if the user may not ask for it."""
     from headrace._headrace import Commands
 
     commands = Commands(endpoint)

@@ -12,7 +12,7 @@ FORMATS = ("lines", "jsonl", "csv", "tsv", "parquet", "arrow")
 
 
 def add(parser: ArgumentParser) -> None:
-    """Add them."""
+    """Add the arguments."""
     parser.add_argument("stream", metavar="STREAM", help="The key of the stream.")
     parser.add_argument(
         "files", metavar="FILE", nargs="*", default=[], help="Files, in this order; none, or '-': stdin."

@@ -1,4 +1,4 @@
-"""pyarrow, where something needs it."""
+"""Imports pyarrow where it is needed."""
 
 from __future__ import annotations
 

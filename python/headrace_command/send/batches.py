@@ -1,4 +1,4 @@
-"""Reads rows that are Arrow's: Parquet, and Arrow IPC in both its forms."""
+"""Reads Arrow rows: from Parquet, and from both forms of Arrow IPC."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace_command.send.prepared import Prepared
 
 __all__ = ["BatchRows", "Batches"]
 
-#: Rows of a record batch of Parquet, and the most of a block.
+#: The rows of a Parquet record batch, and the most rows of a block.
 _ROWS = 65_536
 _MAGIC = b"ARROW1"
 
@@ -31,11 +31,11 @@ class Batches:
         self._pa = pyarrow_for(form)
         self._inputs = inputs
         self._form = form
-        #: Bytes of the rows that were read.
+        #: The bytes of the rows read so far.
         self.bytes_read = 0
 
     def blocks(self) -> Iterator[Block | None]:
-        """The blocks, of one record batch or a part of it each."""
+        """Yield the blocks, each of one record batch or a part of it."""
         for file in self._inputs:
             first = 1
             try:
@@ -74,7 +74,7 @@ class Batches:
 
 
 class _Joined:
-    """A file of which the beginning was read already."""
+    """A file whose beginning has already been read."""
 
     closed = False
 
@@ -100,20 +100,20 @@ class _Joined:
 
 
 class BatchRows:
-    """Each row is one of a record batch. None is bad before the core has looked at it.
+    """Each row is a row of a record batch. No row counts as bad before the core has checked it.
 
     Args:
-        layout: What of a row becomes the entry.
+        layout: Which part of a row becomes the entry.
     """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
 
     def prepare(self, block: Block) -> Prepared:
-        """Hand the rows on."""
+        """Pass the rows on unchanged."""
         rows = block.rows
         return Prepared(block, range(rows.num_rows), {}, table=rows, layout=self._layout.arguments(rows.schema))
 
     def pass_over(self, _block: Block, /) -> int:
-        """Nothing is a header."""
+        """Return 0: no row is a header."""
         return 0

@@ -1,4 +1,4 @@
-"""Rows of the input that follow each other."""
+"""Consecutive rows of the input."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["Block"]
 
 
 class Block(NamedTuple):
-    """Rows of the input that follow each other.
+    """Consecutive rows of the input.
 
     Attributes:
         file: The name of their file.
-        first: The number of the first one, counted from 1 in its file, a header included.
+        first: The number of the first one, counted from 1 in its file, including a header.
         rows: The rows: a list of bytes, or a record batch.
-        size: Their bytes, about.
+        size: Their approximate size in bytes.
     """
 
     file: str
@@ -23,11 +23,11 @@ class Block(NamedTuple):
     size: int
 
     def split(self, count: int) -> tuple[Block, Block]:
-        """The first `count` rows, and the others."""
+        """Return the first `count` rows, and the others."""
         share = self.size * count // max(len(self.rows), 1)
         head = Block(self.file, self.first, self.rows[:count], share)
         return head, Block(self.file, self.first + count, self.rows[count:], self.size - share)
 
     def place(self, index: int) -> str:
-        """Where a row is, for a message: `orders.csv:17`."""
+        """Return where a row is, for a message: `orders.csv:17`."""
         return f"{self.file}:{self.first + index}"

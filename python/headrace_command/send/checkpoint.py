@@ -1,4 +1,4 @@
-"""Where an import is that is to be resumed: kept on the server, beside the marker of its rows."""
+"""The position of a resumable import, stored on the server next to the marker of its rows."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "Checkpoints"]
 
-#: How much longer a checkpoint lives than its marker, in seconds: to say that it is too late.
+#: How many seconds a checkpoint outlives its marker, so that a late resume gets a clear error.
 _LONGER = 30 * 86_400
-#: For how long a server is tried again that is away, in seconds.
+#: How long an unreachable server is tried again, in seconds.
 _PATIENCE = 120.0
 _PAUSE = 0.25
 
 
 class Checkpoint(NamedTuple):
-    """The block that was sent last, or was to be.
+    """The block that was sent last, or was about to be.
 
     Attributes:
-        version: Its number, which is the version of its batch.
-        first: The rows before it.
-        last: The rows up to its end.
+        version: Its number, which is also the version of its batch.
+        first: The number of rows before it.
+        last: The number of rows up to its end.
         sha256: The hash of all input up to there.
         options: How the input is read.
         stored: When it was stored, in seconds since 1970 by the server's clock.
@@ -67,13 +67,14 @@ class Checkpoints:
         self._expected = b""
 
     def load(self) -> tuple[Checkpoint | None, int]:
-        """Find where the import ended.
+        """Find where the import stopped.
 
         Returns:
-            The checkpoint, None if there is none; and how many rows of its block were written.
+            The checkpoint (None if there is none), and how many rows of its block were written.
 
         Raises:
-            UsageError: It cannot go on: other options, an expired marker, a token that something else uses.
+            UsageError: It cannot continue: the options differ, the marker has expired, or the token is in use
+                elsewhere.
         """
         stored, marker, now = self._call(
             [
@@ -112,10 +113,10 @@ class Checkpoints:
         """Store the checkpoint of the next block, before its first row is sent.
 
         Args:
-            first: The rows before it.
-            last: The rows up to its end. If it has none, all before it are done.
+            first: The number of rows before it.
+            last: The number of rows up to its end. If the block has no rows, all before it are done.
             sha256: The hash of all input up to there.
-            written: How many of its rows an earlier run has written.
+            written: How many of its rows an earlier run wrote.
 
         Returns:
             The version of its batch.
@@ -136,7 +137,7 @@ class Checkpoints:
 
     @property
     def until(self) -> str:
-        """Until when an import that stops now can be resumed."""
+        """The time until which an import that stops now can be resumed."""
         return _time(self._now() + self._ttl)
 
     def close(self) -> None:
@@ -152,7 +153,7 @@ class Checkpoints:
         return int(found.options["token_ttl"])  # type: ignore[call-overload, no-any-return]
 
     def _call(self, commands: list[tuple[bytes | None, list[bytes]]], *, writes: bool) -> list[Any]:
-        """Send commands, again and again while the server is away: each of them may be sent twice."""
+        """Send commands, repeatedly while the server is unreachable: each of them may be sent twice."""
         from headrace import CommandError, ConnectionFailedError
 
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Rows that are records of CSV or TSV."""
+"""Rows that are CSV or TSV records."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["CsvRows"]
 
 
 class CsvRows:
-    """Each row is a record of CSV. Its values stay text, unless their column has a type.
+    """Each row is a CSV record. Its values stay text, unless their column has a type.
 
     Args:
-        max_row_bytes: Most bytes of a row.
-        delimiter: What stands between two values.
+        max_row_bytes: The most bytes of a row.
+        delimiter: The character between two values.
         header: The names of the columns; None: the first record of each file has them.
-        types: Types of columns, as pyarrow names them.
-        layout: What of a row becomes the entry.
+        types: The types of columns, as named by pyarrow.
+        layout: Which part of a row becomes the entry.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class CsvRows:
         from pyarrow import csv as arrow_csv
 
         self._csv = arrow_csv
-        # JSON is text; a field takes every byte.
+        # JSON is text; a field can hold any byte.
         self._untyped = self._pa.string() if layout.is_json else self._pa.binary()
         self._max_row_bytes = max_row_bytes
         self._delimiter = delimiter
@@ -46,7 +46,7 @@ class CsvRows:
         self._header = header or []
 
     def prepare(self, block: Block) -> Prepared:
-        """Parse the records. One with another number of values, or with a value of another type, is bad."""
+        """Parse the records. One with a wrong number of values, or a value of the wrong type, is bad."""
         rows: list[bytes] = block.rows
         begin = self._begin(block)
         limit = self._max_row_bytes
@@ -58,7 +58,7 @@ class CsvRows:
         return Prepared(block, indices, bad, table=table, layout=self._layout.arguments(table.schema))
 
     def pass_over(self, block: Block, /) -> int:
-        """Keep the header, if the block begins with it."""
+        """Keep the header, if the block begins with it, and return how many rows it has."""
         return self._begin(block)
 
     def _begin(self, block: Block) -> int:
@@ -81,7 +81,7 @@ class CsvRows:
             raise UsageError(f"{block.place(0)}: the header cannot be read: {error}") from None
 
     def _parsed(self, rows: list[bytes], indices: list[int], bad: dict[int, str]) -> list[Any]:
-        """The tables of these rows. If some do not parse, they are looked for by halves."""
+        """The tables of these rows. Rows that do not parse are located by bisection."""
         if not indices:
             return []
         wrong: list[tuple[int | None, str]] = []

@@ -1,4 +1,4 @@
-"""The end of an input that cannot be read."""
+"""An error in reading the input."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ __all__ = ["InputError"]
 
 
 class InputError(UsageError):
-    """The input is damaged, or went away. Rows before that may have been sent."""
+    """The input is damaged or no longer readable. The rows before that point may have been sent."""

@@ -15,13 +15,13 @@ from headrace_command.usage_error import UsageError
 
 __all__ = ["Input", "inputs_of", "without_compression"]
 
-#: Bytes of a read.
+#: Bytes per read.
 _CHUNK = 1 << 20
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
 
 def inputs_of(files: Sequence[str]) -> list[Input]:
-    """The inputs that the arguments name: all must be there. None means stdin."""
+    """Return the inputs that the arguments name, all of which must exist. Without any, it is stdin."""
     for file in files:
         if file != "-" and not Path(file).exists():
             raise UsageError(f"there is no file {file!r}")
@@ -33,7 +33,7 @@ def inputs_of(files: Sequence[str]) -> list[Input]:
 
 
 def without_compression(file: str) -> str:
-    """The name without the ending of its compression."""
+    """Return the file name without the extension of its compression."""
     return next((file.removesuffix(ending) for ending in _COMPRESSIONS if file.endswith(ending)), file)
 
 
@@ -41,7 +41,7 @@ class Input:
     """A file, which may be compressed, or stdin.
 
     Attributes:
-        name: For messages.
+        name: The name for messages.
     """
 
     def __init__(self, file: str) -> None:
@@ -55,12 +55,12 @@ class Input:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person types it."""
+        """Whether it is typed on a terminal."""
         return self.is_stdin and os.isatty(0)
 
     @property
     def path(self) -> str:
-        """Its path, for a reader that needs a file it can seek in.
+        """Its path, for a reader that needs a seekable file.
 
         Raises:
             UsageError: It is stdin.
@@ -71,18 +71,18 @@ class Input:
 
     @property
     def size(self) -> int | None:
-        """Its bytes, if they are known before."""
+        """Its size in bytes, if known in advance."""
         if self.is_stdin:
             status = os.fstat(0)
             return status.st_size if stat.S_ISREG(status.st_mode) else None
         return None if _is_pipe(self._file) else Path(self._file).stat().st_size
 
     def open(self) -> IO[bytes]:
-        """Open it, without its compression."""
+        """Open it for reading, decompressed."""
         return opened(self._file) if not self.is_stdin else sys.stdin.buffer
 
     def chunks(self, linger: float) -> Iterator[bytes | None]:
-        """Its bytes. None: nothing came for `linger` seconds. A pipe that pauses says so once, until it goes on."""
+        """Yield its bytes, and None if nothing arrived for `linger` seconds, once per pause of a pipe."""
         if self.is_stdin or _is_pipe(self._file):
             yield from _pipe_chunks(0 if self.is_stdin else os.open(self._file, os.O_RDONLY), linger)
             return
@@ -92,7 +92,7 @@ class Input:
 
 
 def opened(file: str) -> IO[bytes]:
-    """Open a file by its ending."""
+    """Open a file according to its extension."""
     if file.endswith(".gz"):
         import gzip
 

@@ -13,7 +13,7 @@ __all__ = ["JsonRows"]
 
 
 class _Float(float):
-    """A number with its digits as they were written."""
+    """A number that keeps its digits as written."""
 
     text: str
 
@@ -35,11 +35,11 @@ class JsonRows:
     """Each row is a JSON object, whose members are the payload or the fields.
 
     Args:
-        max_row_bytes: Most bytes of a row.
+        max_row_bytes: The most bytes of a row.
         payload: The member that is the payload.
-        fields: The members that are fields; empty: all.
-        members: The members of the JSON that is the payload; empty: the row as it is.
-        shard_key: The member that decides the shard.
+        fields: The members that become fields; empty: all.
+        members: The members kept in the payload, which is JSON; empty: the row as it is.
+        shard_key: The member that determines the shard.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class JsonRows:
         self._shard_key = shard_key
 
     def pass_over(self, _block: Block, /) -> int:
-        """Nothing is a header."""
+        """Return 0: no row is a header."""
         return 0
 
     def prepare(self, block: Block) -> Prepared:
-        """Parse each row. One that is no JSON object, or lacks the payload, is bad."""
+        """Parse each row. One that is not a JSON object, or lacks the payload, is bad."""
         bad: dict[int, str] = {}
         indices: list[int] = []
         contents: list[Any] = []

@@ -1,4 +1,4 @@
-"""What of an Arrow row becomes the entry."""
+"""Which part of an Arrow row becomes the entry."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Layout:
 
     Args:
         payload: The column that is the payload.
-        fields: Columns that are fields; empty: all.
-        json: The payload is the row as JSON: these columns; empty: all.
-        shard_key: The column that decides the shard.
+        fields: The columns that become fields; empty: all.
+        json: The columns of the payload, which is the row as JSON; empty: all.
+        shard_key: The column that determines the shard.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Layout:
 
     @property
     def is_json(self) -> bool:
-        """Whether the payload is JSON, which takes no binary columns as text."""
+        """Whether the payload is JSON, for which binary columns are not accepted as text."""
         return self._json is not None
 
     def arguments(self, schema: Any) -> dict[str, Any]:
-        """The arguments for rows of this schema."""
+        """Return the arguments for rows of this schema."""
         if self._payload is not None:
             arguments: dict[str, Any] = {"payload": self._payload}
         elif self._json is not None:

@@ -1,4 +1,4 @@
-"""The stream of rows that are bad, or that the server refused."""
+"""The stream of rows that are bad or were refused by the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Letters"]
 
 _MOST_ROWS = 4_096
 
-#: The fields of which one has the row.
+#: The fields, one of which holds the row.
 _ROW_FIELDS = ("payload", "row")
 
 #: The names and values of its fields.
@@ -22,15 +22,15 @@ _Letter: TypeAlias = list[tuple[str, bytes]]
 
 
 class Letters:
-    """Writes dead letters, with the fields that those of `headrace.spark` have.
+    """Writes dead letters, with the same fields as those of `headrace.spark`.
 
-    `payload` is the row as it was read; of a row of Arrow it is `row`, an Arrow IPC stream. A row that is too large for
-    the server is left out. `ordinal` is the number of the row in its file, `source` the file.
+    `payload` is the row as it was read; an Arrow row is in `row` instead, as an Arrow IPC stream. A row that is too
+    large for the server is left out. `ordinal` is the number of the row in its file, `source` the file.
 
     Args:
         endpoint: The stream of dead letters.
         stream: Where the rows were to go.
-        tally: What counts them.
+        tally: Counts the letters.
     """
 
     def __init__(self, endpoint: Endpoint, stream: bytes, tally: Tally) -> None:
@@ -45,7 +45,7 @@ class Letters:
         row = block.rows[at] if isinstance(block.rows, list) else _as_ipc(block.rows.slice(at, 1))
         fields = {"payload" if isinstance(block.rows, list) else "row": row, "stream_key": self._stream}
         fields |= {name: value.encode() for name, value in failure.items()}
-        # Every letter of Spark has a partition, and what reads letters goes by that.
+        # Every Spark letter has a partition, by which readers recognise letters.
         fields |= {"partition": b"0", "ordinal": b"%d" % (block.first + at)}
         fields |= {"source": block.file.encode("utf-8", "surrogateescape")}
         self._letters.append(list(fields.items()))
@@ -56,7 +56,7 @@ class Letters:
         """Write the letters. One that is too large for the server is written without its row.
 
         Raises:
-            DeliveryError: One cannot be written.
+            DeliveryError: A letter cannot be written.
         """
         letters, self._letters = self._letters, []
         if not letters:
@@ -70,7 +70,7 @@ class Letters:
             refused = [(letters[int(failure.message_id)], failure.code == "TOO_LARGE") for failure in report.failed]
             if not any(is_large and _has_row(letter) for letter, is_large in refused):
                 break
-            # Each of these ended the connection: other letters may be there twice now.
+            # Each of these ended the connection, so other letters may be in the stream twice now.
             letters = [_without_row(letter) if is_large else letter for letter, is_large in refused]
         report.raise_for_failures()
 
@@ -95,7 +95,7 @@ def _has_row(letter: _Letter) -> bool:
 
 
 def _without_row(letter: _Letter) -> _Letter:
-    """The letter with its place alone."""
+    """The letter without its row."""
     why = b"; the letter has no row, which is too large for the server"
     return [(name, value + why if name == "message" else value) for name, value in letter if name not in _ROW_FIELDS]
 

@@ -10,24 +10,24 @@ _BOM = b"\xef\xbb\xbf"
 class LineSplitter:
     r"""Divides bytes into lines, which end with `\n`, or with `\r\n` if `strips_cr`.
 
-    A byte order mark at the very beginning is left out. Of a line of more than `max_bytes` only the beginning is kept,
-    one byte more than that, so that its length shows what it is.
+    A byte order mark at the very beginning is removed. A line of more than `max_bytes` is cut to one byte more than
+    that, so that its length shows that it is too long.
 
     Args:
-        max_bytes: Most bytes of a line, without its end.
+        max_bytes: The most bytes of a line, without its end.
         strips_cr: Whether a carriage return before a line feed belongs to the end of the line.
     """
 
     def __init__(self, max_bytes: int, *, strips_cr: bool = True) -> None:
         self._kept_bytes = max_bytes + 1
         self._strips_cr = strips_cr
-        #: The beginning of a line that has no end yet, and how long that is.
+        #: The beginning of a line without an end so far, and its length.
         self._parts: list[bytes] = []
         self._length = 0
         self._has_begun = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that end in these bytes."""
+        """Return the lines that end within these bytes."""
         if not self._has_begun:
             chunk = b"".join(self._parts) + chunk
             self._parts = []
@@ -49,7 +49,7 @@ class LineSplitter:
         return lines
 
     def finish(self) -> list[bytes]:
-        """Return the last line, if it has no end. What is fed then begins another file."""
+        """Return the last line, if it has no end. The next bytes fed begin another file."""
         line = self._take()
         if not self._has_begun:
             line = line.removeprefix(_BOM)

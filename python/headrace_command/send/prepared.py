@@ -1,4 +1,4 @@
-"""Rows as they are produced."""
+"""Rows in the form in which they are produced."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Prepared(NamedTuple):
     Attributes:
         block: The block.
         indices: The index in the block of each row that is produced.
-        bad: Why a row cannot be: by its index in the block.
+        bad: Why a row cannot be produced, by its index in the block.
         payloads: The payloads, if each row is one.
-        keys: The shard keys of payloads, if rows have some.
-        table: The rows, if they are Arrow's.
+        keys: The shard keys of the payloads, if rows have them.
+        table: The rows, if they are Arrow rows.
         layout: The arguments of `produce_batch` for the table.
     """
 
@@ -35,14 +35,14 @@ class Prepared(NamedTuple):
     layout: dict[str, Any] = {}  # noqa: RUF012, never changed
 
     def before(self, index: int) -> Prepared:
-        """The rows before one of the block."""
+        """Return the rows before one of the block."""
         count = sum(1 for other in self.indices if other < index)
         keys = None if self.keys is None else self.keys[:count]
         table = None if self.table is None else self.table[:count]
         return self._replace(indices=self.indices[:count], payloads=self.payloads[:count], keys=keys, table=table)
 
     def produce(self, dispatcher: Dispatcher) -> None:
-        """Hand the rows over."""
+        """Pass the rows to the dispatcher."""
         if self.table is not None:
             if len(self.indices):
                 dispatcher.produce_batch(self.table, **self.layout)

@@ -1,4 +1,4 @@
-"""The line of progress."""
+"""The progress line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _INTERVAL = 0.2
 
 
 class Progress:
-    """Shows rows, their rate, and how much of the input was read.
+    """Shows the rows, their rate, and how much of the input has been read.
 
     Args:
         messages: Where it is shown.
         wanted: "always", "never", or "auto": on a terminal.
-        total: Bytes of the input, if they are known.
+        total: The bytes of the input, if known.
     """
 
     def __init__(self, messages: Messages, wanted: str, total: int | None) -> None:
@@ -29,11 +29,11 @@ class Progress:
         self._shown_at = 0.0
 
     def show(self, rows: int, compared: int, bytes_read: int) -> None:
-        """Show how far it is, not too often.
+        """Show the progress, but not too often.
 
         Args:
-            rows: Those that were sent.
-            compared: Those that an earlier run has sent, and this one has compared.
+            rows: The rows sent so far.
+            compared: The rows that an earlier run sent and this one has compared.
             bytes_read: Bytes of the input so far.
         """
         now = time.monotonic()

@@ -9,7 +9,7 @@ __all__ = ["RawRows", "too_long"]
 
 
 def too_long(max_row_bytes: int) -> str:
-    """Why a row is bad."""
+    """Return why such a row is bad."""
     return f"the row has more than {max_row_bytes:,} bytes; --max-row-bytes allows more"
 
 
@@ -17,8 +17,8 @@ class RawRows:
     """Each row is the payload of an entry, byte for byte.
 
     Args:
-        max_row_bytes: Most bytes of a row.
-        skips_blank: Whether rows of white space alone are no rows, as in JSON lines.
+        max_row_bytes: The most bytes of a row.
+        skips_blank: Whether to skip rows of only white space, as in JSON lines.
     """
 
     def __init__(self, max_row_bytes: int, *, skips_blank: bool) -> None:
@@ -26,11 +26,11 @@ class RawRows:
         self._skips_blank = skips_blank
 
     def pass_over(self, _block: Block, /) -> int:
-        """Nothing is a header."""
+        """Return 0: no row is a header."""
         return 0
 
     def prepare(self, block: Block) -> Prepared:
-        """Look at each row's length, and at nothing else."""
+        """Check only the length of each row."""
         rows = block.rows
         if max(map(len, rows), default=0) <= self._max_row_bytes and not (self._skips_blank and _has_blank(rows)):
             return Prepared(block, range(len(rows)), {}, rows)

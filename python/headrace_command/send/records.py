@@ -1,4 +1,4 @@
-"""Reads rows that are bytes: lines, JSON lines, and the records of CSV."""
+"""Reads rows that are bytes: lines, JSON lines, and CSV records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace_command.send.line_splitter import LineSplitter
 
 __all__ = ["Records"]
 
-#: Most rows of a block: each takes some 40 bytes beside its own.
+#: The most rows of a block: each takes about 40 bytes in addition to its own.
 _MOST_ROWS = 262_144
 
 
@@ -22,10 +22,10 @@ class Records:
 
     Args:
         inputs: The files.
-        max_row_bytes: Most bytes of a row. Of a longer one the beginning is there, with one byte more.
-        quoted: Whether a row goes on in the next line as long as a quote is open, as in CSV.
-        linger: Seconds after which a pipe has paused.
-        block_bytes: Bytes after which a block ends; None: with each read.
+        max_row_bytes: The most bytes of a row. A longer one is cut to one byte more than that.
+        quoted: Whether a row continues on the next line while a quote is open, as in CSV.
+        linger: Seconds without input after which a pipe counts as paused.
+        block_bytes: Bytes after which a block ends; None: after each read.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Records:
         self._quoted = quoted
         self._linger = linger
         self._block_bytes = block_bytes or 0
-        #: Bytes that were read, of compressed files without compression.
+        #: The bytes read so far; for compressed files, after decompression.
         self.bytes_read = 0
 
     def blocks(self) -> Iterator[Block | None]:
-        """The blocks. None: the input pauses."""
+        """Yield the blocks, and None where the input pauses."""
         for file in self._inputs:
             try:
                 yield from self._of_file(file)
@@ -82,7 +82,7 @@ class _OpenQuotes:
         self._length = 0
 
     def join(self, lines: list[bytes]) -> list[bytes]:
-        """The records that end with one of these lines. A line that is too long ends its record."""
+        """Return the records that end with one of these lines. A line that is too long ends its record."""
         records = []
         for line in lines:
             is_odd = line.count(b'"') % 2 == 1
@@ -98,7 +98,7 @@ class _OpenQuotes:
         return records
 
     def finish(self) -> list[bytes]:
-        """The record that is open, as far as it came."""
+        """Return the open record, as far as it was read."""
         records = [b"\n".join(self._lines)[: self._max_row_bytes + 1]] if self._lines else []
         self._lines, self._length, self._is_open = [], 0, False
         return records

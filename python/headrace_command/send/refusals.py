@@ -1,4 +1,4 @@
-"""What the server took of rows that were sent together, and where those begin that it did not."""
+"""Which of the rows that were sent together the server accepted, and where those that it did not begin."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ __all__ = ["Refusals"]
 
 
 class Refusals:
-    """The rows that are not in the stream, of a batch that keeps their order.
+    """The rows of an ordered batch that are not in the stream.
 
     Args:
-        rows: These rows, in their order.
-        count: The rows that were sent.
+        rows: These rows, in order.
+        count: How many rows were sent.
     """
 
     def __init__(self, rows: Sequence[Refused], count: int) -> None:
         blocked = next((row for row in rows if row.is_blocked), None)
-        #: The first row that was only behind one that the server refused. It was not tried, nor was any behind it.
+        #: The first row that failed only because it follows a refused one. Neither it nor any row after it was tried.
         self.blocked = blocked
         self._end = count if blocked is None else blocked.ordinal
-        #: The rows that failed by themselves.
+        #: The rows that failed on their own.
         self.own = [row for row in rows if row.ordinal < self._end]
         if blocked is not None and (not self.own or self.own[-1].ordinal + 1 != self._end):
-            self.own.append(blocked)  # the report does not say behind what
+            self.own.append(blocked)  # the report does not name the row before it
 
     @property
     def are_of_rows(self) -> bool:
-        """Whether each row is itself at fault: the others can be sent."""
+        """Whether each row is itself at fault, so that the others can be sent."""
         return all(row.is_at_fault for row in self.own)
 
     @property
@@ -39,9 +39,10 @@ class Refusals:
 
     @property
     def first_unwritten(self) -> tuple[int, int] | None:
-        """The part and the index of the first row behind all that are in the stream; None: the last one is.
+        """The part and the index of the first row after all that are in the stream; None if the last row is.
 
-        A row that the dispatcher cannot encode holds none back, so that it may be before rows that are in the stream.
+        A row that the dispatcher cannot encode does not hold back others, so it may precede rows that are in the
+        stream.
         """
         ordinal, position = self._end, self.first_untried
         for row in reversed(self.own):

@@ -1,4 +1,4 @@
-"""A row that is not in the stream, or perhaps not."""
+"""A row that is not, or may not be, in the stream."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Refused"]
 
 
 class Refused(NamedTuple):
-    """A row that is not in the stream, or perhaps not.
+    """A row that is not, or may not be, in the stream.
 
     Attributes:
         block: The block of the row.
         part: The index of the block among those that were sent together.
         at: The index of the row in its block.
         ordinal: The number of the row among those that were sent together.
-        failure: Why.
+        failure: Why it failed.
     """
 
     block: Block
@@ -36,19 +36,19 @@ class Refused(NamedTuple):
 
     @property
     def is_at_fault(self) -> bool:
-        """Whether no server would take it, whatever comes before it."""
+        """Whether no server would accept it, whatever precedes it."""
         from headrace.tables import ROW_CODES
 
         return self.failure.code in ROW_CODES
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it was only behind a row that failed."""
+        """Whether it failed only because it follows a row that failed."""
         return self.failure.code == "BLOCKED"
 
     @property
     def is_of_connection(self) -> bool:
-        """Whether there was no connection, or no right."""
+        """Whether there was no connection, or a missing right."""
         from headrace.tables import CONNECTION_CODES
 
         return self.failure.code in (*CONNECTION_CODES, "NOPERM", "NOAUTH")

@@ -1,4 +1,4 @@
-"""Sends an import that can be resumed: block by block, each behind its checkpoint."""
+"""Sends a resumable import: block by block, each after its checkpoint."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["ResumedImport"]
 
 
 class ResumedImport:
-    """Reads the input from its beginning, compares it with the checkpoint, and sends what is not in the stream.
+    """Reads the input from its beginning, compares it with the checkpoint, and sends what is not yet in the stream.
 
-    The block of the checkpoint is sent once more: the server leaves out those of its rows that it has. At the end the
-    checkpoint has a block without rows, which says that all before it is done.
+    The block of the checkpoint is sent again; the server skips those of its rows that it already has. At the end the
+    checkpoint has a block without rows, which means that everything before it is done.
 
     Args:
-        dispatcher: With `exactly_once="script"`.
+        dispatcher: A dispatcher with `exactly_once="script"`.
         sender: Sends the rows of a block.
-        rows: What makes rows of a block.
-        checkpoints: Where the import is.
-        name: Of the import.
-        tally: Counts the rows that were sent before.
+        rows: Makes rows of a block.
+        checkpoints: Store the position of the import.
+        name: The name of the import.
+        tally: Counts the rows that were sent earlier.
     """
 
     def __init__(
@@ -43,21 +43,21 @@ class ResumedImport:
         self._checkpoints = checkpoints
         self._name = name
         self._tally = tally
-        #: Of the input so far.
+        #: The hash of the input so far.
         self._hash = hashlib.sha256()
         self._position = 0
-        #: Whether the checkpoint says that all up to its end is done.
+        #: Whether the checkpoint means that everything up to its end is done.
         self._is_done = True
 
     def send(self, blocks: Iterable[Block | None]) -> None:
         """Send all blocks.
 
         Raises:
-            UsageError: The input is another one than that of the checkpoint; no row was sent.
-            StoppedError: A row is bad, and that ends it; or the server refuses rows whatever they are.
+            UsageError: The input is not that of the checkpoint; no row was sent.
+            StoppedError: A bad row ends it, or the server refuses rows regardless of their content.
         """
         found, written = self._checkpoints.load()
-        #: The rows of the checkpoint's block, until it is clear that they are the same.
+        #: The rows of the checkpoint's block, until they are known to be the same.
         again: list[Block] = []
         before = self._hash.copy()
         headers = 0
@@ -100,7 +100,7 @@ class ResumedImport:
             )
 
     def _send_again(self, blocks: list[Block], before: hashlib._Hash, first: int, written: int) -> None:
-        """Send the block of the checkpoint. Rows of it that are in the stream count as sent before."""
+        """Send the block of the checkpoint. Those of its rows that are in the stream count as sent earlier."""
         deduplicated = self._tally.deduplicated
         try:
             self._send(blocks, before, first, written)
@@ -113,7 +113,7 @@ class ResumedImport:
     def _send_block(self, block: Block) -> None:
         before, first = self._hash.copy(), self._position
         end = self._sender.end_of(self._rows.prepare(block))
-        # A bad row that ends it is behind the checkpoint, so that another run may find it corrected.
+        # A bad row that ends it comes after the checkpoint, so that another run may find it corrected.
         head, tail = block.split(len(block.rows) if end is None else end)
         if len(head.rows):
             self._pass(head)
@@ -126,13 +126,13 @@ class ResumedImport:
     def _send(self, blocks: list[Block], before: hashlib._Hash, first: int, written: int = 0) -> None:
         """Send rows, up to the position.
 
-        A row that the server refuses ends its batch: rows behind it go into another one.
+        A row that the server refuses ends its batch: the rows after it go into another one.
 
         Args:
             blocks: The rows.
             before: The hash of the input before them.
-            first: The rows of the input before them.
-            written: How many of them an earlier run has written.
+            first: The number of rows of the input before them.
+            written: How many of them an earlier run wrote.
 
         Raises:
             StoppedError: As `send`.
@@ -162,13 +162,13 @@ class ResumedImport:
                 raise StoppedError
 
     def _end_at(self, position: int, sha256: str) -> None:
-        """Store that all rows before a position are done."""
+        """Record that all rows before a position are done."""
         self._checkpoints.advance(position, position, sha256)
         self._is_done = True
 
 
 def _split(blocks: list[Block], at: tuple[int, int] | None) -> tuple[list[Block], list[Block]]:
-    """The rows before that of an index in a block, and the others; None: all of them."""
+    """Split before the row of an index in a block; with None, all rows come before."""
     if at is None:
         return blocks, []
     part, index = at
@@ -177,5 +177,5 @@ def _split(blocks: list[Block], at: tuple[int, int] | None) -> tuple[list[Block]
 
 
 def _bytes_of(block: Block) -> bytes:
-    """What the hash of the input takes of rows. For rows of Arrow their files have a hash."""
+    """The bytes of rows for the hash of the input. For Arrow rows, their files are hashed instead."""
     return b"\n".join([*block.rows, b""]) if isinstance(block.rows, list) else b""

@@ -48,7 +48,7 @@ _ENDINGS = {
 }
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _LARGEST_ROW = 512 << 20
-#: A block of an import that can be resumed: at most 16 MiB, with the read that ends it.
+#: A block of a resumable import: at most 16 MiB, including the read that ends it.
 _BLOCK_BYTES = 15 << 20
 _TOKEN_TTL = 86_400
 #: Seconds to wait for outcomes after a signal.
@@ -56,7 +56,7 @@ _LAST_FLUSH = 5.0
 
 
 def run(run: Run) -> ExitCode:
-    """Send the rows, and say what became of them."""
+    """Send the rows, and report their outcomes."""
     from headrace import HeadraceError
 
     arguments = run.arguments
@@ -118,7 +118,7 @@ def _shown(source: Records | Batches, sender: Sender, tally: Tally, progress: Pr
 
 
 def _broken_off(run: Run, sender: Sender, tally: Tally, error: Exception) -> ExitCode:
-    """Wait for the outcomes of what was sent before. Without any row it is an error like others.
+    """Wait for the outcomes of what was sent before. If no row was sent, the error is raised as usual.
 
     Raises:
         Exception: `error`.
@@ -135,7 +135,7 @@ def _broken_off(run: Run, sender: Sender, tally: Tally, error: Exception) -> Exi
 
 
 def _interrupted(run: Run, sender: Sender) -> ExitCode:
-    """Wait a little for what is open."""
+    """Wait briefly for the rows without an outcome."""
     rows = f"{sender.open:,} row{'' if sender.open == 1 else 's'}"
     run.messages.say(f"interrupted: waiting for the outcomes of {rows}; a second signal ends at once")
     with suppress(StoppedError):
@@ -162,7 +162,7 @@ def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> Non
 
 
 def _stopped(run: Run, tally: Tally) -> str:
-    """Where it stopped, and how to go on."""
+    """Where it stopped, and how to continue."""
     from headrace.tables import ROW_CODES
 
     if run.arguments.exactly_once is None:
@@ -180,7 +180,7 @@ def _form_of(file: Input) -> str:
 
 
 def _rows(arguments: Namespace, form: str, max_row_bytes: int) -> Rows:
-    """What makes rows of the input."""
+    """The object that makes rows of the input."""
     payload, fields, json = arguments.payload, _names(arguments.fields), _names(arguments.json)
     key = arguments.shard_key
     if key is not None and "shards" not in arguments:
@@ -234,7 +234,7 @@ def _dispatcher(endpoint: Endpoint, arguments: Namespace, options: dict[str, str
 
 
 def _letters(run: Run, tally: Tally) -> Letters | None:
-    """The stream of dead letters, if bad rows go there."""
+    """The stream of dead letters, if bad rows go to one."""
     arguments = run.arguments
     if arguments.on_bad_row != "dead-letter":
         if arguments.dead_letters is not None:
@@ -249,7 +249,7 @@ def _letters_key(run: Run) -> bytes:
 
 
 def _reading(arguments: Namespace, form: str, inputs: Sequence[Input]) -> dict[str, object]:
-    """How the input is read: a resumed import must read it in the same way."""
+    """How the input is read: a resumed import must read it the same way."""
     names = ("types", "header", "payload", "fields", "json", "max_row_bytes", "payload_field", "ts_field", "on_bad_row")
     options: dict[str, object] = {"format": form, **{name: getattr(arguments, name) for name in names}}
     if form in ("parquet", "arrow"):
@@ -271,7 +271,7 @@ def _total(inputs: Sequence[Input]) -> int | None:
 
 
 def _names(text: str | None) -> list[str] | None:
-    """Names with commas between them; '*' is all of them, which is an empty list."""
+    """Names separated by commas; '*' is all of them, which is an empty list."""
     return None if text is None else [] if text == "*" else [name.strip() for name in text.split(",")]
 
 

@@ -1,4 +1,4 @@
-"""Sends blocks of rows, and turns their outcomes into counts, dead letters or an end."""
+"""Sends blocks of rows, and turns their outcomes into counts, dead letters or an early end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Rows", "Sender"]
 
-#: What is kept until its outcomes are there.
+#: The most bytes and rows that are kept until their outcomes arrive.
 _MOST_BYTES = 16 << 20
 _MOST_ROWS = 262_144
 
@@ -31,20 +31,20 @@ class Rows(Protocol):
         """Put the rows of a block into the form in which they are produced."""
 
     def pass_over(self, block: Block, /) -> int:
-        """Keep what later blocks need of one that is in the stream. Returns how many of its rows are a header."""
+        """Keep what later blocks need of one that is in the stream, and return how many of its rows are a header."""
 
 
 class Sender:
-    """Sends blocks in their order. What was sent is kept until its outcome is known, for dead letters.
+    """Sends blocks in order. What was sent is kept until its outcome is known, for dead letters.
 
     Args:
-        dispatcher: What sends.
-        rows: What makes rows of a block.
+        dispatcher: Sends the rows.
+        rows: Makes rows of a block.
         letters: Where bad rows go; None: nowhere.
-        tally: What counts.
+        tally: Counts the outcomes.
         stops: Whether the first bad row ends it.
-        resumes: Whether another run goes on where this one ends. Such a run sends rows that were only behind a bad row,
-            and those that another fault stopped.
+        resumes: Whether another run continues where this one ends. Such a run sends the rows that failed only because
+            they follow a bad row, and those that another fault stopped.
         linger: Seconds after which rows are sent, if the input is a pipe.
     """
 
@@ -71,12 +71,12 @@ class Sender:
         self._produced = 0
         self._bytes = 0
         self._sent_at = 0.0
-        #: What reports said so far.
+        #: The counts of all reports so far.
         self._delivered = self._deduplicated = self._failed = 0
 
     @property
     def open(self) -> int:
-        """Rows that were handed over and have no outcome yet."""
+        """Rows that were passed to the dispatcher and have no outcome yet."""
         return self._dispatcher.unreported
 
     def send_all(self, blocks: Iterable[Block | None]) -> None:
@@ -96,7 +96,7 @@ class Sender:
         """Send the rows of a block.
 
         Raises:
-            StoppedError: A row is bad, and that ends it. All rows before it have their outcomes.
+            StoppedError: A bad row ends it. All rows before it have their outcomes.
         """
         prepared = self._rows.prepare(block)
         first_bad = self.end_of(prepared)
@@ -114,11 +114,11 @@ class Sender:
             self._sent_at = time.monotonic()
 
     def end_of(self, prepared: Prepared) -> int | None:
-        """The index of the row that ends it, if there is one."""
+        """Return the index of the row that ends it, if any."""
         return min(prepared.bad, default=None) if self.stops else None
 
     def deliver(self, parts: Sequence[Prepared]) -> Refusals:
-        """Send rows, wait for their outcomes, and count those that are in the stream. The others are for the caller."""
+        """Send rows, wait for their outcomes, and count those that are in the stream. Return the others."""
         for prepared in parts:
             self._produce(prepared)
         refused = [self._place(failure) for failure in self._count(self._dispatcher.flush())]
@@ -128,7 +128,7 @@ class Sender:
         return refusals
 
     def fail_bad(self, parts: Sequence[Prepared], end: tuple[int, int] | None) -> None:
-        """Count the bad rows before an end, and write their letters: the index of a part, and of a row in its block."""
+        """Count the bad rows before `end`, the index of a part and of a row in its block, and write their letters."""
         for part, prepared in enumerate(parts):
             for at, reason in prepared.bad.items():
                 if end is None or (part, at) < end:
@@ -139,9 +139,9 @@ class Sender:
                         )
 
     def fail(self, row: Refused, *, is_away: bool) -> None:
-        """Count a row that was refused, and write its letter, unless the server is away."""
+        """Count a row that was refused, and write its letter unless the server is unreachable."""
         failure = row.failure
-        # Where an import goes on, the marker says that the row was not written: other batches can leave that open.
+        # In a resumable import the marker shows that the row was not written; other batches can leave that open.
         written = "no" if self._resumes and row.is_at_fault else failure.written
         self._tally.fail(
             row.block.place(row.at),
@@ -166,17 +166,17 @@ class Sender:
             self._letters.flush()
 
     def settle(self, timeout: float | None = None) -> None:
-        """Wait for the outcomes of all rows, for `timeout` seconds at most.
+        """Wait for the outcomes of all rows, for at most `timeout` seconds.
 
         Raises:
-            StoppedError: The server refused a row, and that ends it; or it is away.
+            StoppedError: A row that the server refused ends it, or the server is unreachable.
         """
         self._take(self._dispatcher.flush(timeout))
         self._clear()
         self.flush_letters()
 
     def reconcile(self) -> None:
-        """Count what a report said that a signal took away: it may come between the call and its return."""
+        """Count the outcomes of a report that was lost to a signal, which may arrive between a call and its return."""
         stats, tally = self._dispatcher.stats(), self._tally
         tally.deduplicated += stats.deduplicated - self._deduplicated
         tally.delivered += stats.delivered - self._delivered
@@ -196,9 +196,10 @@ class Sender:
         self._sent_at = time.monotonic()
 
     def _take(self, report: DeliveryReport) -> None:
-        """Count outcomes. Those of a poll have ordinals since the last flush too."""
+        """Count outcomes. Those of a poll, too, have ordinals that count from the last flush."""
         failed = self._count(report)
-        # The server ends the connection over such a row: then rows that broke with it do not say that it is away.
+        # The server ends the connection over such a row, so rows that failed with it do not mean that it is
+        # unreachable.
         is_ended_by_row = any(failure.code == "TOO_LARGE" for failure in failed)
         for row in map(self._place, failed):
             if not (self._resumes and row.is_blocked):
@@ -207,7 +208,7 @@ class Sender:
             raise StoppedError
 
     def _count(self, report: DeliveryReport) -> Sequence[Failure]:
-        """Count what is in the stream. Returns what is not."""
+        """Count what is in the stream, and return what is not."""
         failed = report.failed
         self._delivered += report.delivered
         self._deduplicated += report.deduplicated

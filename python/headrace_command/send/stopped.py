@@ -4,4 +4,4 @@ __all__ = ["StoppedError"]
 
 
 class StoppedError(Exception):
-    """A row is bad, and the command is to stop there. The tally has the row."""
+    """A row is bad, and the command must stop there. The tally includes the row."""

@@ -1,4 +1,4 @@
-"""What became of the rows."""
+"""The outcomes of the rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace_command.exit_code import ExitCode
 
 __all__ = ["Tally"]
 
-#: Failures that are shown one by one.
+#: The most failures that are shown individually.
 _SHOWN = 10
 #: The code of rows that could not be read.
 BAD_ROW = "BAD_ROW"
@@ -20,12 +20,12 @@ class Tally:
     Attributes:
         delivered: Rows that are in the stream.
         deduplicated: Those of them that an earlier run had written.
-        failed: Rows that are not, by code.
-        unknown: Those of them that may be in the stream all the same.
-        compared: Rows that an earlier run had read, and this one has compared with its checkpoint.
-        skipped: Rows that an earlier run had sent, and this one did not.
+        failed: Rows that are not in the stream, by code.
+        unknown: Those of them that may be in the stream nevertheless.
+        compared: Rows that an earlier run read and this one has compared with its checkpoint.
+        skipped: Rows that an earlier run sent and this one did not.
         dead_letters: Rows that are in the stream of dead letters.
-        unreachable: Whether a row failed because there was no connection, or no right.
+        unreachable: Whether a row failed for lack of a connection or a right.
         first: The places and reasons of the first failures.
     """
 
@@ -57,14 +57,14 @@ class Tally:
 
     @property
     def exit_code(self) -> ExitCode:
-        """How the command ends, as far as rows are concerned."""
+        """The exit code of the command, as far as rows are concerned."""
         code = ExitCode.FAILED if self.failed else ExitCode.OK
         if self.unreachable:
             code = ExitCode.worst(code, ExitCode.NO_CONNECTION)
         return ExitCode.worst(code, ExitCode.UNKNOWN) if self.unknown else code
 
     def to_json(self) -> dict[str, Any]:
-        """The counts, and the first failures."""
+        """Return the counts and the first failures."""
         return {
             "delivered": self.delivered,
             "deduplicated": self.deduplicated,

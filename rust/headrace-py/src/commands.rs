@@ -1,4 +1,4 @@
-//! Sends commands that the command `headrace` makes up.
+//! Sends commands that the command `headrace` composes.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -7,7 +7,7 @@ use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-/// The steps of a connect, and the code and the text of its failure.
+/// The steps of a connect, and the code and text of its failure.
 type Connected<'py> = (Vec<(f64, &'static str, Bound<'py, PyBytes>)>, Option<(String, String)>);
 
 use crate::endpoint::PyEndpoint;
@@ -18,7 +18,7 @@ use crate::signals::without_gil;
 /// The key of a command, and its words.
 type KeyAndWords = (Option<Vec<u8>>, Vec<Vec<u8>>);
 
-/// Sends commands over connections that it keeps: one, or one to each node of a cluster that was asked.
+/// Sends commands over connections that it keeps open: one, or one to each node of a cluster that was asked.
 #[pyclass(frozen, name = "Commands", module = "headrace._headrace")]
 pub(crate) struct PyCommands(Mutex<Commands>);
 
@@ -35,9 +35,9 @@ impl PyCommands {
         }))
     }
 
-    /// Connect again, to the server that has the endpoint's stream.
+    /// Connect again to the server that has the endpoint's stream.
     ///
-    /// The steps (seconds since the start, name, detail), and why it failed (code, text), or None.
+    /// Returns the steps (seconds since the start, name, detail), and why it failed (code, text), or None.
     fn connect<'py>(&self, py: Python<'py>) -> PyResult<Connected<'py>> {
         let attempt = contained(py, || {
             let mut inner = self.lock()?;
@@ -49,7 +49,7 @@ impl PyCommands {
         Ok((steps, attempt.failure))
     }
 
-    /// The reply to each command: an int, bytes, None or a list; for an error reply a `CommandError`, not raised.
+    /// Return the reply to each command: an int, bytes, None, a list, or a `CommandError` that is not raised.
     ///
     /// `commands` are pairs of a key and words; the key decides which node of a cluster gets the command, None means
     /// the endpoint's stream. With `writes` nothing is sent a second time when a connection is lost.
@@ -64,7 +64,7 @@ impl PyCommands {
         answers.into_iter().map(|answer| object(py, answer)).collect()
     }
 
-    /// Close the connections. The next call opens others.
+    /// Close the connections. The next call opens new ones.
     fn close(&self) -> PyResult<()> {
         self.lock()?.close();
         Ok(())
@@ -72,7 +72,7 @@ impl PyCommands {
 }
 
 impl PyCommands {
-    /// Locks the commands for this call, also against a signal handler that runs during one.
+    /// Locks the commands for this call, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Commands>> {
         match self.0.try_lock() {
             Ok(inner) => Ok(inner),
@@ -85,7 +85,7 @@ impl PyCommands {
     }
 }
 
-/// The key of the marker of a batch for one stream, with `exactly_once="script"`.
+/// Return the key of the marker of a batch for one stream, with `exactly_once="script"`.
 #[pyfunction]
 pub(crate) fn marker_key<'py>(py: Python<'py>, stream_key: &[u8], token: &str) -> Bound<'py, PyBytes> {
     PyBytes::new(py, &headrace_core::marker_key(stream_key, token))

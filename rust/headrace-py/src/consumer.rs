@@ -28,7 +28,7 @@ pub(crate) struct PyConsumer {
 }
 
 impl PyConsumer {
-    /// Locks the consumer for a call that reads, also against a signal handler that runs during one.
+    /// Locks the consumer for a call that reads, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Consumer>> {
         match self.inner.try_lock() {
             Ok(inner) => Ok(inner),
@@ -56,7 +56,7 @@ fn counts(report: ReadReport) -> Counts {
 
 #[pymethods]
 impl PyConsumer {
-    /// Checks the options, connects, makes the groups, and starts the thread that renews leases.
+    /// Checks the options, connects, creates the groups, and starts the thread that renews leases.
     #[new]
     #[pyo3(signature = (endpoint, streams, options, schema = None))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
@@ -75,7 +75,7 @@ impl PyConsumer {
         Ok(Self { handle: inner.handle(), schema: inner.schema().clone(), inner: Mutex::new(inner) })
     }
 
-    /// The next batch, or None when `timeout` seconds are over or `stop` was called.
+    /// Return the next batch, or None after `timeout` seconds or once `stop` was called.
     #[pyo3(signature = (timeout = None))]
     fn poll(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyConsumerBatch>> {
         contained(py, || {
@@ -87,7 +87,7 @@ impl PyConsumer {
         })
     }
 
-    /// Wait until the server knows what was said of entries, for `timeout` seconds at most.
+    /// Wait until the server has processed every `ack`, `fail` and `release`, for at most `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Counts> {
         contained(py, || {
@@ -98,7 +98,7 @@ impl PyConsumer {
         })
     }
 
-    /// End the consumer; with `releases`, what was not said anything of goes back to the group.
+    /// Close the consumer; with `releases`, entries without an `ack`, `fail` or `release` go back to the group.
     fn close(&self, py: Python<'_>, releases: bool, timeout: f64) -> PyResult<Counts> {
         contained(py, || {
             let timeout = seconds("timeout", timeout)?;
@@ -108,18 +108,18 @@ impl PyConsumer {
         })
     }
 
-    /// Whether another connection had the name of this consumer when it connected.
+    /// Whether another connection already had the name of this consumer when it connected.
     #[getter]
     fn has_namesake(&self) -> PyResult<bool> {
         Ok(self.lock()?.has_namesake())
     }
 
-    /// No further batch: `poll` returns None. From any thread and from a signal handler.
+    /// Return no further batches: `poll` returns None. Can be called from any thread and from a signal handler.
     fn stop(&self) {
         self.handle.stop();
     }
 
-    /// The counts so far.
+    /// Return the counts so far.
     fn report(&self) -> PyResult<Counts> {
         self.handle.report().map(counts).map_err(|error| to_py(&error))
     }
@@ -130,20 +130,20 @@ impl PyConsumer {
         PyReadCounters(Reading::Consumer(self.handle.clone()))
     }
 
-    /// The entries of a batch, or those that `mask` names, are done.
+    /// Acknowledge the entries of a batch, or those that `mask` selects.
     #[pyo3(signature = (batch, mask = None))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn ack(&self, batch: &Bound<'_, PyConsumerBatch>, mask: Option<Vec<bool>>) -> PyResult<()> {
         self.handle.ack(&batch.get().batch, mask.as_deref()).map_err(|error| to_py(&error))
     }
 
-    /// The entries of these IDs are done.
+    /// Acknowledge the entries with these IDs.
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn ack_ids(&self, stream: &[u8], entry_ids: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
         self.handle.ack_ids(stream, &ids(&entry_ids)?).map_err(|error| to_py(&error))
     }
 
-    /// The entries of a batch, or those that `mask` names, failed.
+    /// Report the entries of a batch, or those that `mask` selects, as failed.
     #[pyo3(signature = (batch, mask, reason, delay))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn fail(
@@ -157,7 +157,7 @@ impl PyConsumer {
         self.handle.fail(&batch.get().batch, mask.as_deref(), reason, delay).map_err(|error| to_py(&error))
     }
 
-    /// The entries of these IDs failed. Returns those that this consumer does not have.
+    /// Report the entries with these IDs as failed. Returns the IDs that this consumer does not have.
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn fail_ids(
         &self,
@@ -170,7 +170,7 @@ impl PyConsumer {
         texts(self.handle.fail_ids(stream, &ids(&entry_ids)?, reason, delay))
     }
 
-    /// The entries of a batch, or those that `mask` names, go back to the group.
+    /// Give the entries of a batch, or those that `mask` selects, back to the group.
     #[pyo3(signature = (batch, mask, delay))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn release(&self, batch: &Bound<'_, PyConsumerBatch>, mask: Option<Vec<bool>>, delay: f64) -> PyResult<()> {
@@ -178,20 +178,20 @@ impl PyConsumer {
         self.handle.release(&batch.get().batch, mask.as_deref(), delay).map_err(|error| to_py(&error))
     }
 
-    /// The entries of these IDs go back to the group. Returns those that this consumer does not have.
+    /// Give the entries with these IDs back to the group. Returns the IDs that this consumer does not have.
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn release_ids(&self, stream: &[u8], entry_ids: Vec<Bound<'_, PyAny>>, delay: f64) -> PyResult<Vec<String>> {
         let delay = seconds("delay", delay)?;
         texts(self.handle.release_ids(stream, &ids(&entry_ids)?, delay))
     }
 
-    /// The schema of the batches as a `PyCapsule`.
+    /// Return the schema of the batches as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
     }
 }
 
-/// Entries of one stream, delivered to one consumer: an Arrow record batch with one row per entry.
+/// Entries of one stream, delivered to a consumer, as an Arrow record batch: one row each unless `unpack` is given.
 ///
 /// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
 #[pyclass(frozen, name = "ConsumerBatch", module = "headrace._headrace")]
@@ -220,12 +220,12 @@ impl PyConsumerBatch {
         self.batch.ids().iter().map(EntryId::to_string).collect()
     }
 
-    /// Raise `LeaseLostError` if entries of the batch may be another consumer's by now: before a commit.
+    /// Before a commit, raise `LeaseLostError` if entries of the batch may belong to another consumer by now.
     fn check(&self) -> PyResult<()> {
         self.handle.check(&self.batch).map_err(|error| to_py(&error))
     }
 
-    /// The batch as `PyCapsule`s of the Arrow C data interface.
+    /// Return the batch as `PyCapsule`s of the Arrow C data interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_array__<'py>(
         &self,
@@ -237,7 +237,7 @@ impl PyConsumerBatch {
         Ok(capsules.cast_into::<PyTuple>()?)
     }
 
-    /// The schema of the batch as a `PyCapsule`.
+    /// Return the schema of the batch as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.batch.record_batch().schema_ref().as_ref())?)
     }

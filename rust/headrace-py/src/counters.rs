@@ -1,4 +1,5 @@
-//! The counters of a dispatcher, a reader or a consumer for Python, readable from any thread, even after it was collected.
+//! The counters of a dispatcher, a reader or a consumer for Python, readable from any thread, even after the object was
+//! collected.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ pub(crate) struct PyCounters(pub(crate) Arc<Counters>);
 
 #[pymethods]
 impl PyCounters {
-    /// All counters by name, as `headrace.stats.read_stats` takes them.
+    /// Return all counters by name, as `headrace.stats.read_stats` takes them.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let values = self.0.read();
         let read = PyDict::new(py);
@@ -82,13 +83,13 @@ pub(crate) enum Reading {
     Consumer(ConsumerHandle),
 }
 
-/// The counters of a reader or a consumer. Any thread may read them, even after it was collected.
+/// The counters of a reader or a consumer. Any thread may read them, even after the object was collected.
 #[pyclass(frozen, name = "ReadCounters", module = "headrace._headrace")]
 pub(crate) struct PyReadCounters(pub(crate) Reading);
 
 #[pymethods]
 impl PyReadCounters {
-    /// All counters by name, as `headrace.ReaderStats` or `headrace.ConsumerStats` takes them.
+    /// Return all counters by name, as `headrace.ReaderStats` or `headrace.ConsumerStats` takes them.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let read = PyDict::new(py);
         let values = match &self.0 {
@@ -139,7 +140,7 @@ impl PyReadCounters {
             read.set_item(name, count)?;
         }
         read.set_item("retry_wait_seconds", retry_wait_seconds)?;
-        // A stream may have IDs that are no times, up to 2^64 - 1.
+        // A stream may have IDs that are not times, up to 2^64 - 1.
         #[allow(clippy::cast_precision_loss)]
         read.set_item("last_entry_time", last_entry_ms.map(|ms| ms as f64 / 1_000.0))?;
         Ok(read)

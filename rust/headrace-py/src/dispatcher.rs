@@ -29,7 +29,7 @@ pub(crate) struct PyDispatcher {
 }
 
 impl PyDispatcher {
-    /// Locks the dispatcher for this call, also against a signal handler that runs during one.
+    /// Locks the dispatcher for this call, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Dispatcher>> {
         match self.inner.try_lock() {
             Ok(inner) => Ok(inner),
@@ -49,7 +49,7 @@ impl PyDispatcher {
         }
     }
 
-    /// Whether the lock can never be released: it is the copy of a fork while another thread was in a call.
+    /// Whether the lock can never be released: a fork copied it while another thread was in a call.
     fn is_stuck(&self) -> bool {
         self.process != std::process::id() && self.inner.try_lock().is_err()
     }
@@ -70,18 +70,18 @@ impl PyDispatcher {
         Ok(Self { inner: Mutex::new(inner), process: std::process::id(), counters })
     }
 
-    /// Take one message. Waits only for room in the window.
+    /// Produce one message. Waits only for room in the window.
     ///
     /// Args:
-    ///     payload: Bytes-like, or a str that is sent as UTF-8. At most what the server takes (`proto-max-bulk-len`,
-    ///         512 MiB by default): a longer one fails alone, permanent, `TOO_LARGE`.
-    ///     message_id: The caller's name for the message, which reports return: a str of at most 16 KiB, or an int
-    ///         of 64 bits. Default None: the message's ordinal since the last flush.
-    ///     key: Where the endpoint has `shards`: bytes-like, or a str that counts as UTF-8. Messages with equal keys go
-    ///         to one shard, in their order. Default None: shards take turns.
+    ///     payload: Bytes-like, or a str that is sent as UTF-8. A payload longer than the server accepts
+    ///         (`proto-max-bulk-len`, 512 MiB by default) fails alone: permanent, `TOO_LARGE`.
+    ///     message_id: The caller's name for the message, which reports contain: a str of at most 16 KiB, or a 64-bit
+    ///         int. Default None: the message's ordinal since the last flush.
+    ///     key: The key that selects the shard, if the endpoint has `shards`: bytes-like, or a str, which is read as
+    ///         UTF-8. Messages with equal keys go to the same shard, in order. Default None: the shards take turns.
     ///
     /// Raises:
-    ///     ConfigError: There is a key, and the endpoint has no shards.
+    ///     ConfigError: `key` was given, but the endpoint has no shards.
     ///     MessageError: The payload, the message ID or the key has the wrong type or is out of range.
     ///     ClosedError: The dispatcher is closed.
     ///     ConcurrentUseError: Another call is in progress.
@@ -106,41 +106,41 @@ impl PyDispatcher {
         })
     }
 
-    /// Take every row of Arrow data as a message, straight from its buffers.
+    /// Produce every row of Arrow data as a message, read directly from its buffers.
     ///
     /// One of `payload`, `fields`, `fields_from` and `json` selects the contents of a row's entry; each entry also has
     /// the field `ts`, with `fields_from` only if `ts_field` was given. A row that cannot be written (a null payload,
-    /// no field at all) fails alone, as a permanent outcome.
-    /// `rows_per_entry` and `arrow_ipc` put many rows into one entry, which costs the server less: each row keeps its
-    /// own outcome, but shares its entry's ID, and `maxlen` counts entries.
+    /// no field at all) fails alone, with a permanent outcome. `rows_per_entry` and `arrow_ipc` put many rows into one
+    /// entry, which costs the server less: each row has its own outcome, but shares the ID of its entry, and `maxlen`
+    /// counts entries.
     ///
     /// Args:
-    ///     data: A record batch, table or reader with an Arrow PyCapsule: pyarrow, polars, pandas and others. A reader
-    ///         is read one record batch at a time. If it fails, the rows before the failure are taken.
+    ///     data: A record batch, table or reader with the Arrow PyCapsule interface: pyarrow, polars, pandas and
+    ///         others. A reader is read one record batch at a time. If it fails, the rows before the failure are
+    ///         accepted.
     ///     payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
     ///         `"payload"`, unless `fields`, `fields_from` or `json` is given. A null fails: `NULL_PAYLOAD`.
-    ///     fields: Columns that become one field each, under their names. Typed values are written as text; a null is
-    ///         left out; a row with only nulls fails: `EMPTY`, one with a time outside a day: `BAD_VALUE`. Nested
+    ///     fields: Columns that become one field each, under their names. Typed values are written as text; nulls are
+    ///         left out. A row with only nulls fails: `EMPTY`; one with a time outside a day fails: `BAD_VALUE`. Nested
     ///         columns are refused.
-    ///     fields_from: Column with all fields of the entry, which are sent as they are, in their order: a map, or a
-    ///         list of `struct<name, value>`, whose names and values are utf8 or binary of any kind. A null value is
-    ///         left out; a row with no field fails: `EMPTY`. An entry that was read into such a column is copied
-    ///         unchanged.
+    ///     fields_from: Column with all fields of the entry, which are sent unchanged and in order: a map, or a list of
+    ///         `struct<name, value>`, whose names and values are utf8 or binary of any kind. Null values are left out;
+    ///         a row without fields fails: `EMPTY`. An entry that was read into such a column is copied unchanged.
     ///     json: True: the payload is the whole row as JSON, as Spark's `to_json` writes it (nulls left out). A
     ///         sequence of names: only these columns. A time outside a day fails: `BAD_VALUE`.
     ///     message_id: Column that names each row in reports: an integer type, utf8 of at most 16 KiB, or `arrow.uuid`.
     ///         A null means the ordinal.
     ///     stream_key: Column with the row's own stream key, utf8 or binary; null means the endpoint's.
-    ///     shard_key: Column with the key by which the row finds its shard, where the endpoint has `shards`: utf8,
-    ///         binary or an integer type, whose values count as their decimal digits. Rows with equal keys go to one
-    ///         shard, in their order. A null, or no such column: shards take turns. Mutually exclusive with
+    ///     shard_key: Column with the key that selects the row's shard, if the endpoint has `shards`: utf8, binary or
+    ///         an integer type, whose values are read as their decimal digits. Rows with equal keys go to the same
+    ///         shard, in order. With a null, or without such a column, the shards take turns. Mutually exclusive with
     ///         `stream_key`.
     ///     entry_id: Column with the row's own entry ID, utf8: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means
     ///         `*`. Anything else fails: `BAD_ENTRY_ID`.
     ///     rows_per_entry: With `payload` or `json`: up to this many rows become the fields `payload:0`, `payload:1`,
     ///         ... of one entry, which `headrace.unpack` reads back. Default 1; 1 to 65,536. Mutually exclusive with
-    ///         `fields`, `fields_from`, `stream_key`, `shard_key` and `entry_id`. An entry holds rows of one record
-    ///         batch, and ends with the row that fills `window_max_bytes`.
+    ///         `fields`, `fields_from`, `stream_key`, `shard_key` and `entry_id`. An entry holds rows of a single
+    ///         record batch, and ends with the row that fills `window_max_bytes`.
     ///     arrow_ipc: True: the payload of an entry is an Arrow IPC stream of up to `rows_per_entry` rows (default
     ///         10,000), with all columns or those of `fields`; `headrace.unpack_arrow` and
     ///         `pyarrow.ipc.open_stream` read it back. Mutually exclusive with `payload`, `fields_from`, `json`,
@@ -148,19 +148,19 @@ impl PyDispatcher {
     ///     codec: Compression for `arrow_ipc`: None (default), `"lz4"` or `"zstd"`.
     ///
     /// Raises:
-    ///     ConfigError: `rows_per_entry` or `codec` is wrong, `shard_key` is given without shards, or something with
-    ///         shards that excludes them; nothing was sent.
+    ///     ConfigError: `rows_per_entry` or `codec` is invalid, `shard_key` is given but the endpoint has no shards, or
+    ///         an argument is given that shards rule out; nothing was sent.
     ///     SchemaError: A column does not exist or has a type that cannot be written, or arguments are mutually
     ///         exclusive; nothing was sent.
-    ///     ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was taken, all
-    ///         rows before it were.
-    ///     InternalError: A defect of headrace. The rows of the record batch that were not taken fail: permanent,
+    ///     ReaderError: The reader failed, or its record batch is malformed: no row of that record batch was accepted,
+    ///         but all rows before it were.
+    ///     InternalError: A defect in headrace. The rows of the record batch that were not accepted fail: permanent,
     ///         `INTERNAL`, written no (unknown in a batch that was begun).
     ///     ClosedError: The dispatcher is closed.
     ///     ConcurrentUseError: Another call is in progress.
-    ///     KeyboardInterrupt: Rows of the record batch that were not taken yet fail: retryable, `INTERRUPTED`, written
-    ///         no (unknown in a batch that was begun).
-    ///     KeyboardInterrupt, SystemExit: Raised in the reader's own Python, such as a generator behind
+    ///     KeyboardInterrupt: The rows of the record batch that were not accepted yet fail: retryable, `INTERRUPTED`,
+    ///         written no (unknown in a batch that was begun).
+    ///     KeyboardInterrupt, SystemExit: Raised by the reader's own Python code, such as a generator behind
     ///         `pyarrow.RecordBatchReader.from_batches`. Their subclasses are raised as `ReaderError`.
     #[pyo3(signature = (data, *, payload = None, fields = None, fields_from = None, json = None, message_id = None, stream_key = None, shard_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
     #[allow(clippy::too_many_arguments)] // the keyword arguments of the Python method
@@ -209,19 +209,19 @@ impl PyDispatcher {
         })
     }
 
-    /// Begin a batch and name it, for `exactly_once`.
+    /// Begin a batch under a token, for `exactly_once`.
     ///
     /// Its messages are numbered from 0 in the order in which they are produced, across flushes. Token and number
-    /// identify a message for good: to begin the same token again, after a crash or in another process, and produce
-    /// the same messages in the same order, writes only those that are missing. The others count as delivered and as
-    /// `DeliveryReport.deduplicated`; their entry IDs are unknown. Without `begin` the token is random: messages are
-    /// then safe against lost connections, not against a crash.
+    /// identify a message permanently: beginning the same token again, after a crash or in another process, and
+    /// producing the same messages in the same order writes only those that are missing. The others count as delivered
+    /// and as `DeliveryReport.deduplicated`; their entry IDs are unknown. Without `begin` the token is random: messages
+    /// are then safe against lost connections, but not against a crash.
     ///
-    /// Only the server knows what an earlier attempt wrote. If a message fails before the server was asked about it
-    /// (no connection, no permission, the whole command refused), its `written` is `"unknown"`; running the same token
-    /// again settles it.
+    /// Only the server knows what an earlier attempt wrote. If a message fails before the server was asked about it (no
+    /// connection, no permission, the whole command refused), its `written` is `"unknown"`; running the batch again
+    /// under the same token settles it.
     ///
-    /// With `"script"` the progress of a batch is kept beside each of its streams, in a key
+    /// With `"script"` the progress of a batch is stored beside each of its streams, in a key
     /// `{<stream key>}:headrace:<token>` that expires `token_ttl` seconds after the batch's last row. With `"idmp"` the
     /// server remembers IDs for `idmp_duration` seconds, replies with the original entry IDs, and does not report which
     /// messages it deduplicated; with `exactly_once_key="message_id"` token and message ID identify a message and order
@@ -229,14 +229,14 @@ impl PyDispatcher {
     ///
     /// Args:
     ///     token: 1 to 1,024 bytes of UTF-8.
-    ///     version: An integer, 0 to 2**53; not a bool. A batch with a higher version takes the token over and starts
-    ///         from 0; every message of a batch with a lower version is deduplicated. So one key serves all
-    ///         micro-batches of a stream. With `"idmp"` it is part of the token.
+    ///     version: An integer from 0 to 2**53, not a bool. A batch with a higher version takes the token over and
+    ///         starts from 0; every message of a batch with a lower version is deduplicated. So one key serves all
+    ///         micro-batches of a stream. With `"idmp"`, the version is part of the token.
     ///
     /// Raises:
     ///     ConfigError: `exactly_once` is off.
     ///     MessageError: The token or the version has the wrong type or is out of range.
-    ///     StateError: Messages still wait for their outcomes: call `flush` first.
+    ///     StateError: Messages are still waiting for their outcomes: call `flush` first.
     #[pyo3(signature = (token, version = Given(None)), text_signature = "($self, token, version=0)")]
     fn begin(&self, py: Python<'_>, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
         contained(py, || {
@@ -245,15 +245,15 @@ impl PyDispatcher {
         })
     }
 
-    /// Continue the batch after messages that failed, for `exactly_once`.
+    /// Continue the batch after failed messages, for `exactly_once`.
     ///
-    /// Messages of one stream stay in order: after one that was not written the others fail too, as `BLOCKED`, until
-    /// the batch begins again or `skip_failed` declares the reported failures handled (as dead letters, for example).
-    /// Those messages then count as passed: once a later message of their stream is written, they never will be under
-    /// this token.
+    /// Messages of one stream stay in order: after one that was not written, the later ones fail too, as `BLOCKED`,
+    /// until the batch begins again or `skip_failed` declares the reported failures handled (as dead letters, for
+    /// example). Those messages then count as passed: once a later message of their stream is written, they are never
+    /// written under this token.
     ///
     /// Raises:
-    ///     StateError: Messages still wait for their outcomes: call `flush` first.
+    ///     StateError: Messages are still waiting for their outcomes: call `flush` first.
     fn skip_failed(&self, py: Python<'_>) -> PyResult<()> {
         contained(py, || self.lock()?.skip_failed().map_err(|e| to_py(&e)))
     }
@@ -324,7 +324,7 @@ impl PyDispatcher {
         Ok(format!("{:#?}", *self.lock()?))
     }
 
-    /// The number of messages whose outcome is in no report yet.
+    /// The number of messages whose outcome no report contains yet.
     #[getter]
     fn unreported(&self) -> PyResult<u64> {
         if self.is_stuck() { Ok(0) } else { Ok(self.lock()?.unreported()) }
@@ -347,8 +347,8 @@ fn outcome_to_py(py: Python<'_>, outcome: Result<EntryId, Failure>) -> PyResult<
     }
 }
 
-/// Takes a message once there is room for it. Apart from the call that finds room: what a loop needs in each turn, the compiler
-/// computes before the first.
+/// Takes a message once there is room for it. Separate from the call that finds room: the compiler computes before a loop what
+/// each of its turns needs.
 #[cold]
 #[inline(never)]
 fn produce_when_room(
@@ -365,7 +365,7 @@ fn produce_when_room(
     }
 }
 
-/// Takes a message for the shard of a key. Apart from the call without one, which is the most common.
+/// Takes a message for the shard of a key. Separate from the call without a key, which is the most common.
 #[inline(never)]
 fn produce_with_key(
     py: Python<'_>,
@@ -384,7 +384,7 @@ fn produce_with_key(
     })
 }
 
-/// Reads a message ID: an int of 64 bits, a str, or nothing.
+/// Reads a message ID: a 64-bit int, a str, or nothing.
 pub(crate) fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
     let Some(id) = id else { return Ok(IdArgument::None) };
     if let Ok(text) = id.cast::<PyString>() {
@@ -403,7 +403,7 @@ pub(crate) fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgum
     Err(raise("MessageError", format!("a message ID must be a str or an int: got {}", type_name(id))))
 }
 
-/// Passes the bytes of the key of a shard to `read`, if there is one.
+/// Passes the bytes of a shard key to `read`, if there is one.
 #[inline]
 pub(crate) fn with_key<T>(
     key: Option<&Bound<'_, PyAny>>,
@@ -415,7 +415,8 @@ pub(crate) fn with_key<T>(
     }
 }
 
-/// Passes the bytes of `value` to `read`, without a copy for `bytes` and `str`. `what` it is: `payload` or `key`.
+/// Passes the bytes of `value` to `read`, without a copy for `bytes` and `str`. `what` is the name of the value: `payload` or
+/// `key`.
 pub(crate) fn with_bytes<T>(
     what: &str,
     value: &Bound<'_, PyAny>,

@@ -18,8 +18,8 @@ pub struct PyEndpoint(pub Endpoint);
 
 #[pymethods]
 impl PyEndpoint {
-    /// `url` adds options, under `options` if those win; `inherited` is the second half of `_state()`; with `text` all
-    /// values are text, and if `options` win they must be.
+    /// `url` adds options, which those in `options` override with `options_win`; `inherited` is the second half of `_state()`;
+    /// with `text` all values are text, which `options_win` requires.
     #[new]
     #[pyo3(signature = (options, *, url = None, inherited = None, text = false, options_win = false))]
     fn new(
@@ -100,7 +100,7 @@ pub(crate) fn option_values(options: &Bound<'_, PyDict>) -> PyResult<Vec<(String
 }
 
 fn to_option(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<(String, OptionValue)> {
-    // A key that is no str is an unknown option: the core's message for those names it.
+    // A key that is not a str is an unknown option: the core's message for those names it.
     let name = name.str()?.to_string_lossy().into_owned();
     let spec = OPTIONS.iter().find(|spec| spec.name == name);
     let takes_path = spec.is_some_and(OptionSpec::takes_path);

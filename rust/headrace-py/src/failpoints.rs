@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 
-/// Makes this thread panic once, after it has passed `place` `after` times; `None`: not at all. Returns whether an earlier
-/// choice is still pending.
+/// Makes this thread panic once, after it has passed `place` `after` times; `None`: never. Returns whether an earlier choice is
+/// still pending.
 #[pyfunction]
 #[pyo3(signature = (place, after = 0))]
 pub(crate) fn panic_at(place: Option<&str>, after: u32) -> bool {

@@ -11,7 +11,7 @@ use crate::panics::contained;
 use crate::signals::without_gil;
 use crate::unpack::PyRows;
 
-/// The native half of `headrace.Group`, which documents it. Arguments are dicts; None is left out.
+/// The native half of `headrace.Group`, which documents it. Arguments are dicts; a None value counts as omitted.
 #[pyclass(frozen, name = "Group", module = "headrace._headrace")]
 pub(crate) struct PyGroup(Group);
 
@@ -23,7 +23,7 @@ impl PyGroup {
         Ok(Self(Group::new(endpoint.get().0.clone(), name)))
     }
 
-    /// XGROUP CREATE: `start`, `mkstream`. Whether the group was created.
+    /// XGROUP CREATE: `start`, `mkstream`. Returns whether the group was created.
     fn create(&self, py: Python<'_>, arguments: &Bound<'_, PyDict>) -> PyResult<bool> {
         let mkstream = needed(arguments, "mkstream", |given| given.mkstream)?;
         let start = needed(arguments, "start", |given| given.start)?;
@@ -44,7 +44,7 @@ impl PyGroup {
     }
 
     #[allow(clippy::needless_pass_by_value)] // pyo3 converts into a vector
-    /// XCLAIM of `ids`: `consumer`, `min_idle`. The entry IDs that were claimed.
+    /// XCLAIM of `ids`: `consumer`, `min_idle`. Returns the entry IDs that were claimed.
     fn claim(
         &self,
         py: Python<'_>,
@@ -59,13 +59,13 @@ impl PyGroup {
         Ok(claimed.iter().map(ToString::to_string).collect())
     }
 
-    /// XGROUP DELCONSUMER of `consumer`, if nothing is pending for it. Whether there was one.
+    /// XGROUP DELCONSUMER of `consumer`, if nothing is pending for it. Returns whether it existed.
     fn delete_consumer(&self, py: Python<'_>, arguments: &Bound<'_, PyDict>) -> PyResult<bool> {
         let consumer = needed(arguments, "consumer", |given| given.consumer.take())?;
         self.call(py, |group, watch| group.delete_consumer(&consumer, watch))
     }
 
-    /// XGROUP DELCONSUMER of those idle for `idle`. Their names: a str, or bytes if it is not UTF-8.
+    /// XGROUP DELCONSUMER of those idle for `idle`. Returns their names: each a str, or bytes if it is not UTF-8.
     fn remove_idle_consumers<'py>(
         &self,
         py: Python<'py>,
@@ -76,7 +76,7 @@ impl PyGroup {
         Ok(removed.iter().map(|name| name_to_py(py, name)).collect())
     }
 
-    /// XGROUP DESTROY. Whether there was such a group.
+    /// XGROUP DESTROY. Returns whether the group existed.
     fn destroy(&self, py: Python<'_>) -> PyResult<bool> {
         self.call(py, Group::destroy)
     }

@@ -15,7 +15,7 @@ const WANTED: &str = "data must be an Arrow record batch, table or reader";
 /// The maximum length of a cause, in characters.
 const MAX_CAUSE: usize = 256;
 
-/// Methods that return Arrow: those of pyarrow's scanners and datasets, of `DuckDB` new and old, of Parquet files.
+/// Methods that return Arrow: those of pyarrow's scanners and datasets, of `DuckDB` old and new, and of Parquet files.
 const METHODS: [(&str, &str); 5] = [
     ("to_reader", "pass the result of its .to_reader()"),
     ("scanner", "pass the result of its .scanner().to_reader()"),
@@ -35,7 +35,7 @@ pub(crate) fn no_arrow(data: &Bound<'_, PyAny>) -> PyErr {
     raise("SchemaError", message)
 }
 
-/// The error for data with the interface that could not be read, because of `cause`. Exceptions that end the program pass
+/// The error for data with the interface that could not be read because of `cause`. Exceptions that end the program pass
 /// unchanged.
 pub(crate) fn unreadable(data: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
     if !cause.is_instance_of::<PyException>(data.py()) {

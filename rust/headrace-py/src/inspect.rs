@@ -11,10 +11,10 @@ use crate::panics::contained;
 use crate::signals::without_gil;
 use crate::unpack::PyRows;
 
-/// The server's time in microseconds, whether there are more streams, and the tables: streams, groups, consumers, pending.
+/// The server's time in microseconds, whether more streams exist, and the tables: streams, groups, consumers, pending.
 type Found = (Option<i64>, bool, PyRows, PyRows, PyRows, PyRows);
 
-/// Look at streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's.
+/// Inspect streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's.
 #[pyfunction]
 pub(crate) fn inspect(
     py: Python<'_>,

@@ -28,7 +28,7 @@ use crate::panics::contained;
 use crate::report::PyReport;
 use crate::signals::{Logged, without_gil};
 
-/// A socket to watch: the number of its connection, its descriptor, and whether to wait until it can be written too.
+/// A socket to watch: the number of its connection, its descriptor, and whether to wait until it is writable too.
 type Socket = (u64, RawFd, bool);
 
 /// The native half of `headrace.AsyncDispatcher`, which documents it. No call waits.
@@ -38,16 +38,17 @@ pub(crate) struct PyLoopDispatcher {
     counters: Arc<Counters>,
 }
 
-/// A dispatcher, and which of its messages tasks await.
+/// A dispatcher, and which of its messages are awaited by tasks.
 struct Driven {
     dispatcher: LoopDispatcher,
     router: OutcomeRouter,
     /// The sockets that the caller knows of; None: some may be closed now.
     sockets: Option<Vec<Socket>>,
-    /// Messages that were taken, and those of them that have their outcome.
+    /// Messages that were taken, and those of them that have an outcome.
     taken: u64,
     settled: u64,
-    /// With a script: failures are declared handled once no message waits. Until then nothing more is taken, for it would fail too.
+    /// With a script: failures are declared handled once no message is waiting. Until then no more are taken: they would fail
+    /// too.
     skips_failed: bool,
     is_to_skip: bool,
 }
@@ -83,7 +84,7 @@ impl Driven {
         }
     }
 
-    /// The messages that the last call took, if it took some, are not awaited.
+    /// Records that the messages that the last call took, if any, are not awaited.
     fn expect_unawaited(&mut self) {
         let Some(dispatcher) = self.dispatcher.dispatcher() else { return };
         let more = dispatcher.unreported() - (self.taken - self.settled);
@@ -93,14 +94,14 @@ impl Driven {
         }
     }
 
-    /// Passes the outcomes of a report to the futures that await them: `futures` has one for each message, in their order.
+    /// Passes the outcomes of a report to the futures that await them: `futures` has one for each message, in order.
     fn settle(&mut self, report: &DeliveryReport, futures: &Bound<'_, PyAny>) {
         let count = report.delivered() + report.failed();
         if count > 0 {
             self.settled += count;
             self.is_to_skip |= self.skips_failed && report.failed() > 0;
         }
-        // Without an outcome too: it counts retries.
+        // Even without outcomes: it counts retries.
         self.router.route(report, |awaited| receive(futures, awaited).is_ok());
         if self.is_to_skip
             && self.settled == self.taken
@@ -121,7 +122,7 @@ fn receive(futures: &Bound<'_, PyAny>, awaited: AwaitedOutcome<'_>) -> PyResult<
 }
 
 impl PyLoopDispatcher {
-    /// Locks the dispatcher for this call, also against a signal handler that runs during one.
+    /// Locks the dispatcher for this call, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Driven>> {
         match self.inner.try_lock() {
             Ok(inner) => Ok(inner),
@@ -139,7 +140,7 @@ impl PyLoopDispatcher {
 
 #[pymethods]
 impl PyLoopDispatcher {
-    /// With `skips_failed`, failures are declared handled as soon as no message waits: for a script.
+    /// With `skips_failed`, failures are declared handled as soon as no message is waiting: for a script.
     #[new]
     #[pyo3(signature = (endpoint, options, skips_failed = false))]
     fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>, skips_failed: bool) -> PyResult<Self> {
@@ -158,7 +159,7 @@ impl PyLoopDispatcher {
         Ok(Self { inner: Mutex::new(driven), counters })
     }
 
-    /// Take one message if there is room for it now. Whether it was taken.
+    /// Take one message if there is room for it now, and return whether it was taken.
     ///
     /// With `is_awaited` a future gets its outcome.
     #[pyo3(signature = (payload, message_id = None, key = None, is_awaited = false))]
@@ -223,7 +224,7 @@ impl PyLoopDispatcher {
         })
     }
 
-    /// Take the next rows, about 1,024 at most, if there is room now. How many, or None: all were taken.
+    /// Take the next rows, at most about 1,024, if there is room now. Return how many, or None if all were taken.
     fn produce_rows(&self, py: Python<'_>, batch: &Bound<'_, PyLoopBatch>) -> PyResult<Option<usize>> {
         contained(py, || {
             let mut driven = self.lock()?;
@@ -243,8 +244,8 @@ impl PyLoopDispatcher {
 
     /// Do what can be done without waiting, and pass outcomes to the futures.
     ///
-    /// Returns the sockets to watch, as (connection, descriptor, whether until it can be written too), or None if
-    /// they are as before; in how many seconds to call again at the latest, or None; how many messages have their
+    /// Returns the sockets to watch, as (connection, descriptor, whether to wait until it is writable too), or None if
+    /// they are unchanged; in how many seconds to call again at the latest, or None; and how many messages have an
     /// outcome.
     fn advance(&self, py: Python<'_>, futures: &Bound<'_, PyAny>) -> PyResult<(Option<Vec<Socket>>, Option<f64>, u64)> {
         contained(py, || {
@@ -276,19 +277,19 @@ impl PyLoopDispatcher {
         })
     }
 
-    /// Put an outcome into the next report that a future had, but no task received.
+    /// Put an outcome that a future had, but no task received, into the next report.
     fn put_back(&self, outcome: &Bound<'_, PyAny>) -> PyResult<()> {
         let router = &mut self.lock()?.router;
         outcome::with_outcome(outcome, |awaited| router.put_back(awaited));
         Ok(())
     }
 
-    /// Return the outcomes since the last report that no future had.
+    /// Return the outcomes since the last report, except those that futures had.
     fn report(&self) -> PyResult<PyReport> {
         Ok(PyReport(self.lock()?.router.take()))
     }
 
-    /// Begin a batch and name it; `headrace.AsyncDispatcher.begin` wraps it.
+    /// Begin a batch under a token; `headrace.AsyncDispatcher.begin` wraps it.
     #[pyo3(signature = (token, version = Given(None)), text_signature = "($self, token, version=0)")]
     fn begin(&self, py: Python<'_>, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
         contained(py, || {
@@ -346,9 +347,9 @@ pub(crate) struct PyLoopBatch(Mutex<OpenBatch>);
 struct OpenBatch {
     reader: Reader,
     layout: BatchLayout,
-    /// None: it was opened while a connection was.
+    /// None: the batch was opened while a connection was being opened.
     plan: Option<BatchPlan>,
-    /// A record batch, and its first row that is left.
+    /// A record batch, and the first of its remaining rows.
     current: Option<(RecordBatch, usize)>,
 }
 

@@ -43,12 +43,12 @@ impl OwnedId {
     }
 }
 
-/// A message that is in its stream: what `AsyncDispatcher.send` returns.
+/// A message that is in its stream, as `AsyncDispatcher.send` returns it.
 ///
 /// Attributes:
 ///     entry_id: The ID of its entry, such as `"1713091234567-0"`. None: an earlier attempt wrote it, and the server
 ///         did not say under which ID (`exactly_once="script"`).
-///     deduplicated: Whether an earlier attempt had written it, and it was not written again.
+///     deduplicated: Whether an earlier attempt had written the message, so that it was not written again.
 #[allow(clippy::doc_markdown)] // Python's names, in Python's markup
 #[pyclass(frozen, name = "Delivered", module = "headrace._headrace")]
 pub(crate) struct PyDelivered {
@@ -146,7 +146,7 @@ pub(crate) fn to_py<'py>(py: Python<'py>, awaited: AwaitedOutcome<'_>) -> PyResu
     })
 }
 
-/// Passes the outcome of an object on; `None`: it is another object.
+/// Passes the outcome of an object on; `None`: it is some other object.
 pub(crate) fn with_outcome(object: &Bound<'_, PyAny>, pass: impl FnOnce(AwaitedOutcome<'_>)) -> Option<()> {
     let (message_id, outcome) = if let Ok(delivered) = object.cast::<PyDelivered>() {
         let delivered = delivered.get();

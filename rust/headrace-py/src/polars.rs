@@ -1,8 +1,8 @@
-//! Columns of Python objects in data of polars.
+//! Columns of Python objects in polars data.
 //!
-//! polars (1.44, 2.1) exports such a column as addresses of eight bytes each, without a mark in the schema. No other type of
-//! polars becomes `fixed_size_binary`, and none contains objects: so that type identifies these columns, and they get an
-//! extension name that the core refuses to read.
+//! polars (1.44, 2.1) exports such a column as addresses of eight bytes each, without marking it in the schema. No other type of
+//! polars becomes `fixed_size_binary`, and none contains objects, so that type identifies these columns. They get an extension
+//! name that the core refuses to read.
 
 use arrow_schema::DataType;
 use headrace_core::import::Reader;

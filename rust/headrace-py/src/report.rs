@@ -33,7 +33,7 @@ impl PyReport {
         self.0.deduplicated()
     }
 
-    /// How many times a message was sent again.
+    /// How many times messages were sent again.
     #[getter]
     fn retries(&self) -> u64 {
         self.0.retries()
@@ -45,7 +45,7 @@ impl PyReport {
         self.0.possible_duplicates()
     }
 
-    /// One tuple per failed message: ID, kind, code, message and written; the first `limit`, or all.
+    /// Return one tuple per failed message: ID, kind, code, message and written; the first `limit`, or all.
     #[pyo3(signature = (limit = None))]
     fn failures<'py>(&self, py: Python<'py>, limit: Option<usize>) -> PyResult<Bound<'py, PyList>> {
         contained(py, || {
@@ -66,7 +66,7 @@ impl PyReport {
         })
     }
 
-    /// The IDs of the failed messages, in order.
+    /// Return the IDs of the failed messages, in order.
     fn failed_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         contained(py, || {
             let list = PyList::empty(py);
@@ -77,7 +77,7 @@ impl PyReport {
         })
     }
 
-    /// The number of failed messages by code.
+    /// Return the number of failed messages by code.
     fn failed_by_code<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         contained(py, || {
             let counts = PyDict::new(py);
@@ -88,7 +88,7 @@ impl PyReport {
         })
     }
 
-    /// The outcomes for any Arrow library; `headrace.DeliveryReport.to_arrow` wraps it.
+    /// Return the outcomes for any Arrow library; `headrace.DeliveryReport.to_arrow` wraps it.
     #[pyo3(signature = (only_failed = false))]
     fn to_arrow(&self, only_failed: bool) -> PyOutcomes {
         PyOutcomes { report: self.0.clone(), only_failed }
@@ -114,7 +114,7 @@ pub(crate) struct PyOutcomes {
 
 #[pymethods]
 impl PyOutcomes {
-    /// The outcomes as a `PyCapsule` of the Arrow C stream interface.
+    /// Return the outcomes as a `PyCapsule` of the Arrow C stream interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -124,8 +124,8 @@ impl PyOutcomes {
         capsules::export(py, self.report.to_arrow(self.only_failed), requested_schema)
     }
 
-    /// The schema of the outcomes as a `PyCapsule`.
-    #[allow(clippy::unused_self)] // the protocol wants a method
+    /// Return the schema of the outcomes as a `PyCapsule`.
+    #[allow(clippy::unused_self)] // the protocol requires a method
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, outcome_schema().as_ref())?)
     }

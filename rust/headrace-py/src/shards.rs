@@ -1,4 +1,4 @@
-//! The numbers of the shards of rows, for Python.
+//! The shard numbers of rows, for Python.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::capsules::read;
 use crate::errors::to_py;
 use crate::panics::contained;
 
-/// The number of the shard of each row by the key in the only column: 32-bit integers; null for a null.
+/// Return the shard number of each row, by the key in the only column: 32-bit integers, null for a null.
 #[pyfunction]
 pub(crate) fn shard_numbers(
     py: Python<'_>,

@@ -16,7 +16,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Handles an exception from logging. One of the application's log filter goes to `sys.unraisablehook`, so that no message
+    /// Handles an exception from logging. One from the application's log filter goes to `sys.unraisablehook`, so that no message
     /// loses its outcome. Ctrl-C ends the call as always.
     fn keep(&mut self, logged: PyResult<()>) {
         let Err(error) = logged else { return };

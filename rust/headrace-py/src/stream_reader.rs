@@ -31,7 +31,7 @@ pub(crate) struct PyReader {
 }
 
 impl PyReader {
-    /// Locks the reader for this call, also against a signal handler that runs during one.
+    /// Locks the reader for this call, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Reader>> {
         match self.inner.try_lock() {
             Ok(inner) => Ok(inner),
@@ -70,7 +70,7 @@ impl PyReader {
         Ok(Self { schema, counters, inner: Mutex::new(inner) })
     }
 
-    /// The next batch, or None when `timeout` seconds are over or everything was read.
+    /// Return the next batch, or None after `timeout` seconds or once everything was read.
     #[pyo3(signature = (timeout = None))]
     fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyReadBatch>> {
         contained(py, || {
@@ -89,25 +89,25 @@ impl PyReader {
         Ok(self.lock()?.is_finished())
     }
 
-    /// Where the batches so far end, as text.
+    /// The position after the batches so far, as text.
     #[getter]
     fn position(&self) -> PyResult<String> {
         Ok(self.lock()?.position())
     }
 
-    /// How many entries were trimmed before they were read, in all streams, since the reader was made.
+    /// The number of entries of all streams trimmed before they were read, since the reader was created.
     #[getter]
     fn lost(&self) -> PyResult<u64> {
         Ok(self.lock()?.lost().0)
     }
 
-    /// Whether `lost` is their number; otherwise it is the most that it can be.
+    /// Whether `lost` is exact; otherwise it is an upper bound.
     #[getter]
     fn is_lost_exact(&self) -> PyResult<bool> {
         Ok(self.lock()?.lost().1)
     }
 
-    /// Whether entries may have been lost that the server does not count. Asked once.
+    /// Return whether entries may have been lost that the server does not count, and reset this.
     fn take_doubt(&self) -> PyResult<bool> {
         Ok(self.lock()?.take_doubt())
     }
@@ -124,12 +124,12 @@ impl PyReader {
         Ok(())
     }
 
-    /// The schema of the batches as a `PyCapsule`.
+    /// Return the schema of the batches as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
     }
 
-    /// All batches that are to come as a `PyCapsule` of the Arrow C stream interface.
+    /// Return all remaining batches as a `PyCapsule` of the Arrow C stream interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         slf: &Bound<'py, Self>,
@@ -163,7 +163,7 @@ impl PyReader {
     }
 }
 
-/// Entries of one stream, in the order of their IDs: an Arrow record batch with one row per entry.
+/// Entries of one stream, in order of their IDs, as an Arrow record batch: one row each unless `unpack` is given.
 ///
 /// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
 #[pyclass(frozen, name = "ReadBatch", module = "headrace._headrace")]
@@ -172,7 +172,7 @@ pub(crate) struct PyReadBatch(ReadBatch);
 /// An entry: its ID, the milliseconds of the ID, and its fields.
 type PyEntry<'py> = (Bound<'py, PyString>, u64, Option<Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>>);
 
-/// The dead letters of a batch; `headrace.read_dead_letters` wraps it.
+/// Return the dead letters of a batch; `headrace.read_dead_letters` wraps it.
 #[pyfunction]
 pub(crate) fn split_dead_letters(py: Python<'_>, batch: &Bound<'_, PyReadBatch>) -> PyResult<PyRows> {
     contained(py, || {
@@ -207,29 +207,29 @@ impl PyReadBatch {
         self.0.last_id().to_string()
     }
 
-    /// Where the reader stands behind this batch, in all its streams: a short JSON text.
+    /// The reader's position after this batch, in all its streams: a short JSON text.
     ///
-    /// A reader with it as `start` reads what follows.
+    /// A reader that has it as `start` reads what follows.
     #[getter]
     fn position(&self) -> String {
         self.0.position()
     }
 
-    /// How many entries of the stream were trimmed before they were read, since its batch before.
+    /// The number of entries of the stream that were trimmed before they were read, since its previous batch.
     ///
-    /// More than 0 with `on_loss="report"` only.
+    /// Greater than 0 only with `on_loss="report"`.
     #[getter]
     fn lost(&self) -> u64 {
         self.0.lost().0
     }
 
-    /// Whether `lost` is their number; otherwise it is the most that it can be.
+    /// Whether `lost` is exact; otherwise it is an upper bound.
     #[getter]
     fn is_lost_exact(&self) -> bool {
         self.0.lost().1
     }
 
-    /// The entries as lines of JSON: `id`, `timestamp`, `stream`, `fields`.
+    /// Return the entries as lines of JSON: `id`, `timestamp`, `stream`, `fields`.
     ///
     /// For the command. The reader must have the metadata `entry_id` and `entry_ms`, and `fields_as="list"`.
     fn _json_lines<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
@@ -239,7 +239,8 @@ impl PyReadBatch {
         })
     }
 
-    /// The entries as tuples: ID, milliseconds of the ID, names and values of the fields, or None for one that was deleted.
+    /// Return the entries as tuples: ID, milliseconds of the ID, names and values of the fields, or None for one that was
+    /// deleted.
     ///
     /// Of the same reader as [`_json_lines`](Self::_json_lines).
     fn _entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<PyEntry<'py>>> {
@@ -255,7 +256,7 @@ impl PyReadBatch {
         })
     }
 
-    /// The batch as `PyCapsule`s of the Arrow C data interface.
+    /// Return the batch as `PyCapsule`s of the Arrow C data interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_array__<'py>(
         &self,
@@ -267,7 +268,7 @@ impl PyReadBatch {
         Ok(capsules.cast_into::<PyTuple>()?)
     }
 
-    /// The schema of the batch as a `PyCapsule`.
+    /// Return the schema of the batch as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.0.record_batch().schema_ref().as_ref())?)
     }

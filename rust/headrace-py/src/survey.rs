@@ -1,4 +1,4 @@
-//! Looks at streams for the planner of a Spark read.
+//! Inspects streams for the planner of a Spark read.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -15,13 +15,13 @@ use crate::signals::without_gil;
 /// An entry ID: milliseconds and sequence number.
 type Id = (u64, u64);
 
-/// Length, the oldest entry, the highest ID that any entry had, all entries that were ever added, the highest deleted one.
+/// Length, the oldest entry, the highest ID that any entry had, the number of entries ever added, the highest deleted one.
 type Extent = (i64, Option<Id>, Id, Option<i64>, Option<Id>);
 
-/// Name, consumers, pending entries, the last entry that it was given, and how many were ever added up to that one.
+/// Name, consumers, pending entries, the last entry delivered to it, and how many were ever added up to that one.
 type Group<'py> = (Bound<'py, PyBytes>, i64, i64, Id, Option<i64>);
 
-/// Looks at streams over connections that it keeps, one to each server, and opens again where they were lost.
+/// Inspects streams over connections that it keeps open, one to each server, and reopens if they were lost.
 #[pyclass(frozen, name = "Survey", module = "headrace._headrace")]
 pub(crate) struct PySurvey(Mutex<Survey>);
 
@@ -32,10 +32,10 @@ impl PySurvey {
         Self(Mutex::new(Survey::new(&endpoint.get().0)))
     }
 
-    /// XINFO STREAM of each key, None if there is no such stream.
+    /// Return XINFO STREAM of each key, None if the stream does not exist.
     ///
-    /// Its length, the oldest entry, the highest entry ID that there was, how many entries were ever added (None
-    /// before Redis 7.0), and the highest one that XDEL removed.
+    /// That is its length, the oldest entry, the highest entry ID so far, how many entries were ever added (None before
+    /// Redis 7.0), and the highest one that XDEL removed.
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn streams(&self, py: Python<'_>, keys: Vec<Vec<u8>>) -> PyResult<Vec<Option<Extent>>> {
         let found = contained(py, || {
@@ -46,10 +46,10 @@ impl PySurvey {
         Ok(found.into_iter().map(|info| info.map(|info| extent(&info))).collect())
     }
 
-    /// XINFO GROUPS of each key, None if there is no such stream.
+    /// Return XINFO GROUPS of each key, None if the stream does not exist.
     ///
-    /// Of each group its name, its consumers, its pending entries, the last entry that it was given, and how many
-    /// were ever added up to that one (None before Redis 7.0, and where the server does not know it).
+    /// For each group that is its name, the numbers of its consumers and pending entries, the last entry delivered to
+    /// it, and how many were ever added up to that one (None before Redis 7.0, and if the server does not know it).
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn groups<'py>(&self, py: Python<'py>, keys: Vec<Vec<u8>>) -> PyResult<Vec<Option<Vec<Group<'py>>>>> {
         let found = contained(py, || {
@@ -61,7 +61,7 @@ impl PySurvey {
         Ok(found.into_iter().map(|found| found.map(groups)).collect())
     }
 
-    /// The first entry of each range `(key, first, last)`, both ends included; None if there is none.
+    /// Return the first entry of each range `(key, first, last)`, both ends included; None if there is none.
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn first_ids(&self, py: Python<'_>, ranges: Vec<(Vec<u8>, Id, Id)>) -> PyResult<Vec<Option<Id>>> {
         let id = |(ms, seq): Id| EntryId { ms, seq };
@@ -74,7 +74,7 @@ impl PySurvey {
         Ok(found.into_iter().map(|id| id.map(pair)).collect())
     }
 
-    /// Close the connections. The next call opens others.
+    /// Close the connections. The next call opens new ones.
     fn close(&self) -> PyResult<()> {
         self.lock()?.close();
         Ok(())
@@ -82,7 +82,7 @@ impl PySurvey {
 }
 
 impl PySurvey {
-    /// Locks the survey for this call, also against a signal handler that runs during one.
+    /// Locks the survey for this call, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Survey>> {
         match self.0.try_lock() {
             Ok(inner) => Ok(inner),

@@ -1,4 +1,4 @@
-//! The tables of error codes and options for Python: documentation, error texts and Spark read them, and copy nothing.
+//! The tables of error codes and options for Python: documentation, error texts and Spark read them, and do not copy them.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use pyo3::types::PyDict;
 use crate::endpoint::{option_values, to_dict, to_python};
 use crate::errors::to_py;
 
-/// Name, whether it is headrace's own, kind for each mode of `classify`, whether it passes by itself, whether it means that
-/// the server was not reached or lost, whether the row is at fault, `written`, advice, text.
+/// Name, whether it is headrace's own, kind for each mode of `classify`, whether it passes by itself, whether it means that the
+/// server was not reached or the connection was lost, whether the row is at fault, `written`, advice, text.
 type CodeRow = (
     &'static str,
     bool,
@@ -67,7 +67,7 @@ fn table_of(name: &str) -> PyResult<&'static [OptionSpec]> {
     }
 }
 
-/// Return a table of options, by its name such as `endpoint` or `datasource_read`.
+/// Return a table of options by its name, such as `endpoint` or `datasource_read`.
 #[pyfunction]
 pub(crate) fn option_table<'py>(py: Python<'py>, name: &str) -> PyResult<Vec<OptionRow<'py>>> {
     let row = |spec: &OptionSpec| {

@@ -41,7 +41,7 @@ impl From<Table> for PyRows {
 
 #[pymethods]
 impl PyRows {
-    /// The rows as a `PyCapsule` of the Arrow C stream interface.
+    /// Return the rows as a `PyCapsule` of the Arrow C stream interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -52,12 +52,12 @@ impl PyRows {
         capsules::export(py, RecordBatchIterator::new(batches, SchemaRef::clone(&self.schema)), requested_schema)
     }
 
-    /// The schema of the rows as a `PyCapsule`.
+    /// Return the schema of the rows as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
     }
 
-    /// Each row as a JSON object, without its nulls: for the command.
+    /// Return each row as a JSON object without its nulls, for the command.
     fn _json_rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         panics::contained(py, || {
             let mut rows = Vec::with_capacity(self.__len__());

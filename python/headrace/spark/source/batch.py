@@ -55,7 +55,7 @@ class BatchReader(DataSourceReader):
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a partition. Without any, Spark reads one that is none of ours."""
+        """Read a partition. If none was planned, Spark passes one that is not a `Range`."""
         if not isinstance(partition, Range):
             return iter(())
         return read_range(self._settings, self._columns, partition)

@@ -32,9 +32,9 @@ class Bounds:
     """Where each stream begins, or ends.
 
     Attributes:
-        option: The option that says so.
+        option: The option that sets them.
         usual: The bound of the streams that it does not name.
-        named: The bounds of the others, by their keys.
+        named: The bounds of the others, by key.
     """
 
     option: str
@@ -54,7 +54,7 @@ class Bounds:
 def read_bounds(
     option: str, given: str | None, given_timestamp: str | None, usual: Literal["earliest", "latest"]
 ) -> Bounds:
-    """Read the option and the one with its timestamp, of which one may be given.
+    """Read the option and its timestamp counterpart, of which at most one may be given.
 
     Raises:
         ConfigError: Both are given, or one is wrong.
@@ -84,7 +84,7 @@ def _bound(option: str, value: object, allowed: tuple[str, ...]) -> Bound:
             return "earliest" if value == "earliest" else "latest"
         if (entry_id := parse(value)) is not None:
             return entry_id
-        # As of a group, whose last-delivered-id is what it has read already.
+        # The form for the last-delivered-id of a group, which it has already read.
         if option == "starting" and (last := parse(value.removeprefix("("))) and (entry_id := after(last)):
             return entry_id
     words = ", ".join(map(repr, allowed)) + ", an entry ID 'ms-seq'"
@@ -105,15 +105,15 @@ def _moment(option: str, value: object, shown: str) -> Moment:
         allowed = "milliseconds since 1970, an ISO 8601 time with a zone, or JSON with one of these for each stream"
         raise ConfigError(f"{option} must be {allowed}, got {shown}", option=option)
     whole, rest = divmod(moment - EPOCH, timedelta(milliseconds=1))
-    # The first millisecond that is not before the time, or the last one that is not behind it.
+    # The first millisecond that is not before the time, or the last one that is not after it.
     return Moment(whole + (1 if rest and option.startswith("starting") else 0))
 
 
 def start_place(bounds: Bounds, key: str, extent: Extent, *, past_end: Literal["error", "latest"]) -> Place:
-    """Where a stream begins. What is gone already counts as read. A stream without entries begins with its first one.
+    """Return where a stream begins. Entries already removed count as read. An empty stream begins with its first entry.
 
     Raises:
-        ConfigError: The bound is behind the newest entry.
+        ConfigError: The bound is after the newest entry.
     """
     bound = bounds.of(key)
     if bound == "earliest" or extent.last == LOWEST:
@@ -129,13 +129,13 @@ def start_place(bounds: Bounds, key: str, extent: Extent, *, past_end: Literal["
         asked = bound.ms if isinstance(bound, Moment) else show(bound)
         raise ConfigError(f"{bounds.option}={asked} is behind {newest}{hint}", option=bounds.option)
     place = before(first) or LOWEST
-    # It is known how many entries there were before the oldest one, and before none else.
+    # The number of earlier entries is known for the oldest entry, and for no other.
     is_within = extent.first is not None and extent.first <= place
     return Place(place, None if is_within else extent.removed)
 
 
 def last_id(bounds: Bounds, key: str, extent: Extent) -> Id:
-    """The last entry to read: the newest one, or one before it."""
+    """Return the last entry to read: the newest one, or one before it."""
     bound = bounds.of(key)
     if isinstance(bound, str):
         return extent.last

@@ -1,4 +1,4 @@
-"""The columns of a read: its schema, what a `Reader` is asked for, and record batches of exactly Spark's types."""
+"""The columns of a read: its schema, the arguments of its `Reader`, and record batches of exactly Spark's types."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ MAX_ROWS: Final = 10_000
 
 #: The entries that do not fit, with on_bad_field="keep".
 RAW: Final = "raw"
-#: The column of all fields, where none is named.
+#: The column of all fields, if none is named.
 ALL_FIELDS: Final = "fields"
-#: What a column of all fields of an entry is, by the option `fields_as`.
+#: The type of a column with all fields of an entry, by the option `fields_as`.
 FIELDS_AS: Final[dict[str, DataType]] = {
     "map": MapType(StringType(), BinaryType()),
     "list": ArrayType(StructType().add("name", StringType()).add("value", BinaryType())),
 }
-#: The other metadata columns of a reader, with their types here. A sequence number has 64 unsigned bits.
+#: The other metadata columns of a reader, with their Spark types. A sequence number has 64 unsigned bits.
 METADATA: Final[dict[str, DataType]] = {
     "stream": StringType(),
     "entry_id": StringType(),
@@ -49,18 +49,18 @@ METADATA: Final[dict[str, DataType]] = {
     "timestamp": TimestampType(),
     "row_in_entry": IntegerType(),
 }
-#: Those of a read without `fields` and schema.
+#: Those of a read without `fields` or a schema.
 USUAL: Final = ("stream", "entry_id", "timestamp")
 
-#: The last millisecond that has a number of microseconds in 63 bits.
+#: The last millisecond whose number of microseconds fits 63 bits.
 LAST_MS: Final = (2**63 - 1) // 1000
 
 
 def read_schema(settings: ReadSettings) -> StructType:
-    """The columns of a read for which the user gives no schema.
+    """Return the columns of a read for which the user gives no schema.
 
     Raises:
-        ConfigError: A metadata column is unknown, or named as a field is.
+        ConfigError: A metadata column is unknown, or has the name of a field.
     """
     metadata = settings.metadata
     if metadata is None:
@@ -91,14 +91,14 @@ def _type_of(settings: ReadSettings, name: str) -> DataType:
 class Columns:
     """The columns of a read, checked.
 
-    With a schema of the user's each column is the field of its name, unless the option `metadata` names it.
+    With a schema from the user, each column is the field of the same name, unless the option `metadata` names it.
 
     Attributes:
         arguments: Keyword arguments of `Reader`.
 
     Raises:
         ConfigError: An option contradicts the schema.
-        SchemaError: A metadata column has another type.
+        SchemaError: A metadata column has the wrong type.
     """
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
@@ -133,7 +133,7 @@ class Columns:
                 raise SchemaError(f"the metadata column {column!r} must be {shown}, got {got}")
 
     def convert(self, batch: ReadBatch) -> Iterator[pa.RecordBatch]:
-        """The record batches for Spark, which compares each type with its own."""
+        """Convert to record batches for Spark, which compares each type with its own."""
         read = pa.record_batch(batch)
         arrays = [_cast(read.column(field.name), field.type) for field in self._target]
         whole = pa.RecordBatch.from_arrays(arrays, schema=self._target)
@@ -142,7 +142,7 @@ class Columns:
 
 
 def _is_own(settings: ReadSettings, schema: StructType) -> bool:
-    """Whether the schema is the one that the options have by themselves."""
+    """Whether the schema is the one that follows from the options alone."""
     if settings.fields is None and "unpack" in settings.reader:
         return False
     names = schema.fieldNames()
@@ -154,7 +154,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if array.type == wanted:
         return array
     if pa.types.is_timestamp(array.type) or pa.types.is_uint64(array.type):
-        # What does not fit is null: any 64 bits can be an entry's milliseconds.
+        # What does not fit becomes null: an entry's milliseconds can be any 64 bits.
         numbers = array.view(pa.int64()) if pa.types.is_timestamp(array.type) else array
         limit = LAST_MS if pa.types.is_timestamp(wanted) else 2**63 - 1
         if not pa.types.is_decimal(wanted) and len(array) and (pc.max(numbers).as_py() or 0) > limit:

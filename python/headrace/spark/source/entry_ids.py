@@ -1,4 +1,4 @@
-"""Entry IDs as pairs of integers, which compare as the server compares them. Each half has 64 unsigned bits."""
+"""Entry IDs as pairs of integers, which sort as they do on the server. Each half has 64 unsigned bits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def parse(text: str) -> Id | None:
 
 
 def show(entry_id: Id) -> str:
-    """The text `ms-seq`."""
+    """Write it as `ms-seq`."""
     return f"{entry_id[0]}-{entry_id[1]}"
 
 
 def after(entry_id: Id) -> Id | None:
-    """The next higher ID; None behind the highest one."""
+    """Return the next higher ID; None after the highest one."""
     ms, seq = entry_id
     if seq < MAX:
         return ms, seq + 1
@@ -38,7 +38,7 @@ def after(entry_id: Id) -> Id | None:
 
 
 def before(entry_id: Id) -> Id | None:
-    """The next lower ID; None before the lowest one."""
+    """Return the next lower ID; None before the lowest one."""
     ms, seq = entry_id
     if seq:
         return ms, seq - 1

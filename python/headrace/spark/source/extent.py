@@ -1,4 +1,4 @@
-"""What a server says of a stream: where it begins and ends, how much was removed, and how far a group is."""
+"""What a server reports about a stream: its ends, how much was removed, and how far a group has read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Place:
 
     Attributes:
         id: The entry before it.
-        added: How many entries had been added to the stream up to it, removed ones included; None if it is not known.
+        added: How many entries had been added to the stream up to it, including removed ones; None if unknown.
     """
 
     id: Id
@@ -27,7 +27,7 @@ class Extent:
     """The reply to XINFO STREAM. The default is a stream that does not exist.
 
     Attributes:
-        length: Its entries.
+        length: How many entries it has.
         first: The oldest entry.
         last: The highest ID that any of its entries had.
         added: How many entries were ever added; None before Redis 7.0.
@@ -47,11 +47,11 @@ class Extent:
 
     @property
     def end(self) -> Place:
-        """The place behind the newest entry."""
+        """The place after the newest entry."""
         return Place(self.last, self.added)
 
     def entries_behind(self, place: Place) -> int:
-        """How many entries there are behind a place, at most."""
+        """Return how many entries there are after a place, at most."""
         if self.added is None or place.added is None:
             return self.length
         return min(self.length, max(0, self.added - place.added))
@@ -62,9 +62,9 @@ class GroupState:
     """A consumer group, as XINFO GROUPS shows it.
 
     Attributes:
-        consumers: Its consumers.
+        consumers: How many consumers it has.
         pending: Entries that were delivered to them and not acknowledged.
-        place: How far it is.
+        place: How far it has read.
     """
 
     consumers: int
@@ -73,6 +73,6 @@ class GroupState:
 
     @property
     def use(self) -> str:
-        """Who would miss entries, or get them twice, if the group was moved. Empty: no consumer."""
+        """Who would miss entries or get them twice if the group was moved. Empty if it is not in use."""
         counts = (("consumer", "consumers", self.consumers), ("pending entry", "pending entries", self.pending))
         return " and ".join(f"{count} {one if count == 1 else several}" for one, several, count in counts if count)

@@ -1,4 +1,4 @@
-"""The consumer group that shows how far a streaming query is: the option `commit_group`. No entry is read by it."""
+"""The consumer group that shows how far a streaming query has read (the option `commit_group`). It reads no entry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("headrace.spark")
 
 
 def step(group: GroupState | None, place: Place) -> Literal["create", "move", "stay", "ahead", "used"]:
-    """What is to be done to a group, None if there is none, to show that a query has read up to a place."""
+    """Return what to do with a group (None if it does not exist) to show that a query has read up to a place."""
     if group is None:
         return "create"
     if group.use:
@@ -32,23 +32,23 @@ def step(group: GroupState | None, place: Place) -> Literal["create", "move", "s
 
 
 class GroupMirror:
-    """Moves a group of each stream behind what a query has read. The checkpoint has the position, not the group.
+    """Moves a group of each stream to where a query has read. The checkpoint holds the position, not the group.
 
-    The group is looked at right before it is moved, and not in the same step: a consumer that joins in between may miss
-    the entries of one micro-batch. The next time it is seen, and the group stays where it is.
+    The group is checked right before it is moved, but not in the same step: a consumer that joins in between may miss
+    the entries of one micro-batch. The next check sees the consumer, and the group then stays where it is.
     """
 
     def __init__(self, survey: Survey, endpoint: Endpoint, name: str) -> None:
         self._survey = survey
         self._endpoint = endpoint
         self._name = name
-        #: What the group was to show last, in each stream.
+        #: The last place that the group was to show, in each stream.
         self._shown: dict[str, Place] = {}
         self._has_moved = False
         self._logged: set[str] = set()
 
     def check(self, keys: Sequence[str]) -> None:
-        """Refuse a group that is read by.
+        """Refuse a group that is in use.
 
         Raises:
             StateError: It has consumers or pending entries.
@@ -74,7 +74,7 @@ class GroupMirror:
             return
         self._shown |= changed
         try:
-            # Without a stream there is no group.
+            # A stream that does not exist has no group.
             for key, group in self._survey.groups(list(changed), self._name).items():
                 self._move(key, group, changed[key])
         except CommandError as error:
@@ -101,7 +101,7 @@ class GroupMirror:
             self._warn(f"ahead {key}", text)
 
     def _warn(self, case: str, text: str) -> None:
-        """Log a case once: it comes with each micro-batch."""
+        """Log a case only once: it recurs with each micro-batch."""
         if case not in self._logged:
             self._logged.add(case)
             logger.warning("commit_group=%r: %s", self._name, text)

@@ -1,4 +1,4 @@
-"""The names that other sources have for what is an option here, in lower case as Spark passes them."""
+"""The names of other sources for the options of this one, in lower case as Spark passes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["OTHER_NAMES"]
 
-#: Those of Spark's Kafka source and of spark-redis, each with what to write here.
+#: Those of Spark's Kafka source and of spark-redis, each with what to use here.
 OTHER_NAMES: Final = {
     "subscribe": "stream_keys",
     "assign": "stream_keys",

@@ -1,7 +1,7 @@
 """The offset of a streaming query: a JSON object that Spark stores in the checkpoint.
 
-An end offset describes its whole micro-batch, where it begins and how it is split included, so that a batch that is
-planned again has the same partitions and rows whatever options, cores and entries there are then:
+An end offset describes its whole micro-batch, including where it begins and how it is split, so that a batch that is
+planned again has the same partitions and rows, whatever the options, cores and entries are then:
 
 ```json
 {"v": 1, "streams": {"orders": {
@@ -31,12 +31,12 @@ class StreamOffset:
     """The end of a micro-batch in one stream.
 
     Attributes:
-        end: The place behind its last entry.
+        end: The place after its last entry.
         lost: How many entries were trimmed before they were read, since the query began.
         start: Where it begins; None if it has no entry of this stream.
-        first: Its first entry; None where `start` has a count, by which tasks find what was trimmed.
-        splits: Where each of its partitions begins but the first one: an entry, and how many entries had been added
-            before it, None if that is not known.
+        first: Its first entry; None where `start` has a count, from which tasks detect what was trimmed.
+        splits: Where each of its partitions except the first begins: an entry, and how many entries had been added
+            before it (None if that is not known).
     """
 
     end: Place
@@ -46,7 +46,7 @@ class StreamOffset:
     first: Id | None = None
 
     def idle(self) -> StreamOffset:
-        """The same place, for a micro-batch without an entry of this stream."""
+        """Return the same place, for a micro-batch without an entry of this stream."""
         return StreamOffset(self.end, self.lost)
 
 
@@ -56,15 +56,15 @@ class Offset:
 
     Attributes:
         streams: The end in each stream.
-        is_initial: Whether it is where a query without a checkpoint begins, and not the end of a micro-batch. After a
-            crash in the first micro-batch Spark asks for it again, when it may be another one.
+        is_initial: Whether it is where a query without a checkpoint begins, rather than the end of a micro-batch. After
+            a crash in the first micro-batch Spark asks for it again, and it may then differ.
     """
 
     streams: Mapping[str, StreamOffset] = field(default_factory=dict)
     is_initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The object for Spark. Equal offsets are equal texts."""
+        """Return the object for Spark. Equal offsets give equal texts."""
         streams = {key: _written(self.streams[key]) for key in sorted(self.streams)}
         return {"v": VERSION, **({"initial": True} if self.is_initial else {}), "streams": streams}
 
@@ -73,7 +73,7 @@ class Offset:
         """Read what `to_json` made.
 
         Raises:
-            StateError: The checkpoint is of another version, or of another source.
+            StateError: The checkpoint comes from another version or another source.
         """
         version = whole.get("v")
         if version != VERSION:

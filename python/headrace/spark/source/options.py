@@ -1,4 +1,4 @@
-"""The options of a read: all text, as Spark passes them, checked before anything is asked of a server."""
+"""The options of a read: all text, as Spark passes them, checked before any request to a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ReadSettings", "read"]
 #: The options that name the streams, of which one must be given.
 STREAMS: Final = ("stream_key", "stream_keys", "stream_pattern")
 
-#: The options that only one of the two kinds of reads has.
+#: The options that only one of the two kinds of read has.
 OF_BATCH: Final = ("ending", "ending_timestamp")
 OF_STREAMING: Final = (
     "max_entries_per_trigger",
@@ -47,16 +47,16 @@ class ReadSettings:
         pattern: A glob-style pattern of keys.
         start: Where each stream begins.
         end: In batch, where each stream ends.
-        past_end: What a time behind the newest entry means.
+        past_end: What a time after the newest entry means.
         fail_on_data_loss: Whether entries that were trimmed before they were read are an error.
-        allow_short_replay: Whether what runs again may have fewer rows than before.
-        min_partitions: Partitions at least; None for one per stream.
-        max_entries: Most entries of a micro-batch.
+        allow_short_replay: Whether a micro-batch or task that runs again may have fewer rows than before.
+        min_partitions: The minimum number of partitions; None for one per stream.
+        max_entries: The most entries that a micro-batch has.
         min_entries: How many entries a micro-batch waits for.
-        max_delay: How long, in seconds.
-        available_now: What the user says of the trigger.
-        poll_interval: Seconds between two looks at the server.
-        commit_group: The group that shows how far the query is.
+        max_delay: How long it waits for them, in seconds.
+        available_now: What the user states about the trigger.
+        poll_interval: Seconds between two requests to the server.
+        commit_group: The group that shows how far the query has read.
         fields: The fields that become columns; None for all in one column, or for those of the user's schema.
         metadata: The metadata columns, each with the name that it gets; None for the usual ones.
         reader: Options of each `Reader`.
@@ -88,7 +88,7 @@ class ReadSettings:
 
 
 def read(given: Mapping[str, str], *, streaming: bool | None) -> ReadSettings:
-    """Check the options that Spark passes, with names in lower case. `streaming` is None where it is not known yet.
+    """Check the options that Spark passes, with names in lower case. `streaming` is None if that is not known yet.
 
     Raises:
         ConfigError: An option is unknown, wrong, or contradicts another one.
@@ -188,7 +188,7 @@ def _metadata(names: Any) -> dict[str, str]:
 
 
 def _renamed(text: str) -> dict[str, str]:
-    """The names of a JSON object, which stay text until here."""
+    """Read the names from a JSON object, which has remained text until here."""
     try:
         named = json.loads(text)
     except ValueError:

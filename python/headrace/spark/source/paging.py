@@ -1,4 +1,4 @@
-"""The end of a capped micro-batch. No command gives the nth entry, so the driver pages up to it."""
+"""The end of a capped micro-batch. No command returns the nth entry, so the driver pages up to it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from headrace.spark.source.planning import News
 
 __all__ = ["Page", "read_page"]
 
-#: A field that entries do not have: only their IDs are looked at.
+#: A field that entries do not have: only their IDs are needed.
 NO_FIELD = "headrace:none"
 
 
 @dataclass(frozen=True)
 class Page:
-    """The first entries behind a place.
+    """The first entries after a place.
 
     Attributes:
-        end: The place behind the last one.
-        lost: How many were trimmed since the look at the stream.
+        end: The place after the last one.
+        lost: How many were trimmed since the stream was surveyed.
         ids: The IDs of all of them.
     """
 
@@ -39,7 +39,7 @@ def read_page(settings: ReadSettings, key: str, news: News, count: int) -> Page:
     """Read the IDs of the first `count` entries.
 
     Raises:
-        DataLossError: Entries were trimmed meanwhile, and `fail_on_data_loss` is set.
+        DataLossError: Entries were trimmed in the meantime, and `fail_on_data_loss` is set.
     """
     start = news.start
     place = {"id": show(start.id)} if start.added is None else {"id": show(start.id), "n": start.added}

@@ -15,13 +15,13 @@ __all__ = ["News", "find_news", "is_due", "quotas"]
 
 @dataclass(frozen=True)
 class News:
-    """Entries of a stream that no micro-batch has had yet.
+    """Entries of a stream that no micro-batch has included yet.
 
     Attributes:
-        start: Behind this place.
-        end: Up to this one, included.
+        start: The place after which they begin.
+        end: The place after the last of them.
         lost: How many entries were trimmed before they were read, since the query began.
-        warnings: What went wrong and does not end the query.
+        warnings: Problems that do not end the query.
     """
 
     start: Place
@@ -31,7 +31,7 @@ class News:
 
 
 def find_news(key: str, before: StreamOffset | None, extent: Extent, *, fails: bool) -> News | None:
-    """What there is behind the last micro-batch; `before` is None for a stream that was added. None: nothing.
+    """Return what follows the last micro-batch; None if nothing. `before` is None for a stream that was added.
 
     Raises:
         DataLossError: Entries were trimmed before they were read, and `fails` is set.
@@ -42,7 +42,7 @@ def find_news(key: str, before: StreamOffset | None, extent: Extent, *, fails: b
             return None
         return News(Place(LOWEST, extent.removed), extent.end, 0)
     place, lost, warnings = before.end, before.lost, []
-    # Without a count, as where a capped query began in mid-stream, all that was removed may be lost.
+    # Without a count, for example where a capped query began in mid-stream, everything removed may be lost.
     read = place.added or 0
     if replaced := _replaced(place, extent):
         text = f"stream {key!r} is not the one that was read up to {show(place.id)}: {replaced}"
@@ -67,7 +67,7 @@ def find_news(key: str, before: StreamOffset | None, extent: Extent, *, fails: b
                 raise DataLossError(text, stream=key.encode(), lost=gone, exact=is_exact)
             warnings.append(text)
             lost += gone
-        # Nothing up to the place remains, so all that was removed counts as read.
+        # Nothing up to the place remains, so everything removed counts as read.
         place = Place(place.id, max(extent.removed, place.added or 0))
     return News(place, extent.end, lost, tuple(warnings))
 
@@ -84,7 +84,7 @@ def _replaced(place: Place, extent: Extent) -> str | None:
 
 
 def quotas(news: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How many entries of each stream a micro-batch of `limit` has, by how many there are: one at least, if it can."""
+    """Share `limit` entries of a micro-batch among streams by how many each has: at least one each, if possible."""
     left, total = limit, sum(news.values())
     shares = {}
     for key, count in sorted(news.items(), key=lambda pair: (pair[1], pair[0])):
@@ -96,7 +96,7 @@ def quotas(news: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def is_due(entries: int, minimum: int, *, now: float, last: float | None, delay: float) -> bool:
-    """Whether a micro-batch begins: there are enough entries, or they have waited long enough since the last one.
+    """Whether a micro-batch is due: there are enough entries, or enough time has passed since the last one.
 
     `last` is None before the first one.
     """

@@ -14,18 +14,18 @@ from headrace.spark.source.survey import Survey
 
 __all__ = ["Range", "Split", "StreamRange", "split"]
 
-#: Where the parts of a range begin but the first one: an entry, and how many entries had been added before it.
+#: Where a part of a range other than the first begins: an entry, and how many entries had been added before it.
 Split = tuple[Id, int | None]
 
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """What one task reads, of one stream.
+    """What one task reads of one stream.
 
     Attributes:
         key: The stream.
-        start: Behind this place.
-        last: Up to this ID, included.
+        start: The place after which it begins.
+        last: The ID up to which it extends, inclusive.
         first: The first entry, as it was planned; None if that is not known.
         counted: How many entries had been added up to `last`; None if that is not known.
         total: How many had been added to the stream when it was planned; None before Redis 7.0.
@@ -45,12 +45,12 @@ class Range(InputPartition):
 
 @dataclass(frozen=True)
 class StreamRange:
-    """What a read takes of one stream: all behind a place, up to an ID.
+    """What a read covers of one stream: everything after a place, up to an ID.
 
     Attributes:
         key: The stream.
-        start: Behind this place.
-        last: Up to this ID, included.
+        start: The place after which it begins.
+        last: The ID up to which it extends, inclusive.
         counted: How many entries had been added up to `last`; None if that is not known.
         total: How many had been added to the stream when it was planned; None before Redis 7.0.
     """
@@ -62,7 +62,7 @@ class StreamRange:
     total: int | None = None
 
     def parts(self, splits: Sequence[Split], first: Id | None = None, **flags: bool) -> list[Range]:
-        """The range in parts; `first` is its first entry, if that is known."""
+        """Return the range in parts; `first` is its first entry, if that is known."""
         begins = [(self.start, first)]
         begins += [(Place(before(entry) or (0, 0), added), entry) for entry, added in splits]
         ends = [place for place, _ in begins[1:]] + [Place(self.last, self.counted)]
@@ -75,7 +75,7 @@ class StreamRange:
 def split(
     survey: Survey, wanted: Sequence[StreamRange], extents: dict[str, Extent], parts: int
 ) -> list[tuple[Id | None, list[Split]]]:
-    """For each range: its first entry, None if it has none, and where its parts begin. One round trip."""
+    """Return for each range its first entry (None if it has none) and where its parts begin. One round trip."""
     weights = [extents[one.key].entries_behind(one.start) for one in wanted]
     asked: list[tuple[str, Id, Id]] = []
     counts = []

@@ -1,4 +1,4 @@
-"""Divides streams into ranges of entry IDs. A server tells no ranks, so time stands for them."""
+"""Divides streams into ranges of entry IDs. A server does not report ranks, so time stands in for them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ __all__ = ["borders", "cut", "share"]
 
 
 def cut(first: Id, last: Id, parts: int) -> list[Id]:
-    """The inner borders of a range with both ends included: the first ID of each part but the first one.
+    """Return the inner borders of a range that includes both ends: the first ID of each part except the first.
 
-    By time; within one millisecond by sequence number. Where there are fewer milliseconds than parts, each is a part.
+    The range is cut by time, or by sequence number within one millisecond. With fewer milliseconds than parts, each is
+    a part.
     """
     (first_ms, first_seq), (last_ms, last_seq) = first, last
     if first_ms == last_ms:
@@ -25,7 +26,7 @@ def cut(first: Id, last: Id, parts: int) -> list[Id]:
 
 
 def share(parts: int, weights: Sequence[int]) -> list[int]:
-    """How many parts each stream gets: one at least, the others by weight, and `parts` in all or as many as streams."""
+    """Return how many parts each stream gets: one, and more by weight; `parts` in all, or as many as streams."""
     shares = [1] * len(weights)
     total, left = sum(weights), parts - len(weights)
     if left <= 0 or not total:
@@ -39,9 +40,10 @@ def share(parts: int, weights: Sequence[int]) -> list[int]:
 
 
 def borders(found: Sequence[Id | None]) -> tuple[Id | None, list[Id]]:
-    """The first entry of a stream, and those that its other parts begin with.
+    """Return the first entry of a stream, and those with which its other parts begin.
 
-    `found` has the first entry of each part. A part without entries joins the one before it: it would cost a task.
+    `found` has the first entry of each part. A part without entries joins the one before it, because it would cost a
+    task.
     """
     entries = [entry for entry in found if entry is not None]
     return (entries[0], entries[1:]) if entries else (None, [])

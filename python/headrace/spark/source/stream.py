@@ -58,9 +58,9 @@ REMOVED: Final = (
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams in micro-batches. Their ends are in the checkpoint, and nothing moves on the server.
+    """Reads streams in micro-batches, whose ends are stored in the checkpoint and not on the server.
 
-    Spark calls all methods but `read` in one process for each query, one after the other, and `read` in tasks.
+    Spark calls all methods except `read` in one process per query, one after the other, and `read` in tasks.
     """
 
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
@@ -81,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._forget()
 
     def _forget(self) -> None:
-        """What the process of the query knows, and tasks do not."""
+        """Reset what the process of the query knows and tasks do not."""
         self._survey: Survey | None = None
         self._mirror: GroupMirror | None = None
         self._keys: tuple[str, ...] | None = None
@@ -92,11 +92,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Where AvailableNow ends.
         self._target: dict[str, Extent] | None = None
         self._initial: _Json | None = None
-        #: The end of the last micro-batch, where Spark does not say it.
+        #: The end of the last micro-batch, where Spark does not pass it.
         self._position: _Json | None = None
         #: The ends that this process has planned.
         self._planned: list[_Json] = []
-        #: What was logged, and need not be at each poll.
+        #: Warnings already logged, which need not recur at each poll.
         self._logged: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> _Json:  # noqa: N802, Spark's name
-        """Where a query without a checkpoint begins. Spark asks twice, and gets the same."""
+        """Where a query without a checkpoint begins. Spark asks twice, and gets the same answer."""
         if self._initial is None:
             settings = self._settings
             streams = {}
@@ -121,10 +121,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: _Json | None = None, limit: object = None) -> _Json:  # noqa: N802, Spark's name
         """The end of the next micro-batch; `start` itself if there is nothing new.
 
-        The first micro-batch may be empty: it keeps in the checkpoint where the query began.
+        The first micro-batch may be empty: it records in the checkpoint where the query began.
 
-        Spark 4.0 and 4.1 pass nothing. Unless the query is new, they have called `partitions` for the last micro-batch
-        before.
+        Spark 4.0 and 4.1 pass no arguments. Unless the query is new, they have already called `partitions` for the last
+        micro-batch.
         """
         if start is None:
             start = self._position if self._position is not None else self.initialOffset()
@@ -142,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return made
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802, Spark's name
-        """The cap of a micro-batch, or that it waits. Spark 4.2 and later ask for it, unless the trigger is Once."""
+        """The cap of a micro-batch, or its minimum. Spark 4.2 and later ask for it, unless the trigger is Once."""
         settings = self._settings
         if settings.max_entries is not None:
             return ReadMaxRows(settings.max_entries)
@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset({key: StreamOffset(extent.end) for key, extent in self._extents.items()}).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802, Spark's name
-        """Take the newest entries of now as the end of the query."""
+        """Use the current newest entries as the end of the query."""
         self._target = self._look()
 
     def _limit(self, limit: object) -> int | None:
@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._settings.available_now else self._settings.max_entries
 
     def _look(self) -> dict[str, Extent]:
-        """Where the streams end. Spark polls a hundred times in a second; the server is asked each `poll_interval`."""
+        """Where the streams end. Spark polls 100 times per second; the server is asked once per `poll_interval`."""
         now = time.monotonic()
         if now - self._looked_at >= self._settings.poll_interval:
             if self._survey is None:
@@ -235,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             page = read_page(self._settings, key, one, count)
             splits: list[Split] = []
             for at in sorted({len(page.ids) * part // number for part in range(1, number)} - {0}):
-                # With fewer entries than asked for some were deleted, and no number is certain.
+                # If there are fewer entries than requested, some were deleted, and no number is certain.
                 added = page.end.added if len(page.ids) == count else None
                 splits.append((page.ids[at], None if added is None else added - count + at))
             start = one.start if one.start.added is None else Place(one.start.id, one.start.added + page.lost)
@@ -246,9 +246,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- micro-batches ------------------------------------------------------------------------------------------------
 
     def partitions(self, start: _Json, end: _Json) -> list[InputPartition]:
-        """The partitions of a micro-batch, as its end says: the same whenever they are asked for.
+        """The partitions of a micro-batch, as its end describes them: the same at each call.
 
-        After a restart Spark 4.0 and 4.1 ask for those of an empty one, from the last end to itself.
+        After a restart, Spark 4.0 and 4.1 ask for those of an empty micro-batch, from the last end to itself.
         """
         self._position = end
         if start == end:
@@ -261,8 +261,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for key, stream in sorted(after.streams.items()):
             place, splits, first = stream.start, stream.splits, stream.first
             if not before.is_initial:
-                # With AvailableNow Spark 4.0 and 4.1 may ask for the end before they have said where they are. The end
-                # then is that of a new query, and its beginning is not.
+                # With AvailableNow, Spark 4.0 and 4.1 may ask for the end before they have passed their position. The
+                # end is then computed as for a new query, and its recorded start is not the actual one.
                 reached = before.streams[key].end if key in before.streams else place or Place(LOWEST, None)
                 if place is None or place.id != reached.id:
                     place, first = reached, None
@@ -278,11 +278,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._settings, self._columns, partition)
 
     def commit(self, end: _Json) -> None:
-        """Show how far the query is, where a group is to. The checkpoint has the position."""
+        """Show how far the query has read, if a group is set for it. The checkpoint holds the position."""
         self._show(Offset.from_json(end))
 
     def _show(self, finished: Offset) -> None:
-        """Move the group behind a finished micro-batch. Where a query begins may be elsewhere after a crash."""
+        """Move the group to the end of a finished micro-batch. An initial offset may differ after a crash."""
         if self._mirror is not None and not finished.is_initial:
             self._mirror.follow({key: stream.end for key, stream in finished.streams.items()})
 
@@ -293,5 +293,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _first(start: Place, entry: Id | None) -> Id | None:
-    """The first entry, where a task needs it to find out what was trimmed before it began: where it has no count."""
+    """The first entry if `start` has no count: a task needs one of them to detect what was trimmed before it began."""
     return entry if start.added is None else None

@@ -1,4 +1,4 @@
-"""The driver's look at the server, or at the nodes of a cluster, over connections that are kept."""
+"""The driver's view of the server, or of the nodes of a cluster, over connections that stay open."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Survey"]
 
 
 class Survey:
-    """Looks at streams. It changes nothing."""
+    """Looks at streams, and changes nothing."""
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
         self._native = _headrace.Survey(settings.endpoint)
 
     def keys(self) -> tuple[str, ...]:
-        """The keys of the streams: as they were given, or those that match the pattern now.
+        """Return the keys of the streams: as they were given, or those that currently match the pattern.
 
         Raises:
             ConfigError: No stream matches the pattern, too many do, or the key of one is not UTF-8.
@@ -45,12 +45,12 @@ class Survey:
         return keys
 
     def extents(self, keys: Sequence[str]) -> dict[str, Extent]:
-        """Where each stream begins and ends. One round trip to each server."""
+        """Return where each stream begins and ends. One round trip to each server."""
         found = self._native.streams([key.encode() for key in keys])
         return {key: Extent() if info is None else Extent(*info) for key, info in zip(keys, found, strict=True)}
 
     def groups(self, keys: Sequence[str], name: str) -> dict[str, GroupState | None]:
-        """The group of this name of each stream that exists; None where there is none. As `extents`."""
+        """Return each existing stream's group of this name, or None. One round trip to each server."""
         asked = self._native.groups([key.encode() for key in keys])
         found: dict[str, GroupState | None] = {}
         for key, groups in zip(keys, asked, strict=True):
@@ -62,7 +62,7 @@ class Survey:
         return found
 
     def first_ids(self, ranges: Iterable[tuple[str, Id, Id]]) -> list[Id | None]:
-        """The first entry of each range of a stream, both ends included. As `extents`."""
+        """Return the first entry of each range of a stream, both ends included. One round trip to each server."""
         return self._native.first_ids([(key.encode(), first, last) for key, first, last in ranges])
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Survey:
 
 
 def _key(shown: str) -> str:
-    """The key that `inspect` shows with an escape for each byte that is not UTF-8, and a doubled backslash."""
+    """Restore a key that `inspect` shows with an escape for each byte that is not UTF-8, and doubled backslashes."""
     key = shown.replace("\\\\", "\0")
     if "\\" in key:
         text = f"stream_pattern matches the key '{shown}', which is not UTF-8: Spark's checkpoint holds text"

@@ -1,4 +1,4 @@
-"""What a task does: it reads a range of entry IDs, and finds out whether it is as it was planned."""
+"""What a task does: it reads a range of entry IDs, and checks whether it is as it was planned."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _must_be_whole(settings: ReadSettings, partition: Range) -> bool:
 
 
 class _Reader(Reader):
-    """A reader whose doubts are no warnings: a task fails or logs them."""
+    """A reader that does not warn about doubts: the task fails or logs them."""
 
     has_doubt = False
 
@@ -92,7 +92,7 @@ def _read(settings: ReadSettings, columns: Columns, partition: Range, *, fails: 
 
 
 def _start(partition: Range) -> str:
-    """Where a `Reader` begins. Without the first entry, a count of entries lets it find out what was trimmed."""
+    """Where a `Reader` begins. Without the first entry, a count of entries lets it detect what was trimmed."""
     place = partition.start
     if partition.first is not None or place.added is None:
         return show(partition.first or after(place.id) or HIGHEST)
@@ -101,13 +101,13 @@ def _start(partition: Range) -> str:
 
 
 def _check_first(settings: ReadSettings, partition: Range, read: str | None, *, fails: bool) -> None:
-    """Compare the first entry with the planned one: it may have been trimmed before this task began."""
+    """Compare the first entry with the planned one: it may have been trimmed before this task started."""
     planned = partition.first
     if planned is None or (read is not None and parse(read) == planned):
         return
     extent = _look(settings, partition.key)
     if extent.last < planned or (extent.first is not None and extent.first <= planned):
-        return  # another stream, see below; or an older entry is there, so that XDEL removed this one, which is no loss
+        return  # another stream, see below; or an older entry exists, so XDEL removed this one, which is no loss
     known = partition.start.added
     is_exact = known is not None and (extent.max_deleted is None or extent.max_deleted < planned)
     lost = None if extent.removed is None else max(1, extent.removed - (known or 0))
@@ -124,9 +124,9 @@ def _loss(
     exact: bool,
     when: str = "before this task read them",
 ) -> DataLossError:
-    """The error for entries that were trimmed; `lost` is None where the server counts none.
+    """The error for entries that were trimmed; `lost` is None where the server keeps no count.
 
-    The server counts what was trimmed behind the range too, and only its size, if it is known, tells the two apart.
+    The server also counts what was trimmed after the range; only the size of the range, if known, tells the two apart.
     """
     size = None
     if partition.counted is not None and partition.start.added is not None:
@@ -151,7 +151,7 @@ def _report(error: DataLossError | StreamReplacedError, *, fails: bool) -> None:
 
 
 def _check_end(settings: ReadSettings, partition: Range, *, fails: bool) -> None:
-    """Look whether the stream is the one that was planned, which the range does not show without its last entry."""
+    """Check that the stream is the one that was planned, which a range without its last entry does not show."""
     extent = _look(settings, partition.key)
     why = None
     if extent.last < partition.last:
