@@ -1,4 +1,4 @@
-"""Tasks on an event loop that each await one message at a time, and then the next."""
+"""Tasks on an event loop that each await one message before sending the next."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def xadd(target: Target, tasks: int, loop: Loop) -> Run:
 
 
 def pipeline(target: Target, tasks: int, loop: Loop) -> Run:
-    """One task with pipelines of `redis.asyncio`, of as many messages as there would be tasks, and one connection."""
+    """One task with `redis.asyncio` pipelines, each of as many messages as there would be tasks, and one connection."""
     client_of, fields_of = redis_asyncio(target)
     rows = payloads(target)
 
@@ -60,7 +60,7 @@ def pipeline(target: Target, tasks: int, loop: Loop) -> Run:
 
 
 def redis_asyncio(target: Target) -> tuple[Callable[[int], Any], Callable[[bytes], Any]]:
-    """Makes a client with this number of connections, and the fields of a message."""
+    """Return functions that make a client with a number of connections, and the fields of a message."""
     import redis.asyncio
     from redis.utils import HIREDIS_AVAILABLE
 
@@ -77,7 +77,7 @@ def redis_asyncio(target: Target) -> tuple[Callable[[int], Any], Callable[[bytes
 
 
 async def called(call: Callable[[bytes], Awaitable[object]], target: Target, tasks: int) -> int:
-    """Call it for each row, in this number of tasks."""
+    """Call it for each row, spread over this number of tasks."""
     rows = payloads(target)
 
     async def work(first: int) -> None:

@@ -1,4 +1,4 @@
-"""The floor of tasks that each await one message: what asyncio itself takes, and a Python that does nothing else."""
+"""The floor for tasks that each await one message: the cost of asyncio itself, with Python that does nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["prepared"]
 
 
 def prepared(target: Target, tasks: int, loop: Loop) -> Run:
-    """A task writes prepared bytes and awaits a future, which the protocol resolves by the number of replies alone."""
+    """A task writes prepared bytes and awaits a future, which the protocol resolves only by counting replies."""
     ts, head = now(), ("XADD", target.stream_key, "MAXLEN", "~", target.maxlen, "*")
     commands = {payload: packed(*head, "payload", payload, "ts", ts) for payload in payloads(target)}
 
@@ -24,7 +24,7 @@ def prepared(target: Target, tasks: int, loop: Loop) -> Run:
             _, bare = await running.create_unix_connection(_Bare, target.unix_socket)
         else:
             _, bare = await running.create_connection(_Bare, target.host, target.port)
-        # One task has nothing to collect, and need not wait for the end of the turn.
+        # A single task has nothing to collect, and does not need to wait for the end of the turn.
         send = bare.send if tasks == 1 else bare.collect
         try:
             return await called(lambda payload: send(commands[payload]), target, tasks)
@@ -35,7 +35,7 @@ def prepared(target: Target, tasks: int, loop: Loop) -> Run:
 
 
 class _Bare(asyncio.Protocol):
-    """Knows nothing of a reply but that it begins with a dollar sign."""
+    """Knows only that a reply begins with a dollar sign."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)

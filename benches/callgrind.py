@@ -15,7 +15,7 @@ _NAME = re.compile(r"(c?)(fn|ob)=(\(\d+\))(?: (.*))?$")
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of one dump. A function's name includes the file that it was loaded from."""
+    """The counts of one dump. The name of a function includes the file from which it was loaded."""
 
     instructions: int
     by_function: Counter[str]
@@ -30,12 +30,12 @@ def read(dump: Path) -> Counts:
     """Read a dump; its format is in the Callgrind Format Specification of valgrind's manual.
 
     Raises:
-        ValueError: It holds no counts, or they do not add up to its total.
+        ValueError: It has no counts, or they do not add up to its total.
     """
     names: dict[tuple[str, str], str] = {}
     by_function: Counter[str] = Counter()
     allocations: Counter[str] = Counter()
-    # Where the lines that follow belong; `cob=` holds for one call only.
+    # What the following lines belong to; `cob=` applies to one call only.
     file = function = callee = ""
     of_call = False
     total = 0
@@ -51,12 +51,12 @@ def read(dump: Path) -> Counts:
                 else:
                     function = f"{name} [{file}]"
             elif found := re.match(r"calls=(\d+)", line):
-                # A name may carry its version or its depth: `malloc'2`.
+                # A name may include its version or its depth: `malloc'2`.
                 if re.split(r"['@]", callee)[0] in ALLOCATORS:
                     allocations[function] += int(found[1])
                 of_call = True
             elif found := re.match(r"(?:\d+|[+-]\d+|\*) (\d+)$", line):
-                # The line after `calls=` is what happened inside of the call.
+                # The line after `calls=` counts what happened inside the call.
                 if not of_call:
                     by_function[function] += int(found[1])
                 of_call = False

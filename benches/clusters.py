@@ -17,13 +17,13 @@ from headrace.testing import LocalCluster, LocalServer
 
 
 def target_at(cluster: LocalCluster, rows: int, *, batch: int = 10_000) -> Target:
-    """Its first node; the others are found by it."""
+    """Return its first node as a target; the others are found through it."""
     host, _, port = cluster.nodes[0].partition(":")
     return Target(rows, host, int(port), batch=batch)
 
 
 class ClusterWatch:
-    """`Watch` for the masters of a cluster, or some of them: sums of all."""
+    """`Watch` for all or some masters of a cluster: the sums over them."""
 
     def __init__(self, servers: tuple[LocalServer, ...]) -> None:
         self._clients = [redis.Redis(unix_socket_path=server.unix_socket, protocol=2) for server in servers]
@@ -60,9 +60,9 @@ def _added(client: redis.Redis) -> int:
 
 
 class Probe:
-    """The longest that a server let an XADD wait inside the block: the server's own pause.
+    """The longest time that a server made an XADD wait within the block: the server's own pause.
 
-    A server that hands over a slot by itself lets all writes wait for a moment, and no other command.
+    A server that hands over a slot on its own briefly delays all writes, but no other commands.
     """
 
     def __init__(self, cluster: LocalCluster, server: LocalServer) -> None:

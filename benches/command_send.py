@@ -1,4 +1,4 @@
-"""`headrace send` as a process: what it takes with its start, beside a loop in Python that is running already."""
+"""`headrace send` as a process: its cost with its start, compared with a loop in Python that is already running."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HEADRACE = str(Path(sys.executable).parent / "headrace")
 
 
 def send(target: Target, form: Literal["lines", "jsonl"]) -> Run:
-    """A file with a row per line, which is the payload byte for byte."""
-    file = tempfile.NamedTemporaryFile(suffix=f".{form}")  # noqa: SIM115, it is there as long as the run
+    """Send a file with one row per line, which is the payload byte for byte."""
+    file = tempfile.NamedTemporaryFile(suffix=f".{form}")  # noqa: SIM115, it exists as long as the run
     file.writelines(repeat(b"".join(payload + b"\n" for payload in payloads(target)), target.rows // target.batch))
     file.flush()
     where = ["--unix-socket", target.unix_socket]
@@ -39,6 +39,6 @@ def send(target: Target, form: Literal["lines", "jsonl"]) -> Run:
 
 
 def cpu() -> float:
-    """Seconds of the processor that children took which have ended."""
+    """Return the CPU seconds of child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,4 +1,4 @@
-"""Fixtures of the benchmarks; the tables and the figures at the end of the run."""
+"""The fixtures of the benchmarks, and the tables and figures at the end of the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_machine] = described()
     config.stash[_taken] = {}
     config.pluginmanager.register(Progress(config))
-    # It comes on top of the failure that kept a turn from being taken.
+    # It would come in addition to the failure that prevented a turn.
     config.addinivalue_line("filterwarnings", "ignore:Benchmark fixture was not used at all")
 
 

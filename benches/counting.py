@@ -14,10 +14,10 @@ from benches.turns import Figures, Target
 
 
 class CountingServer:
-    """A server that answers each XADD with a rising entry ID and stores nothing; also its own `Watch`.
+    """A server that answers each XADD with an increasing entry ID and stores nothing; it is also its own `Watch`.
 
     Args:
-        nodes: As many nodes of a cluster, in one process; 0: a server that is in none.
+        nodes: The number of cluster nodes in its process; 0: a server without a cluster.
     """
 
     def __init__(self, nodes: int = 0) -> None:
@@ -36,7 +36,7 @@ class CountingServer:
         assert self._ask(b"FLUSHALL") == b"+OK\r\n"
 
     def cpu(self) -> float:
-        """CPU seconds of all its threads, by the clock ticks of proc_pid_stat(5). Linux; elsewhere 0."""
+        """CPU seconds of all its threads, from the clock ticks of proc_pid_stat(5). Linux only; elsewhere 0."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:

@@ -15,17 +15,17 @@ from headrace.testing import LocalServer
 
 #: PINGs that measure the actual round trip.
 PINGS = 20
-#: Seconds that the quickest PING may exceed the requested round trip: the server and two processes that wake up.
+#: Seconds by which the fastest PING may exceed the requested round trip: the server and two processes must wake up.
 TOLERANCE = 0.0005
 
 
 class DelayProxy:
     """A proxy that delays each direction by half of `round_trip` (seconds); PINGs check the result.
 
-    A run of one round shows that the benchmarks work, also on a machine that is too busy to wake up in time: then the
-    round trip may be longer.
+    A run of one round shows that the benchmarks work, even on a machine that is too busy to wake up in time; the round
+    trip may then be longer.
 
-    `megabits`: the bandwidth of each direction of a connection, in 10⁶ bits a second. Default: unlimited.
+    `megabits`: the bandwidth of each direction of a connection, in 10⁶ bits per second. Default: unlimited.
     """
 
     def __init__(self, server: LocalServer, round_trip: float, megabits: float | None = None) -> None:
@@ -47,7 +47,7 @@ class DelayProxy:
             raise
 
     def close(self) -> None:
-        """It ends when its standard input is closed."""
+        """Close its standard input, which ends it."""
         self._process.communicate()
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class DelayProxy:
 
 
 def pings(port: int) -> list[float]:
-    """Seconds that each PING took."""
+    """Return the seconds that each PING took."""
     took = []
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,6 +1,6 @@
-"""Write tables into docs/benchmarks.md, so that no figure is copied by hand.
+"""Writes tables into docs/benchmarks.md, so that no figure is copied by hand.
 
-The place of a benchmark is between the comments `<!-- throughput -->` and `<!-- /throughput -->`.
+The section of a benchmark is between the comments `<!-- throughput -->` and `<!-- /throughput -->`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fill(path: Path, name: str, lines: Iterable[str]) -> None:
 
 
 def taken_on(machine: Mapping[str, str]) -> str:
-    """The line above the tables: the date and the machine."""
+    """Return the line above the tables: the date and the machine."""
     return (
         f"{machine['day']}: {machine['cpu']}, {machine['cores']} cores, {machine['system']}; load before, of 1, 5 and "
         f"15 minutes: {machine['load']}. {machine['servers']}; Python {machine['python']}, {machine['packages']}."

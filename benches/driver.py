@@ -12,7 +12,7 @@ A benchmark is a test for each turn:
             take_turn(BENCH, contender, target, group=title(program), number=number, watch=watch)
 
 `interleaved` makes the contenders take turns, so that a temporary slowdown of the machine affects all of them.
-Tests that cannot use a worker process measure by themselves, and pass a `Turn` to the fixture `record`.
+Tests that cannot use a worker process measure on their own, and pass a `Turn` to the fixture `record`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class TakeTurn(Protocol):
         bench: The benchmark.
         contender: The client under test.
         target: The destination of its rows.
-        group: The name of its table, such as the server; ratios are taken within a group.
+        group: The name of its table, such as the server; ratios are computed within a group.
         number: The round, from 1.
-        watch: The server, for its totals (CPU, bytes received) and the check of what is stored.
+        watch: The server, for its totals (CPU, bytes received) and to check what is stored.
         entries: The number of entries that the stream must hold at the end. Default: one per row.
         warm_up: Whether the worker sends one batch into another stream before its turn, off the clock.
         check: Called after the turn, off the clock, before the stream is deleted.
 
-    Figures: `seconds`, `client_cpu`, `rss`, `peak_rss`, with `watch` also its totals, and what the contender adds.
+    Figures: `seconds`, `client_cpu`, `rss`, `peak_rss`, with `watch` also its totals, and those of the contender.
     """
 
     def __call__(
@@ -69,7 +69,7 @@ class TakeTurn(Protocol):
 
 
 def turn_taker(benchmark: BenchmarkFixture, record: Record) -> TakeTurn:
-    """What the fixture `take_turn` is."""
+    """Make the fixture `take_turn`."""
 
     def take_turn(
         bench: Bench,
@@ -110,14 +110,14 @@ def turn_taker(benchmark: BenchmarkFixture, record: Record) -> TakeTurn:
 def interleaved(
     groups: Sequence[G], contenders: Sequence[Contender], label: Callable[[G], str] = str, rounds: int = ROUNDS
 ) -> list[Any]:
-    """The parameters (number, group, contender) of every turn, in the order in which they are taken."""
+    """Return the parameters (number, group, contender) of every turn, in the order in which they are taken."""
     turns = []
     for number in range(rounds):
-        # Each round begins with another contender, so that none always follows the same other one.
+        # Each round begins with a different contender, so that none always follows the same one.
         first = number % len(contenders)
         for group in groups:
             for contender in (*contenders[first:], *contenders[:first]):
-                # What the progress line shows.
+                # The text of the progress line.
                 text = f"round {number + 1} of {rounds}, {label(group)}, {contender.name}"
                 turns.append(pytest.param(number + 1, group, contender, id=text))
     return turns

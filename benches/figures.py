@@ -12,12 +12,12 @@ from typing import Any
 
 from benches.turns import Turn
 
-#: Digits that mean something, so that the file stays short.
+#: Significant digits, so that the file stays short.
 DIGITS = 6
 
 
 def of_turns(machine: Mapping[str, str], turns: Sequence[Turn]) -> dict[str, Any]:
-    """One benchmark's part of the file."""
+    """Return one benchmark's part of the file."""
     return {
         "machine": dict(machine),
         "turns": [[turn.group, turn.contender, turn.number, turn.rows, rounded(turn.figures)] for turn in turns],
@@ -37,7 +37,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def turns_of(whole: Mapping[str, Any], name: str) -> list[Turn]:
-    """The turns of a benchmark; none if it was not run."""
+    """Return the turns of a benchmark; none if it was not run."""
     return [Turn(name, *turn) for turn in whole.get(name, {}).get("turns", [])]
 
 
@@ -46,7 +46,7 @@ def rounded(figures: Mapping[str, float]) -> dict[str, float]:
 
 
 def dumped(whole: Mapping[str, Any]) -> str:
-    """A turn a line: a difference between two versions can be read."""
+    """Write one turn per line, so that the difference between two versions is readable."""
     parts = []
     for name, part in sorted(whole.items()):
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in part.items() if key != "turns"]

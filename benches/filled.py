@@ -1,4 +1,4 @@
-"""Streams that are there before they are read."""
+"""Streams that are filled before they are read."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from benches.servers import ServerWatch
 from benches.turns import Target
 from benches.worker import WARM_UP
 
-#: The fields of an entry, by their number.
+#: The fields of an entry, by their count.
 FIELDS = {2: ("payload", "ts"), 6: TYPED}
 
 
 class FilledWatch(ServerWatch):
-    """`Watch` that keeps the streams: the one that is read, and that of the warm-up."""
+    """A `Watch` that keeps the streams: the one that is read, and that of the warm-up."""
 
     def fill(self, target: Target, fields: int) -> None:
-        """Make both: `target.rows` entries with this number of fields, unless they are there."""
+        """Make both: `target.rows` entries with this number of fields, unless they exist."""
         if self._client.xlen(target.stream_key) != target.rows:
             self._client.delete(target.stream_key)
             append(target, fields)
@@ -28,12 +28,12 @@ class FilledWatch(ServerWatch):
         append(replace(target, stream_key=WARM_UP, rows=target.batch), fields)
 
     def fill_once(self, target: Target, write: Callable[[], object]) -> None:
-        """Let `write` make the stream that is read, unless it is there."""
+        """Let `write` make the stream that is read, unless it exists."""
         if not self._client.exists(target.stream_key):
             write()
 
     def borders(self, key: str, rows: int, parts: int) -> list[str]:
-        """The IDs where equal parts of the first rows begin, and the one behind them."""
+        """Return the IDs where equal parts of the first rows begin, and the ID after the last row."""
         entries: Any = self._client.xrange(key, count=rows)
         found = [entry_id.decode() for entry_id, _ in entries]
         ms, _, seq = found[-1].partition("-")

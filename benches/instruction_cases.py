@@ -1,9 +1,8 @@
 """The program that runs under callgrind: each case sends its batches with marks between them.
 
 The mark is a call of `getpriority` in the C library, which nothing else calls here: callgrind dumps and resets its
-counts at each of them. Each case has three counts: the preparation with the
-first batches, `SHORT` batches, `LONG` batches. The difference of the latter two is the cost of the messages, with their
-share of a record batch and its flush.
+counts at each call. Each case has three counts: the preparation with the first batches, `SHORT` batches, and `LONG`
+batches. The difference of the latter two is the cost of the messages, with their share of a record batch and its flush.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ from benches.turns import Target
 
 from headrace import Consumer, Dispatcher, Endpoint, Reader
 
-#: The function at whose calls callgrind dumps its counts.
+#: The function whose calls make callgrind dump its counts.
 MARK = "getpriority"
 ROWS_OF_BATCH = 10_000
 FIRST, SHORT, LONG = 2, 1, 3
 
-#: Sends a number of batches and waits for the replies, or reads so many.
+#: Sends a number of batches and waits for the replies, or reads that many.
 Send = Callable[[int], object]
-#: The rows of each batch that is read, with these fields.
+#: Yields the number of rows of each batch that is read, with these fields.
 Read = Callable[[Endpoint, list[str]], Iterator[int]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A way to hand rows over. `loop` names the case with the cost of its Python loop alone, shown beside it."""
+    """A way to pass rows. `loop` names the case with the cost of its Python loop alone, which is shown next to it."""
 
     title: str
     prepare: Callable[[Dispatcher], Send]
     endpoint_options: Mapping[str, Any] = field(default_factory=dict)
     loop: str = ""
-    #: Whether a real server is needed: the counting one stores nothing.
+    #: Whether a real server is needed: the counting server stores nothing.
     reads: bool = False
-    #: As many nodes of a cluster is the counting server; 0: it is in none.
+    #: The number of cluster nodes of the counting server; 0: it has no cluster.
     nodes: int = 0
 
 
@@ -82,7 +81,7 @@ def of_payloads(size: int) -> Callable[[], Any]:
 
 
 def payload_and_key() -> Any:
-    """For 64 streams."""
+    """A record batch for 64 streams."""
     import pyarrow as pa
 
     keys = keys_of_rows(Target(ROWS_OF_BATCH, batch=ROWS_OF_BATCH))
@@ -117,7 +116,7 @@ def payload_and_time() -> Any:
 
 
 def six_columns() -> Any:
-    """Columns such as an order has: int64, double, string, bool, timestamp, decimal."""
+    """The columns of a typical order: int64, double, string, bool, timestamp, decimal."""
     import pyarrow as pa
 
     numbers = range(ROWS_OF_BATCH)
@@ -135,7 +134,7 @@ def six_columns() -> Any:
 
 
 def of_reader(make: Callable[[], Any], fields: list[str], read: Read) -> Callable[[Dispatcher], Send]:
-    """The rows are written as fields first. A batch of the reading side has as many rows as one of the writing side."""
+    """Write the rows as fields first. A batch that is read has as many rows as one that is written."""
 
     def prepare(dispatcher: Dispatcher) -> Send:
         batch = make()
@@ -177,7 +176,7 @@ SIX = ["order_id", "weight", "customer", "express", "ordered_at", "total"]
 
 
 def of_loop(with_ids: bool, sends: bool = True) -> Callable[[Dispatcher], Send]:
-    """A call for each message; without `sends`, the same loop around a built-in function that does nothing."""
+    """Make one call per message; without `sends`, the same loop around a built-in function that does nothing."""
 
     def prepare(dispatcher: Dispatcher) -> Send:
         messages = rows(120)
@@ -239,7 +238,7 @@ def mark() -> None:
 
 
 def main(counting: Mapping[int, int], storing: int, names: list[str]) -> None:
-    """`counting`: the ports of the server that only counts, by its nodes; `storing`: that of the real one, or 0."""
+    """`counting`: the ports of the counting servers, by number of nodes; `storing`: that of the real server, or 0."""
     gc.disable()  # a collection would fall into one of the intervals
     for number, name in enumerate(names, 1):
         case = CASES[name]

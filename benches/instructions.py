@@ -1,13 +1,13 @@
-"""Instructions and allocations per message or entry, by callgrind: they are stable where seconds are not.
+"""Instructions and allocations per message or entry, counted by callgrind: they are stable where seconds are not.
 
     python -m benches.instructions                    every case, against the ceilings of instructions.toml
     python -m benches.instructions payload json       only these
     python -m benches.instructions --profile payload  the functions that spend them
 
-Exit status 1: a case is above its ceiling, and no profile was asked for. What the kernel does is not counted. The
-messages go to a server that only counts: under callgrind a client is about fifty times slower, so a real server's
-entry IDs would change their milliseconds that much more often; the counting server's clock advances by entries. What
-is read comes from the newest Redis.
+Exit status 1: a case is above its ceiling, and no profile was requested. The work of the kernel is not counted. The
+messages go to a server that only counts: under callgrind a client is about fifty times slower, so the milliseconds in a
+real server's entry IDs would change that much more often; the counting server's clock advances by entries. Reads use
+the newest Redis.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from benches.tables import aligned
 from headrace.testing import LocalServer
 
 BUDGET = Path(__file__).with_name("instructions.toml")
-#: A ceiling further above the figure than this guards too little.
+#: A ceiling that exceeds the figure by more than this factor guards too little.
 SLACK = 1.10
 #: Cases that must not allocate per message. A record batch and a growing buffer allocate a few times.
 WITHOUT_ALLOCATIONS = {"payload", "payload-16", "payload-1024", "trim-every-100", "fields", "json"}
@@ -48,7 +48,7 @@ PROFILE_LINES = 40
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one message."""
+    """The cost of one message."""
 
     instructions: float
     allocations: float
@@ -67,7 +67,7 @@ def main() -> int:
         parser.error("valgrind is not installed: it counts the instructions")
 
     names = list(dict.fromkeys([*(arguments.cases or CASES), *([arguments.profile] if arguments.profile else [])]))
-    # The loops by themselves, for the cases that have them in their figures.
+    # The loops alone, for the cases whose figures include them.
     names += [loop for name in names if (loop := CASES[name].loop) and loop not in names]
     with tempfile.TemporaryDirectory() as folder:
         dumps = run(Path(folder), names)
@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def run(folder: Path, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
-    """Run the cases; for each the dumps of its short and of its long interval."""
+    """Run the cases, and return for each the dumps of its short and its long interval."""
     log = folder / "valgrind.log"
     with ExitStack() as stack:
         nodes = {CASES[name].nodes for name in names}
@@ -106,14 +106,15 @@ def run(folder: Path, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
             f"--log-file={log}",
             *(sys.executable, "-m", "benches.instruction_cases", json.dumps(counting), str(storing), *names),
         ]
-        # The hashes of str decide in which order a dict is searched; idle threads of numpy are counted too. A copy of
-        # 2 KiB or more by `rep movsb`, and such a fill, is one instruction, which callgrind counts once for each byte.
+        # The hashes of str determine the order in which a dict is searched; idle threads of numpy are counted too. A
+        # copy of 2 KiB or more by `rep movsb`, or such a fill, is one instruction, which callgrind counts once per
+        # byte.
         vectors = ":".join(f"glibc.cpu.x86_rep_{name}_threshold={1 << 40}" for name in ("movsb", "stosb"))
         fixed = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "GLIBC_TUNABLES": vectors}
         finished = subprocess.run(command, env=os.environ | fixed, check=False)
     if finished.returncode:
         raise SystemExit(f"it failed under callgrind:\n{log.read_text()}")
-    # The numbers of the dumps begin with 1; what came after the last mark is in `dump` itself.
+    # The numbers of the dumps begin with 1; the counts after the last mark are in `dump` itself.
     numbered = [folder / f"dump.{number}" for number in range(1, 3 * len(names) + 1)]
     if not numbered[-1].exists():
         raise SystemExit(f"callgrind did not notice the calls of {MARK}:\n{log.read_text()}")
@@ -134,7 +135,7 @@ def lines(costs: dict[str, Cost], budget: dict[str, int]) -> Iterator[tuple[str,
 
 
 def above(costs: dict[str, Cost], budget: dict[str, int]) -> Iterator[str]:
-    """The violations: instructions over a ceiling, or an allocation per message of a record batch."""
+    """Yield the violations: instructions above a ceiling, or an allocation per message of a record batch."""
     for name, found in costs.items():
         if name in budget and found.instructions > budget[name]:
             yield f"TOO MANY: {name}: {found.instructions:,.0f} instructions a message; the ceiling is {budget[name]:,}"
@@ -149,7 +150,7 @@ def slack(costs: dict[str, Cost], budget: dict[str, int]) -> Iterator[str]:
 
 
 def profile(counts: Counts) -> Iterator[str]:
-    """The functions that a long interval is spent in, and those that ask for memory in it, for each message."""
+    """Yield the functions in which a long interval is spent, and those that allocate in it, per message."""
     messages = LONG * ROWS_OF_BATCH
     for title_, counter in (("instructions", counts.by_function), ("allocations", counts.allocations_by_caller)):
         yield f"{title_} a message, by function, in an interval of {messages:,}:"

@@ -19,7 +19,7 @@ PACKAGES = ("redis", "hiredis", "valkey-glide-sync", "coredis", "pyarrow")
 
 
 def described() -> dict[str, str]:
-    """The description of the machine in the tables and the JSON."""
+    """Return the description of the machine for the tables and the JSON."""
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return {
         "day": datetime.datetime.now(datetime.UTC).date().isoformat(),

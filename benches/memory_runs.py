@@ -1,4 +1,4 @@
-"""Record batches created while they are sent, and not kept: only headrace holds memory."""
+"""Record batches that are created while they are sent, and not kept: only headrace holds memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from benches.turns import Run, Target
 
 from headrace import Dispatcher
 
-#: Large, so that the server spends its time on entries, not on trimming.
+#: Large, so that the server spends its time on entries rather than on trimming.
 OPTIONS = {"trim_every": 100}
 SCHEMA = pa.schema({"id": pa.int64(), "payload": pa.binary()})
 
 
 def batches(target: Target) -> Iterator[pa.RecordBatch]:
-    """All rows."""
+    """Yield all rows."""
     rows = payloads(target)
     for first in range(0, target.rows, target.batch):
         yield pa.record_batch(
@@ -41,7 +41,7 @@ def produce_batch(target: Target) -> Run:
 
 
 def reader(target: Target) -> Run:
-    """One call that reads all rows, and one report. Message IDs are ordinals, since a report would keep given IDs."""
+    """One call that reads all rows, and one report. Message IDs are ordinals, because a report would keep given IDs."""
 
     def run() -> int:
         with Dispatcher(endpoint(target, OPTIONS)) as dispatcher:
@@ -52,7 +52,7 @@ def reader(target: Target) -> Run:
 
 
 def streams(target: Target, polls: bool) -> Run:
-    """Record batches for 64 streams of a cluster: with a report of each, or with one report of all of them."""
+    """Record batches for 64 streams of a cluster: with a report of each, or one report of all."""
     keys = pa.array(keys_of_rows(target))
 
     def run() -> int:

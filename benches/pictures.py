@@ -1,4 +1,4 @@
-"""The pictures of docs/benchmarks.md, drawn from the figures.
+"""Draws the pictures of docs/benchmarks.md from the figures.
 
     python -m benches.pictures docs/pictures/figures.json docs/pictures
 
@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 
 mpl.use("svg")
 mpl.rcParams |= {
-    "svg.hashsalt": "headrace",  # else the names inside the file are drawn by lot
+    "svg.hashsalt": "headrace",  # otherwise the names inside the file are random
     "svg.fonttype": "none",  # text stays text
     "font.family": "sans-serif",
     "font.size": 10,
@@ -39,7 +39,7 @@ mpl.rcParams |= {
 }
 
 OURS, FLOOR, OTHERS, CEILING = "#1f6fb4", "#4a4a4a", "#d08a3c", "#b02a2a"
-#: Every picture is so wide, in inches.
+#: The width of every picture, in inches.
 WIDTH = 9.0
 
 
@@ -54,7 +54,7 @@ def main(source: str, folder: str) -> None:
 
 
 def rates(bench: str, whole: dict[str, Any]) -> Figure:
-    """Entries per second: a panel for each group, and the floor as a line."""
+    """Draw entries per second: a panel for each group, and the floor as a line."""
     turns = figures.turns_of(whole, bench)
     groups = list(dict.fromkeys(turn.group for turn in turns))
     figure = Figure(figsize=(WIDTH, 0.3 * len(in_order(turns)) + 1.2), layout="constrained")
@@ -71,7 +71,7 @@ def rates(bench: str, whole: dict[str, Any]) -> Figure:
 
 
 def client_cpu(whole: dict[str, Any]) -> Figure:
-    """CPU of the client for a million entries, on a scale where each step is ten times the one before."""
+    """Draw the client's CPU seconds for a million entries, on a logarithmic scale."""
     turns = figures.turns_of(whole, "throughput")
     group = turns[0].group
     of_group = [turn for turn in turns if turn.group == group]
@@ -87,7 +87,7 @@ def client_cpu(whole: dict[str, Any]) -> Figure:
 
 
 def round_trips(whole: dict[str, Any]) -> Figure:
-    """Entries per second over a line with a round trip: a line for each window."""
+    """Draw entries per second by round trip: a line for each window."""
     turns = figures.turns_of(whole, "round_trips")
     trips = sorted({round_trip_of(turn) for turn in turns})
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
@@ -115,7 +115,7 @@ def round_trips(whole: dict[str, Any]) -> Figure:
 
 
 def layouts(whole: dict[str, Any]) -> Figure:
-    """Rows per second by what an entry holds."""
+    """Draw rows per second by layout of the entries."""
     turns = figures.turns_of(whole, "layouts")
     group = turns[0].group
     of_group = [turn for turn in turns if turn.group == group]
@@ -129,7 +129,7 @@ def layouts(whole: dict[str, Any]) -> Figure:
 
 
 def exactly_once(whole: dict[str, Any]) -> Figure:
-    """Rows per second with exactly once as a share of those without: for each kind of rows a bar for each server."""
+    """Draw rows per second with exactly once as a share of those without: per kind of rows, one bar per server."""
     turns = figures.turns_of(whole, "exactly_once")
     groups = list(dict.fromkeys(turn.group for turn in turns))
     servers = list(dict.fromkeys(group.partition(", ")[0] for group in groups))
@@ -158,7 +158,7 @@ def exactly_once(whole: dict[str, Any]) -> Figure:
 
 
 def instructions(whole: dict[str, Any]) -> Figure:
-    """Instructions for a message, with the ceilings that CI holds."""
+    """Draw instructions per message, with the ceilings that CI checks."""
     counted: dict[str, float] = whole["instructions"]["instructions"]
     ceilings: dict[str, float] = whole["instructions"]["ceilings"]
     names = [name for name in counted if name in ceilings]
@@ -179,7 +179,7 @@ def instructions(whole: dict[str, Any]) -> Figure:
 
 
 def bars(axes: Axes, turns: Sequence[Turn], column: Column, text: Callable[[float], str]) -> float | None:
-    """A bar for each contender from the top down, with its spread; returns the median of the floor."""
+    """Draw a bar for each contender from the top down, with its spread, and return the median of the floor."""
     floor = None
     names = in_order(turns)
     longest = 0.0
@@ -200,7 +200,7 @@ def bars(axes: Axes, turns: Sequence[Turn], column: Column, text: Callable[[floa
 
 
 def label(axes: Axes, text: str, end: float, place: int) -> None:
-    """Behind a bar, and before the line of the floor."""
+    """Write a text after a bar, in front of the line of the floor."""
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     axes.annotate(text, (end, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9, bbox=box)
 
@@ -216,13 +216,13 @@ def round_trip_of(turn: Turn) -> float:
 
 
 def thousands(value: float) -> str:
-    """`0`, `548k`, `1.2M`."""
+    """Format as `0`, `548k`, `1.2M`."""
     if value < 1:
         return "0"
     return f"{value / 1e6:.3g}M" if value >= 999_500 else f"{value / 1e3:.0f}k"
 
 
-#: The name of the file, the benchmark that it needs, and what draws it.
+#: The name of the file, the benchmark that it needs, and the function that draws it.
 PICTURES: Sequence[tuple[str, str, Callable[[dict[str, Any]], Figure]]] = (
     ("throughput", "throughput", partial(rates, "throughput")),
     ("client_cpu", "throughput", client_cpu),

@@ -1,7 +1,7 @@
 """Prepared bytes, sent while replies are read: the maximum throughput of a line and a server.
 
-The floor of `benches.contenders` does either the one or the other, and needs a window for it. Here the window may be
-open, whatever the round trip is; and the rows may be of any kind.
+The floor of `benches.contenders` either sends or reads, and therefore needs a window. Here the window may be unlimited,
+whatever the round trip, and the rows may be of any kind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TYPED = ("order_id", "weight", "customer", "express", "placed", "total")
 
 
 def prepare(target: Target, window: int = 0, typed: bool = False) -> Run:
-    """Send with at most `window` unanswered commands (0: no bound). `typed`: six fields in place of a payload.
+    """Send with at most `window` unanswered commands (0: unlimited). `typed`: six fields instead of a payload.
 
     It reads while it writes: a server stops reading from a client that does not read its replies.
     """
@@ -53,7 +53,7 @@ def prepare(target: Target, window: int = 0, typed: bool = False) -> Run:
 
 
 def typed_fields(number: int) -> list[str | bytes]:
-    """Names and values as headrace writes those of `typed_rows`; the numbers are as long as most of a million rows'."""
+    """Names and values as headrace writes those of `typed_rows`, with numbers as long as most in a million rows."""
     values = (
         f"{500_000 + number}",
         f"{185_000 + number * 0.37:.2f}",

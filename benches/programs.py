@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def bench_program(name: str) -> Path:
-    """A program of rust/headrace-bench, which `make bench` has built."""
+    """Return a program of rust/headrace-bench, which `make bench` builds."""
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
     path = target / "release" / name
     if not path.exists():

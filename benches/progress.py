@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-#: Seconds between two lines where there is no terminal.
+#: Seconds between two lines without a terminal.
 PAUSE = 15.0
 
 
 class Progress:
-    """A pytest plugin. It shows the test's name and the words of its parameters, in place of pytest's dots."""
+    """A pytest plugin that shows the name of the test and its parameters, instead of pytest's dots."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

@@ -20,14 +20,14 @@ class Watch(Protocol):
         """Reset the server; called before the turn."""
 
     def totals(self) -> Figures:
-        """What grows during a turn: at least `server_cpu`, the CPU seconds of the server, user and system."""
+        """Return what grows during a turn: at least `server_cpu`, the CPU seconds of the server, user and system."""
 
     def entries_added(self, stream_key: str) -> int:
-        """The number of entries added to a stream, counted by the server."""
+        """Return the number of entries added to a stream, counted by the server."""
 
 
 class ServerWatch:
-    """`Watch` for a Redis or Valkey server of this machine."""
+    """`Watch` for a Redis or Valkey server on this machine."""
 
     def __init__(self, server: LocalServer) -> None:
         self._client = redis.Redis(unix_socket_path=server.unix_socket, protocol=2)
@@ -63,7 +63,7 @@ class ServerWatch:
 
 
 def programs() -> list[Program]:
-    """The newest Redis, Redis 7.0 and the newest Valkey, of those that are here."""
+    """Return the newest Redis, Redis 7.0 and the newest Valkey, of those that are available."""
     found = find_programs()
     if not found:
         raise pytest.UsageError("no server was found: tests/get_servers.sh .servers fetches some")
@@ -74,10 +74,10 @@ def programs() -> list[Program]:
 
 
 def newest_program() -> Program:
-    """The one for benchmarks that need one server only: the newest Redis, else what there is."""
+    """Return the one for benchmarks that need only one server: the newest Redis, else whatever is available."""
     return programs()[0]
 
 
 def title(program: Program) -> str:
-    """What tables call it: `Redis 8.6.3`."""
+    """Return its name in tables: `Redis 8.6.3`."""
     return f"{program.name.capitalize()} {program.version}"

@@ -53,7 +53,7 @@ def xadd(target: Target) -> Run:
 
 
 def timed(call: Callable[[bytes], object], target: Target) -> Done:
-    """Call it for each row; returns percentiles of the duration."""
+    """Call it for each row, and return percentiles of the duration."""
     rows = payloads(target)
     took = []
     for row in range(target.rows):
@@ -65,6 +65,6 @@ def timed(call: Callable[[bytes], object], target: Target) -> Done:
 
 
 def percentiles(took: list[int]) -> Figures:
-    """Of durations in nanoseconds, without those of the warm-up: seconds, such as `p50`."""
+    """Return percentiles such as `p50`, in seconds, of durations in nanoseconds, without those of the warm-up."""
     counted = sorted(took[WARM_UP_CALLS:] or took)
     return {f"p{percent}": counted[len(counted) * percent // 100] / 1e9 for percent in (50, 99)}

@@ -1,4 +1,4 @@
-"""What Spark runs in its Python workers: nothing, headrace, redis-py.
+"""The jobs that Spark runs in its Python workers: nothing, headrace, redis-py.
 
 A job runs one action over all rows, and returns the number of confirmed rows.
 """
@@ -43,13 +43,13 @@ def count_only(frame: Any, _rows: Rows, _target: Target) -> int:
 
 
 def headrace_xadd(frame: Any, rows: Rows, target: Target) -> int:
-    """`headrace.spark.xadd`: for each row a row with its outcome; those that failed are collected."""
+    """`headrace.spark.xadd`: one outcome row per row; those that failed are collected."""
     outcomes = frame.mapInArrow(xadd(endpoint(target), **rows.layout), xadd.schema)
     return target.rows - len(outcomes.where("code IS NOT NULL").collect())
 
 
 def headrace_xadd_only_failed(frame: Any, rows: Rows, target: Target) -> int:
-    """The same with `only_failed=True`: rows for those that failed, and no others."""
+    """The same with `only_failed=True`: outcome rows only for those that failed."""
     outcomes = frame.mapInArrow(xadd(endpoint(target), only_failed=True, **rows.layout), xadd.schema)
     return target.rows - len(outcomes.collect())
 
@@ -59,7 +59,7 @@ def endpoint(target: Target) -> Endpoint:
 
 
 def redis_py(frame: Any, rows: Rows, target: Target) -> int:
-    """redis-py with hiredis in mapInArrow, pipelines of 1,000; typed values are handed over as a str."""
+    """redis-py with hiredis in mapInArrow, pipelines of 1,000; typed values are passed as str."""
     host, port, key, maxlen = target.host, target.port, target.stream_key, target.maxlen
     typed = rows is TYPED_FIELDS
 

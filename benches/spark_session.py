@@ -1,4 +1,4 @@
-"""Spark `local[2]` for benchmarks: the rows, in memory before the clock starts, and what its processes use."""
+"""Spark `local[2]` for benchmarks: rows that are in memory before the clock starts, and what its processes use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-#: Clock ticks per second, the unit of CPU times in Linux: a resolution of 10 ms.
+#: Clock ticks per second, the unit of CPU times on Linux: a resolution of 10 ms.
 TICKS = os.sysconf("SC_CLK_TCK")
 PARTITIONS = 2
 PAYLOAD_BYTES = 120
@@ -22,7 +22,7 @@ PAYLOAD_BYTES = 120
 
 @contextmanager
 def start_spark() -> Iterator[SparkSession]:
-    """Start it on two threads, and stop it at the end of the block. It takes some five seconds."""
+    """Start it on two threads, and stop it at the end of the block. This takes about five seconds."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     options: dict[str, str | int | float | bool | None] = {
@@ -65,14 +65,14 @@ def typed_rows(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def in_memory(frame: DataFrame) -> DataFrame:
-    """The same rows, computed once and kept."""
+    """Return the same rows, computed once and kept."""
     cached = frame.cache()
     cached.count()
     return cached
 
 
 class SparkProcesses:
-    """The processes of a session: the JVM, and the Python workers below it, which live on from job to job."""
+    """The processes of a session: the JVM, and the Python workers below it, which persist from job to job."""
 
     def __init__(self, spark: SparkSession) -> None:
         context: Any = spark.sparkContext
@@ -84,11 +84,11 @@ class SparkProcesses:
         self._collect()
 
     def jvm_cpu(self) -> float:
-        """CPU seconds of the JVM: with its compiler and its garbage collector, without its children."""
+        """CPU seconds of the JVM, including its compiler and garbage collector, without its children."""
         return stat(self._jvm).own_cpu
 
     def workers_cpu(self) -> float:
-        """CPU seconds of all Python workers, those that have ended too."""
+        """CPU seconds of all Python workers, including those that have ended."""
         return sum(found.own_cpu + found.ended_children_cpu for found in map(stat, self.workers()))
 
     def peak_memory_of_workers(self) -> int:
@@ -120,8 +120,8 @@ class Stat(NamedTuple):
 
 
 def stat(pid: int) -> Stat:
-    """Read it: proc_pid_stat(5)."""
-    # The name of the program, in parentheses, may hold anything; the third field follows it.
+    """Read them: proc_pid_stat(5)."""
+    # The name of the program, in parentheses, may contain anything; the third field follows it.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own, ended = fields[11:13], fields[13:15]
     return Stat(int(fields[1]), sum(map(int, own)) / TICKS, sum(map(int, ended)) / TICKS)

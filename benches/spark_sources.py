@@ -1,4 +1,4 @@
-"""Python data sources to compare with: batches that are ready, and redis-py."""
+"""Python data sources for comparison: ready batches, and redis-py."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-#: The most rows of a batch, as headrace has them by default.
+#: The most rows of a batch, as in headrace by default.
 BATCH_ROWS = 10_000
 #: The entries of a page of redis-py.
 PAGE = 1_000
 
 
 class ReadyBatches(DataSource):
-    """The same batch again and again: the cost of Spark and its workers."""
+    """The same batch repeatedly: the cost of Spark and its workers."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,9 +46,9 @@ class _ReadyReader(DataSourceReader):
 
 
 class RedisPy(DataSource):
-    """redis-py with hiredis: XRANGE by pages of 1,000, a tuple for each entry.
+    """redis-py with hiredis: XRANGE in pages of 1,000, one tuple per entry.
 
-    The option `borders` has the first ID of each partition, and the one behind the last.
+    The option `borders` has the first ID of each partition, and the ID after the last entry.
     """
 
     @classmethod

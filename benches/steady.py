@@ -13,12 +13,12 @@ from benches.turns import Run, Target
 
 from headrace import Dispatcher, RetryPolicy
 
-#: A record batch with a row for each stream is produced so often, in seconds.
+#: The interval, in seconds, at which a record batch with one row per stream is produced.
 EVERY = 0.002
 
 
 def prepare(target: Target, until: str) -> Run:
-    """Go on until there is a file `until`. Without trimming: the streams say when each entry was added."""
+    """Continue until the file `until` exists. There is no trimming: the streams show when each entry was added."""
     batch = pa.record_batch({"payload": pa.array(payloads(target)[:STREAMS], pa.binary()), "key": stream_keys(target)})
     options = {"topology": "cluster", "maxlen": None}
 

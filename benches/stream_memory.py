@@ -1,8 +1,8 @@
-"""What a batch of many streams takes: memory of the sending process and of the server, with and without exactly once.
+"""The memory that a batch for many streams takes, in the sender and the server, with and without exactly once.
 
     PYTHONPATH=tests python -m benches.stream_memory
 
-Each figure is of a process of its own, which makes its record batches while they are sent. Linux only.
+Each figure comes from a separate process, which makes its record batches while they are sent. Linux only.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def memory_of(server: LocalServer, mode: str, rows: int) -> tuple[int, int]:
-    """The peak of a sending process above what it held before its first row, and what the server holds more."""
+    """Return the peak growth of a sending process after its first row, and the growth of the server."""
     client = redis.Redis(unix_socket_path=server.unix_socket)
     before = used(client)
     command = [sys.executable, "-m", "benches.stream_memory", server.unix_socket, mode, str(rows)]

@@ -1,4 +1,4 @@
-"""The tables: medians of the rounds, and the ratios, which carry over to another machine better than the figures.
+"""The tables: medians of the rounds, and the ratios, which transfer to other machines better than the figures.
 
 A `Bench` describes its tables; each benchmark file has one.
 """
@@ -25,7 +25,7 @@ class Column:
 
     @classmethod
     def per_row(cls, head: str, figure: str, scale: float = 1.0, form: str = ",.2f") -> Column:
-        """A total of the turn for each row, times `scale`."""
+        """A total of the turn per row, times `scale`."""
 
         def of(turn: Turn) -> float | None:
             return turn.figures[figure] / turn.rows * scale if figure in turn.figures else None
@@ -50,10 +50,10 @@ SERVER_CPU = Column.per_row("server CPU, µs per entry", "server_cpu", 1e6)
 
 @dataclass(frozen=True)
 class Bench:
-    """One file of benchmarks: its name in figures, the heading of its tables, and what they show.
+    """One benchmark file: its name in figures, the heading of its tables, and what they show.
 
-    A table for each group, below it the `ratios` of contenders (ours, other) in each of `compared`; with `flat`, one
-    table that has the group as its first column.
+    There is one table per group, followed by the `ratios` of contenders (ours, other) in each of `compared`; with
+    `flat`, one table with the group as its first column.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Bench:
 
 
 def tables(bench: Bench, turns: Sequence[Turn]) -> Iterator[str]:
-    """Lines of Markdown."""
+    """Yield the lines of Markdown."""
     rounds = max(turn.number for turn in turns)
     yield f"{rounds} rounds, taken in turns: median (lowest-highest)." if rounds > 1 else "One round."
     groups = {name: [turn for turn in turns if turn.group == name] for name in dict.fromkeys(t.group for t in turns)}
@@ -96,7 +96,7 @@ def body(bench: Bench, turns: Sequence[Turn], first: list[str]) -> Iterator[tupl
 
 
 def in_order(turns: Sequence[Turn]) -> list[str]:
-    """The contenders in the order of the first round."""
+    """Return the contenders in the order of the first round."""
     return list(dict.fromkeys(turn.contender for turn in sorted(turns, key=lambda turn: turn.number)))
 
 
@@ -116,7 +116,7 @@ def ratio_lines(bench: Bench, turns: Sequence[Turn]) -> Iterator[str]:
 
 
 def ratios(turns: Sequence[Turn], column: Column, ours: str, other: str) -> list[float]:
-    """The ratio of each round: a temporary slowdown of the machine affects both of its figures."""
+    """Return the ratio of each round: a temporary slowdown of the machine affects both figures."""
     found = {(turn.contender, turn.number): column.of(turn) for turn in turns}
     pairs = [(found.get((ours, number)), found.get((other, number))) for number in sorted({t.number for t in turns})]
     # With very few rows the CPU clock may show no time.
@@ -124,7 +124,7 @@ def ratios(turns: Sequence[Turn], column: Column, ours: str, other: str) -> list
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """The median, and the lowest and the highest."""
+    """Format the median, the lowest and the highest."""
     if not values:
         return "-"
     if len(values) == 1:
@@ -133,7 +133,7 @@ def spread(values: Sequence[float], form: str) -> str:
 
 
 def aligned(lines: Sequence[tuple[str, ...]], left: int = 1) -> Iterator[str]:
-    """A table of Markdown that can be read as it is; the first `left` columns are words."""
+    """Yield a Markdown table that is readable as text; the first `left` columns are words."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
         cells = list(zip(line, widths, strict=True))

@@ -1,4 +1,4 @@
-"""Tasks that each await one message: `AsyncDispatcher.send` beside `redis.asyncio` and the floor, on both loops."""
+"""Tasks that each await one message: `AsyncDispatcher.send`, `redis.asyncio` and the floor, on both loops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support import Program
 #: Messages of a turn, by the number of tasks.
 MESSAGES = {1: min(ROWS, 20_000), 100: min(ROWS, 100_000), 1_000: min(ROWS, 200_000)}
 SEND = Contender("headrace send", "benches.async_calls:send")
-#: So few that a turn lasts seconds, not minutes.
+#: Few enough that a turn lasts seconds rather than minutes.
 XADD = Contender("redis.asyncio xadd, with hiredis", "benches.async_calls:xadd", max_rows=20_000)
 FLOOR = Contender("prepared bytes and a bare protocol", "benches.async_floor:prepared")
 PIPELINE = Contender("redis.asyncio, one task with pipelines of 1,000", "benches.async_calls:pipeline")

@@ -11,9 +11,9 @@ from benches.driver import TakeTurn, interleaved
 from benches.tables import CLIENT_CPU, RATE, SERVER_CPU, Bench
 from benches.turns import ROUNDS, ROWS, Contender
 
-#: A turn of one million is over in a tenth of a second here.
+#: A turn of one million takes only a tenth of a second here.
 ROWS_OF_LEAN = 10 * ROWS
-#: With the window of the other benchmarks its bytes would not fit into a core's cache, and it would be the slower one.
+#: With the window of the other benchmarks, its bytes would not fit into a core's cache, and it would be slower.
 FLOOR = Contender("floor: prepared bytes, window of 1,000", "benches.contenders.floor:prepare", {"window": 1_000})
 CONTENDERS = (FLOOR, PRODUCE_BATCH, PRODUCE_IDS, PRODUCE, BY_HAND, BY_HAND_AHEAD)
 GROUP = "counting server"

@@ -1,4 +1,4 @@
-"""Many nodes: their cost for the client, other clients beside it, a node that stands still, and a slot that moves."""
+"""Many nodes: their cost for the client, a comparison with other clients, a stopped node, and a slot that moves."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from headrace.testing import LocalCluster
 from support.clusters import another_master, move_as_one, moves_as_one
 from support.processes import stopped
 
-#: So long that no node is taken for dead while it is stopped, or while the machine is busy.
+#: Long enough that no node counts as dead while it is stopped or while the machine is busy.
 NODE_TIMEOUT = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """Three masters without replicas, which would take cores from them."""
+    """Start three masters without replicas, which would take cores from them."""
     with LocalCluster(newest_program().path, replicas=0, node_timeout=NODE_TIMEOUT) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def counting_servers() -> Iterator[Callable[[int], CountingServer]]:
-    """The counting server as that number of nodes; idle while another one is measured."""
+    """Return the counting server with a number of nodes; it is idle while another one is measured."""
     with ExitStack() as stack:
         servers: dict[int, CountingServer] = {}
 
@@ -90,14 +90,14 @@ def test_cluster_nodes(
     take_turn: TakeTurn,
 ) -> None:
     server = counting_servers(NODES_OF[contender.name])
-    # A turn of one million is over in a fifth of a second here.
+    # A turn of one million takes only a fifth of a second here.
     take_turn(NODES_BENCH, contender, server.target(5 * ROWS), group=group, number=number, watch=server)
 
 
 POLLED = Contender("poll() after each record batch", "benches.memory_runs:streams", {"polls": True})
 ONE_REPORT = Contender("one report of all rows", "benches.memory_runs:streams", {"polls": False})
 TIMES = 10
-#: How much more the peak may be with as many times the rows.
+#: The factor by which the peak may grow with that many times the rows.
 TOLERANCE = 1.1
 
 
@@ -116,7 +116,7 @@ MEMORY_BENCH = Bench(
 
 @pytest.fixture(scope="module")
 def peaks() -> dict[str, float]:
-    """Of the turns with fewer rows."""
+    """The peaks of the turns with fewer rows."""
     return {}
 
 
@@ -138,7 +138,7 @@ def test_cluster_memory(
         assert peak <= TOLERANCE * peaks[contender.name], f"{peak:,.0f} instead of {peaks[contender.name]:,.0f}"
 
 
-# Beside other clients.
+# Comparison with other clients.
 
 OTHER_CLIENTS = (CLUSTER_FLOOR, REDIS_RS_CLUSTER, REDIS_PY_CLUSTER)
 CLIENTS = (CLUSTER_FLOOR, STREAMS_OF_CLUSTER, SHARDS_OF_CLUSTER, REDIS_RS_CLUSTER, REDIS_PY_CLUSTER)
@@ -159,9 +159,9 @@ def test_cluster_clients(
         take_turn(CLIENTS_BENCH, contender, target, group=group, number=number, watch=watch)
 
 
-# One node stands still.
+# One node is stopped.
 
-#: Rows that a window holds in this test: the others' rate is measured until it is full.
+#: Rows that a window holds in this test: the rate of the other nodes is measured until it is full.
 WINDOW = min(ROWS, 400_000)
 ALL_RUN, ONE_STOPPED = "all nodes run", "one node is stopped"
 STOPPED_BENCH = Bench(
@@ -187,7 +187,7 @@ def test_cluster_stopped(cluster: LocalCluster, record: Record, benchmark: Bench
     )
 
     def fill() -> float:
-        """Fill the window; the seconds until the others have all that is theirs."""
+        """Fill the window, and return the seconds until the other nodes have all of their entries."""
         before, began = watch.entries_added(), time.perf_counter()
         for _ in range(WINDOW // target.batch):
             dispatcher.produce_batch(batch, stream_key="key")
@@ -253,7 +253,7 @@ def test_cluster_move(
 
             def move() -> Turn:
                 running = thread.submit(worker.go)
-                # Connecting to a node is no pause.
+                # Connecting to a node does not count as a pause.
                 while any(now < then + STREAMS for now, then in zip(watch.added_by_each(), before, strict=True)):
                     assert not running.done(), running.result()
                 began = time.time()

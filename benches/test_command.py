@@ -1,4 +1,4 @@
-"""Rows of a file through `headrace send`, beside a loop that calls `produce`."""
+"""Rows of a file through `headrace send`, compared with a loop that calls `produce`."""
 
 from __future__ import annotations
 

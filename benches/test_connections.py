@@ -1,4 +1,4 @@
-"""The gain of several connections to one server, which still runs commands one after the other."""
+"""The gain from several connections to one server, which still runs commands one after the other."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from support import Program
 
 _HERE = "benches.contenders.headrace_"
 ROWS_OF_A_TURN = 500_000
-#: Megabits a second of the slow line.
+#: Megabits per second of the slow line.
 LINE_MEGABITS = 1_000
 
 OFF, SCRIPT = 'exactly_once="off"', 'exactly_once="script"'

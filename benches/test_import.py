@@ -1,4 +1,4 @@
-"""The start of Python processes that import headrace, beside a process that imports nothing."""
+"""The start of Python processes that import headrace, compared with a process that imports nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATEMENTS = (
 )
 BARE, *IMPORTS = STATEMENTS
 
-#: Processes of each in a round, which take turns: the speed of a machine changes within a second.
+#: Processes of each kind in a round, which take turns: the speed of a machine changes within a second.
 PROCESSES = 20
 
 MILLISECONDS = Column("ms", lambda turn: turn.figures["seconds"] / turn.rows * 1e3, ",.1f")
@@ -46,7 +46,7 @@ def test_import(number: int, record: Record, benchmark: BenchmarkFixture) -> Non
             figures[statement]["seconds"] += seconds
             figures[statement]["client_cpu"] += cpu
 
-    start_all()  # fills the caches of the files
+    start_all()  # fills the file caches
     for figure in figures.values():
         figure.update(seconds=0.0, client_cpu=0.0)
     benchmark.pedantic(start_all, rounds=PROCESSES)  # type: ignore[no-untyped-call]
@@ -55,7 +55,7 @@ def test_import(number: int, record: Record, benchmark: BenchmarkFixture) -> Non
 
 
 def started(statement: str) -> tuple[float, float]:
-    """Run a statement in a process of its own; the seconds that it took, and its CPU."""
+    """Run a statement in a separate process, and return its duration and its CPU time, in seconds."""
     command = [sys.executable, "-c", statement]
     begin = perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)

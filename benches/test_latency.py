@@ -1,4 +1,4 @@
-"""One message at a time: `Dispatcher.dispatch` beside redis-py's `xadd`, over TCP, a Unix socket and TLS."""
+"""One message at a time: `Dispatcher.dispatch` and redis-py's `xadd`, over TCP, a Unix socket and TLS."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TargetOf = Callable[[str, int], tuple[LocalServer, Target]]
 
 
 def program_for(transport: str) -> Program | None:
-    """The newest Redis; for TLS the first of `programs` that has it."""
+    """Return the newest Redis; for TLS, the first of `programs` that supports it."""
     able = [program for program in programs() if transport != "TLS" or program.can("tls")]
     return able[0] if able else None
 
@@ -44,7 +44,7 @@ def program_for(transport: str) -> Program | None:
 def target_of(
     server_of: Callable[[Program], LocalServer], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TargetOf]:
-    """The server of a transport, and a target with this number of rows."""
+    """Return the server of a transport, and a target with a number of rows."""
     with ExitStack() as stack:
         tls: list[tuple[LocalServer, str]] = []
 

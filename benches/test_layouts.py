@@ -24,13 +24,13 @@ from support import Program
 
 #: An entry's fields, as redis-py reads them.
 Fields = Mapping[bytes, bytes]
-#: Entries that are read at once.
+#: Entries that are read at a time.
 PAGE = 1_000
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a contender packs rows, and how its entries are read: the payloads of one."""
+    """How a contender packs rows, and how an entry is read: `unpack` returns its payloads."""
 
     contender: Contender
     rows_per_entry: int
@@ -51,7 +51,7 @@ def record_batch(fields: Fields) -> list[bytes]:
 
 
 def batches(name: str, **options: object) -> Contender:
-    """headrace's `produce_batch` with these options."""
+    """Return headrace's `produce_batch` with these options."""
     return Contender(name, "benches.contenders.headrace_:produce_batch", {"batch_options": options})
 
 
@@ -115,7 +115,7 @@ def test_layouts(
 
 
 def check(server: LocalServer, target: Target, layout: Layout) -> None:
-    """Compare what the stream still holds with the last rows that were sent."""
+    """Compare what remains in the stream with the last rows that were sent."""
     with redis.Redis(unix_socket_path=server.unix_socket, protocol=2) as client:
         kept = int(client.xlen(target.stream_key))
         rows = chain.from_iterable(map(layout.unpack, entries(client, target.stream_key)))

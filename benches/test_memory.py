@@ -1,6 +1,6 @@
 """The memory of a producer: the same for twenty times the rows.
 
-Every figure is the peak of a separate process; in Spark that of its Python workers.
+Every figure is the peak of a separate process; in Spark, that of its Python workers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.testing import LocalServer
 from support import Program
 
 TIMES = 20
-#: How much more the peak may be.
+#: The factor by which the peak may be higher.
 TOLERANCE = 1.1
 
 CONTENDERS = (
@@ -48,7 +48,7 @@ BENCH = Bench(
     flat="rows",
 )
 
-#: Of a contender's name and a number of rows.
+#: The peaks, by the contender's name and the number of rows.
 Peaks = dict[tuple[str, int], float]
 
 
@@ -97,7 +97,7 @@ def test_memory_in_spark(
     benchmark: BenchmarkFixture,
     peaks: Peaks,
 ) -> None:
-    """The workers live on from one job to the next: the second peak is the higher one of both jobs."""
+    """The workers persist from one job to the next, so the second peak is the higher one of both jobs."""
     if benchmark.disabled:
         pytest.skip("it only measures: `make bench` turns it on")
     server = server_of(newest_program())
@@ -116,7 +116,7 @@ def test_memory_in_spark(
 
 
 def check(peaks: Peaks, turn: Turn) -> None:
-    """Check that the peak is about that of the turn with fewer rows, unless those were too few to fill the buffers."""
+    """Check that the peak is close to that with fewer rows, unless those were too few to fill the buffers."""
     peaks[turn.contender, turn.rows] = turn.figures["peak_rss"]
     fewer = peaks.get((turn.contender, turn.rows // TIMES))
     if fewer is not None and turn.rows >= TIMES * MEANINGFUL_ROWS:

@@ -35,12 +35,12 @@ BENCH = Bench(
 
 
 def size_of(turn: Turn) -> int:
-    """The size that a group is named by."""
+    """Return the size after which a group is named."""
     return next(size for size in SIZES if text(size) == turn.group)
 
 
 def text(size: int) -> str:
-    """`120 B`, `64 KiB`, `1 MiB`."""
+    """Format as `120 B`, `64 KiB`, `1 MiB`."""
     for unit, name in ((KIB * KIB, "MiB"), (KIB, "KiB")):
         if size >= unit:
             return f"{size // unit} {name}"

@@ -1,4 +1,4 @@
-"""The same entries through everyone who reads, round by round: on this machine, and over a line that delays."""
+"""The same entries through every reader, round by round: on this machine, and over a line with a delay."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BENCH = Bench(
     "reading",
     "entries out of a Redis stream, over TCP on this machine",
     columns=COLUMNS,
-    # The others to ours: how many times more they need.
+    # The others relative to ours: how many times more they need.
     ratios=(
         *((ours.name, FLOOR.name) for ours in OURS),
         *((other.name, ours.name) for ours in OURS for other in OTHERS),
@@ -130,7 +130,7 @@ def run_turn(
 
 @pytest.fixture(scope="module")
 def proxy_of(server_of: Callable[[Program], LocalServer]) -> Iterator[Callable[[Program], DelayProxy]]:
-    """The line to a server; idle while another one is measured."""
+    """Return the line to a server; it is idle while another one is measured."""
     with ExitStack() as stack:
         proxies: dict[Program, DelayProxy] = {}
 
@@ -152,7 +152,7 @@ def test_reading_distance(
     proxy_of: Callable[[Program], DelayProxy],
     take_turn: TakeTurn,
 ) -> None:
-    """The others have pages of 1,000 entries; the reader asks for more where they are slow to arrive."""
+    """The others read pages of 1,000 entries; the reader requests more where they are slow to arrive."""
     program, fields = group
     server = server_of(program)
     with FilledWatch(server) as watch:

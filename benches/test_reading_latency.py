@@ -1,4 +1,4 @@
-"""The time from XADD to the row in Python on an idle stream: the reader beside redis-py's XREAD BLOCK."""
+"""The time from XADD to the row in Python on an idle stream: the reader and redis-py's XREAD BLOCK."""
 
 from __future__ import annotations
 

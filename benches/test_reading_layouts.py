@@ -1,4 +1,4 @@
-"""The same rows read back from each layout: one in an entry, and a hundred."""
+"""The same rows read back from each layout: one per entry, and a hundred."""
 
 from __future__ import annotations
 

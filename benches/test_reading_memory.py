@@ -19,7 +19,7 @@ from headrace.testing import LocalServer
 #: With 20 the server takes 2 GB.
 TIMES = 20
 SPARK = "headrace in Spark, a Python worker"
-#: How much more the peak of the process may be.
+#: The factor by which the peak of the process may be higher.
 TOLERANCE = 1.1
 
 BENCH = Bench(
@@ -38,21 +38,21 @@ BENCH = Bench(
 #: The parts of a stream: numbers of entries, and the bytes of their payload.
 Parts = tuple[tuple[int, int], ...]
 MANY: list[Parts] = [((ROWS, 40),), ((TIMES * ROWS, 40),)]
-#: When the first large one comes, the reader has asked for a page of the short ones.
+#: When the first large entry arrives, the reader has requested a page sized for the small ones.
 GROWING: Parts = ((100_000, 100), (40, 5_000_000))
 
 
 class MemoryWatch(FilledWatch):
-    """Figures: also `server_peak`, the most memory that the server had in a turn, above what it had before.
+    """A `Watch` with the figure `server_peak`: the most memory of the server in a turn, above what it had before.
 
-    No command resets the peak that a server reports, so it must be a new one.
+    No command resets the peak that a server reports, so each turn needs a new server.
     """
 
     _figure = "used_memory"
 
     def totals(self) -> Figures:
         memory: dict[str, Any] = self._client.info("memory")
-        figure, self._figure = self._figure, "used_memory_peak"  # the second call is that after the turn
+        figure, self._figure = self._figure, "used_memory_peak"  # the second call is the one after the turn
         return {**super().totals(), "server_peak": float(memory[figure])}
 
 
@@ -90,7 +90,7 @@ def test_reading_memory(parts: Parts, take_turn: TakeTurn, peaks: Peaks) -> None
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("parts", [*MANY, GROWING], ids=name_of)
 def test_reading_memory_in_spark(parts: Parts, record: Record, benchmark: BenchmarkFixture, peaks: Peaks) -> None:
-    """Each has workers of its own: they live on from one job to the next."""
+    """Each turn has its own workers, because workers persist from one job to the next."""
     if benchmark.disabled:
         pytest.skip("it only measures: `make bench` turns it on")
     rows = sum(count for count, _ in parts)
@@ -109,7 +109,7 @@ def test_reading_memory_in_spark(parts: Parts, record: Record, benchmark: Benchm
 
 
 def check(peaks: Peaks, parts: Parts, turn: Turn) -> None:
-    """Check that the peak with more entries is about that with fewer, unless those were too few to fill the buffers."""
+    """Check that the peak is close to that with fewer entries, unless those were too few to fill the buffers."""
     peak = peaks[turn.contender, parts] = turn.figures["peak_rss"]
     fewer = peaks.get((turn.contender, MANY[0]))
     if parts == MANY[1] and fewer is not None and ROWS >= MEANINGFUL_ROWS:

@@ -1,7 +1,7 @@
 """The window that a round trip needs: the same rows over lines with several round trips and windows.
 
 The reference is the floor without a window on the same line: prepared bytes, as fast as the line and the server accept
-them. The proxy that delays runs on the same machine, so that all of them leave it a share of the cores.
+them. The delay proxy runs on the same machine, so all contenders leave it a share of the cores.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from support import Program
 
 ROUND_TRIPS_MS = (0.0, 0.25, 1.0, 5.0)
 WINDOWS = (256, 1_024, 4_096, 8_192, 16_384)
-#: Bytes that no window of `WINDOWS` reaches.
+#: More bytes than any window of `WINDOWS` reaches.
 AMPLE = 64 * 2**20
-#: Bytes that a dispatcher may hold beside its window of 2 MiB: buffers, a report, the arrays of a record batch.
+#: Bytes that a dispatcher may hold besides its window of 2 MiB: buffers, a report, the arrays of a record batch.
 MEMORY = 16 * 2**20
 
 _PRODUCE_BATCH = "benches.contenders.headrace_:produce_batch"
@@ -34,7 +34,7 @@ OTHERS = [
         f"headrace, window of {entries:,}",
         _PRODUCE_BATCH,
         {"dispatcher_options": {"window_max_entries": entries, "window_max_bytes": AMPLE}},
-        # So few that a turn lasts seconds, not minutes.
+        # Few enough that a turn lasts seconds rather than minutes.
         max_rows=500_000 if entries >= 4_096 else 100_000,
     )
     for entries in WINDOWS
@@ -57,7 +57,7 @@ ProxyOf = Callable[[Program, float], DelayProxy]
 
 @pytest.fixture(scope="module")
 def proxy_of(server_of: Callable[[Program], LocalServer]) -> Iterator[ProxyOf]:
-    """The line to a server with a round trip in milliseconds; idle while another one is measured."""
+    """Return the line to a server with a round trip in milliseconds; it is idle while another one is measured."""
     with ExitStack() as stack:
         proxies: dict[tuple[Program, float], DelayProxy] = {}
 

@@ -1,4 +1,4 @@
-"""Rows from Spark into a stream: headrace beside Spark alone, the server alone, and redis-py.
+"""Rows from Spark into a stream: headrace compared with Spark alone, the server alone, and redis-py.
 
 Spark's rows are in its memory before the clock starts. The cost of headrace is its figure minus those of
 a mapInArrow that does nothing and of a server that receives prepared bytes.
@@ -33,7 +33,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from headrace.testing import LocalServer
 from support import Program
 
-#: redis-py has this part of the rows.
+#: redis-py gets the rows divided by this number.
 SLOW_PART = 5
 #: Rounds that are not measured: the JVM compiles hot code for some seconds.
 WARM_UP_ROUNDS = 2
@@ -41,7 +41,7 @@ WARM_UP_ROUNDS = 2
 NOTHING, SERVER_ALONE = "Spark alone: mapInArrow that counts", "server alone: prepared bytes"
 HEADRACE, ONLY_FAILED = "headrace.spark.xadd", "headrace.spark.xadd, only_failed"
 REDIS_PY = "redis-py with hiredis in mapInArrow"
-#: The order of the turns: in each round headrace comes after what it is compared with.
+#: The order of the turns: in each round, headrace follows what it is compared with.
 JOBS: dict[str, Job | None] = {
     NOTHING: count_only,
     SERVER_ALONE: None,
@@ -151,7 +151,7 @@ def test_spark(
 def measured(
     benchmark: BenchmarkFixture, session: Session, watch: ServerWatch, job: Callable[[], int], rows: int
 ) -> Figures:
-    """Run a job; returns the resources that all its processes used."""
+    """Run a job, and return the resources that all its processes used."""
     processes = session.processes
     processes.collect_garbage()
     watch.fresh()
@@ -171,7 +171,7 @@ def measured(
 
 
 def beyond(turn: Turn, nothing: Turn, server_alone: Turn) -> Figures:
-    """The cost of a turn above its lower bound, for the same number of rows."""
+    """Return the cost of a turn above its lower bound, for the same number of rows."""
     larger = max(nothing.figures["seconds"], server_alone.figures["seconds"])
     server_cpu = turn.figures["server_cpu"] - server_alone.figures["server_cpu"]
     own_cpu = all_cpu(turn) - turn.figures["server_cpu"] - all_cpu(nothing)

@@ -1,4 +1,4 @@
-"""A stream into Spark by `spark.read`: headrace with one to eight partitions, batches that are ready, and redis-py."""
+"""A stream into Spark with `spark.read`: headrace with one to eight partitions, ready batches, and redis-py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from headrace.testing import LocalServer
 from support import Program
 
-#: redis-py has this part of the rows.
+#: redis-py gets the rows divided by this number.
 SLOW_PART = 5
 #: Rounds that are not measured: the JVM compiles hot code for some seconds.
 WARM_UP_ROUNDS = 1
@@ -27,7 +27,7 @@ WARM_UP_ROUNDS = 1
 
 @dataclass(frozen=True)
 class Source:
-    """A format, its options, and how many partitions it is to have."""
+    """A format, its number of partitions, and its part of the rows."""
 
     format: str
     partitions: int

@@ -1,4 +1,4 @@
-"""A Spark stream from Parquet into Redis: what its default, exactly once, costs beside `exactly_once="off"`."""
+"""A Spark stream from Parquet into Redis: the cost of the default, exactly once, compared with `exactly_once="off"`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support import Program
 NOTHING, OFF, DEFAULT = "no-op sink", 'exactly_once="off"', "default (exactly once)"
 #: Rounds that are not measured: the JVM compiles hot code for some seconds.
 WARM_UP_ROUNDS = 1
-#: The format of each, and its options.
+#: The format of each sink, and its options.
 SINKS: dict[str, tuple[str, dict[str, str]]] = {
     NOTHING: ("noop", {}),
     OFF: ("redis_streams", {"exactly_once": "off"}),

@@ -1,6 +1,6 @@
-"""The types of the benchmarks: a contender takes a turn at a target, which yields figures.
+"""The types of the benchmarks: a contender takes a turn on a target, which yields figures.
 
-It imports little of the standard library and nothing else, because every worker process imports it.
+This module imports little of the standard library and nothing else, because every worker process imports it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROWS = int(os.environ.get("HEADRACE_BENCH_ROWS", "1000000"))
 ROUNDS = int(os.environ.get("HEADRACE_BENCH_ROUNDS", "5"))
 
-#: What is measured in a turn, by name: totals, not rates. `seconds` is in each; seconds, bytes and counts throughout.
+#: What is measured in a turn, by name: totals, not rates. Each has `seconds`; the units are seconds, bytes and counts.
 Figures = dict[str, float]
 
 
@@ -25,7 +25,7 @@ Figures = dict[str, float]
 class Target:
     """The destination of the rows, and their number.
 
-    `batch` is the number of different payloads; they are sent again and again, so that every contender has them in the
+    `batch` is the number of different payloads; they are sent repeatedly, so that every contender has them in the
     cache. `rows` is a multiple of it.
     """
 
@@ -45,7 +45,7 @@ class Target:
 
     @classmethod
     def at(cls, server: LocalServer, rows: int, *, payload_bytes: int = 120, batch: int = 10_000) -> Target:
-        """A local server, over TCP if it listens there."""
+        """Return a local server as a target, over TCP if it listens there."""
         if server.host is None:
             return cls(rows, unix_socket=server.unix_socket, payload_bytes=payload_bytes, batch=batch)
         return cls(rows, server.host, server.port or 0, payload_bytes=payload_bytes, batch=batch)
@@ -53,15 +53,15 @@ class Target:
 
 @dataclass(frozen=True)
 class Done:
-    """The figures that a contender reports itself, beside those measured from outside."""
+    """The figures that a contender itself reports, in addition to those measured from outside."""
 
     rows: int
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-#: What is measured: connects, sends, waits for the last reply, and returns how many rows it saw confirmed.
+#: The measured part: connects, sends, waits for the last reply, and returns how many rows it saw confirmed.
 Run = Callable[[], "int | Done"]
-#: Gets the rows ready, off the clock. Further arguments are the contender's `options`.
+#: Prepares the rows, off the clock. Further arguments are the contender's `options`.
 Prepare = Callable[..., Run]
 
 
@@ -69,7 +69,7 @@ Prepare = Callable[..., Run]
 class Contender:
     """A client and the way it is used.
 
-    `call` is `module:function`, a `Prepare`: only the worker imports it, and so only what this contender needs.
+    `call` is `module:function`, a `Prepare`: only the worker imports it, and thus only what this contender needs.
     `max_rows` shortens the turns of a slow contender: every figure is per row.
     """
 
@@ -84,7 +84,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Turn:
-    """One contender's turn, measured. Ratios are taken between turns of the same group and number."""
+    """One contender's measured turn. Ratios are taken between turns of the same group and number."""
 
     bench: str
     group: str

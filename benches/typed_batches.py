@@ -16,7 +16,7 @@ _TYPES = (pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.timestamp("us", 
 
 
 def typed_batch(target: Target, null_share: float = 0.0) -> pa.RecordBatch:
-    """`target.batch` rows, and a column `id`. `null_share` of the values of each column are null, from a fixed seed."""
+    """Make `target.batch` rows with a column `id`; a share `null_share` of each typed column is null (fixed seed)."""
     random = Random(target.batch)
     rows = [typed_row(number) for number in range(target.batch)]
     columns: dict[str, Any] = {"id": pa.array(range(target.batch), pa.int64())}

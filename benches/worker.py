@@ -1,7 +1,7 @@
-"""A separate process for each turn, which has imported only what its contender needs.
+"""A separate process for each turn, which imports only what its contender needs.
 
-The driver starts it with a `Job` on its standard input; the worker prepares, sends some rows to warm up, and reports
-that it is ready. On "go" it runs, and reports its result and its resources. Messages are lines of JSON over two pipes.
+The driver starts it with a job on its standard input; the worker prepares, sends some rows to warm up, and reports that
+it is ready. On "go" it runs, and reports its result and its resources. Messages are lines of JSON over two pipes.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """The driver's end: `with Worker(contender, target) as worker:` is ready to go; `worker.go()` is what is timed.
+    """The driver's end: `with Worker(contender, target) as worker:` makes it ready; `worker.go()` is what is timed.
 
-    The rows of the warm-up are in the stream `warm-up`. `warm_up=False` leaves them out.
+    The warm-up rows go to the stream `warm-up`. `warm_up=False` omits them.
     """
 
     def __init__(self, contender: Contender, target: Target, *, warm_up: bool = True) -> None:
         # -u: output is not buffered.
         command = [sys.executable, "-u", "-m", "benches.worker"]
-        # Its standard error stays the driver's, so that warnings of a client are visible.
+        # It inherits the driver's standard error, so that warnings of a client are visible.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             self._say(
@@ -50,7 +50,7 @@ class Worker:
             raise
 
     def go(self) -> Done:
-        """Run it. The figures: `client_cpu` (seconds, user and system), `rss` and `peak_rss` (bytes), its own."""
+        """Run it. Figures: `client_cpu` (seconds, user and system), `rss` and `peak_rss` (bytes), and its own."""
         self._say("go")
         answer = self._hear("done")
         return Done(answer["rows"], answer["figures"])
@@ -83,7 +83,7 @@ class Worker:
 
 
 def main() -> None:
-    # What a contender prints must not get between the answers.
+    # The output of a contender must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
@@ -106,7 +106,7 @@ def main() -> None:
             say(done=True, rows=done.rows, figures=done.figures)
     except Exception:
         say(error=traceback.format_exc())
-    sys.stdin.readline()  # until the driver has what it wants; it ends this process
+    sys.stdin.readline()  # until the driver has the answer and ends this process
 
 
 def measured(run: Run, memory: PeakMemory) -> Done:
@@ -114,14 +114,14 @@ def measured(run: Run, memory: PeakMemory) -> Done:
     outcome = run()
     after = resource.getrusage(resource.RUSAGE_SELF)
     done = outcome if isinstance(outcome, Done) else Done(outcome)
-    # Those in the kernel too: sending and receiving are most of a lean client's work.
+    # Including time in the kernel: sending and receiving are most of a lean client's work.
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     figures: Figures = {"client_cpu": cpu, **memory.figures(), **done.figures}
     return Done(done.rows, figures)
 
 
 class PeakMemory:
-    """The most that this process held since this object was made, beside what it held then. Linux; elsewhere empty."""
+    """The peak memory of this process since this object was made, and its memory then. Linux; elsewhere empty."""
 
     def __init__(self) -> None:
         self._before: float | None = None

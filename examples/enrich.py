@@ -1,12 +1,13 @@
-"""Read a Redis stream with Spark, compute, and write another stream: each entry once, even if it is killed.
+"""Read a Redis stream with Spark, compute, and write another stream: each entry once, even if the program is killed.
 
     python examples/enrich.py                                             # a local server and sample orders
-    python examples/enrich.py checkpoint --url redis://localhost:6379     # the newest entries of now, then it ends
+    python examples/enrich.py checkpoint --url redis://localhost:6379     # up to the current newest entry
     python examples/enrich.py checkpoint --url redis://localhost:6379 --follow
 
-Needs `pip install headrace[spark]`. The folder `checkpoint` says how far the query has come: in the source as ranges of
-entry IDs, which are the same when a micro-batch runs again; in the target the server knows which rows of a micro-batch
-it has. Kill the program at any moment and start it again with the same folder, within a day (`token_ttl`).
+Needs `pip install headrace[spark]`. The folder `checkpoint` records the progress of the query in the source as ranges
+of entry IDs, which are the same when a micro-batch runs again; the server of the target knows which rows of a
+micro-batch it already has. You can kill the program at any moment and start it again with the same folder, within a day
+(`token_ttl`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main() -> int:
 
 
 def enrich(orders: DataFrame) -> DataFrame:
-    """What is computed: no shuffle, and the same for the same rows, so that a micro-batch can run again."""
+    """Compute without a shuffle, and the same for the same rows, so that a micro-batch can run again."""
     return orders.selectExpr("order_id", "cents / 100 AS total", "if(cents >= 10000, 'large', 'small') AS size")
 
 

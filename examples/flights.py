@@ -52,7 +52,7 @@ def main() -> int:
             endpoint = Endpoint.from_url(
                 arguments.url, stream_key=arguments.stream_key, password_env=arguments.password_env
             )
-            # headrace does not read: redis-py shows the length of the stream and its newest entries.
+            # redis-py shows the length of the stream and its newest entries.
             password = os.environ.get(arguments.password_env or "")
             client = stack.enter_context(redis.Redis.from_url(arguments.url, password=password, decode_responses=True))
             before = client.xlen(arguments.stream_key)
@@ -139,7 +139,7 @@ def with_progress(action: Callable[[], list[Row]], total: int, done: Callable[[]
         task = progress.add_task("Writing", total=total)
         future = executor.submit(action)
         while not future.done():
-            with contextlib.suppress(redis.RedisError):  # the outcomes report a server that is gone
+            with contextlib.suppress(redis.RedisError):  # the outcomes report an unreachable server
                 progress.update(task, completed=done())
             wait([future], timeout=0.2)
         result = future.result()
@@ -148,7 +148,7 @@ def with_progress(action: Callable[[], list[Row]], total: int, done: Callable[[]
 
 
 def print_summary(result: list[Row], rows: int, seconds: float, client: redis.Redis, stream_key: str) -> int:
-    """Print the counts of outcomes. Returns the exit status: 1 unless all flights were delivered."""
+    """Print the counts of outcomes, and return the exit status: 1 unless all flights were delivered."""
     delivered = sum(row.rows for row in result if row.code is None)
     failures = [row for row in result if row.code is not None]
     console.print(f"\nrows       {rows:>9,}")

@@ -4,11 +4,11 @@
     python examples/outbox.py shop.db --url redis://localhost:6379    # your server; creates the table if needed
 
 An application writes its rows and the messages about them in one transaction; this relay sends the messages. It is
-plain Python, and sqlite3 stands for any database.
+plain Python, and sqlite3 stands in for any database.
 
-Each batch of rows gets a token, which is committed before anything is sent. The rows stay in the table until each has
-a known outcome. After a crash, even between the last reply and the commit, the same rows are sent again under the same
-token, and the server skips those that are in the stream already. It remembers a token for a day (`token_ttl`). Run one
+Each batch of rows gets a token, which is committed before anything is sent. The rows stay in the table until each has a
+known outcome. After a crash, even between the last reply and the commit, the same rows are sent again under the same
+token, and the server skips those that are already in the stream. It remembers a token for a day (`token_ttl`). Run one
 relay at a time.
 """
 
@@ -82,7 +82,7 @@ def insert_orders(database: sqlite3.Connection, count: int) -> None:
 
 
 def drain(database: sqlite3.Connection, endpoint: Endpoint, rows: int, retry: RetryPolicy) -> int:
-    """Send batches until no row is left or none can be delivered. Returns the exit status."""
+    """Send batches until no row is left or none can be delivered, and return the exit status."""
     with Dispatcher(endpoint, exactly_once="script", retry=retry) as dispatcher:
         for batch in batches(database, rows):
             dispatcher.begin(batch)
@@ -116,9 +116,9 @@ def batches(database: sqlite3.Connection, rows: int) -> Iterator[str]:
 
 
 def record_outcomes(database: sqlite3.Connection, batch: str, report: DeliveryReport) -> bool:
-    """Record the outcomes of a batch in one transaction. Returns False, and changes nothing, if any is unknown.
+    """Record the outcomes of a batch in one transaction. If any is unknown, change nothing and return False.
 
-    The server identifies a message by its token and its position, so the batch must stay as it is until it is known of
+    The server identifies a message by its token and its position, so the batch must stay as it is until it is known for
     each row whether it was written.
     """
     if any(failure.written == "unknown" for failure in report.failed):

@@ -1,16 +1,16 @@
-"""Copy a Redis stream into another one, on any server: each entry once and in order, even across crashes.
+"""Copy a Redis stream into another, on any server: each entry once and in order, even across crashes.
 
     python examples/pipe.py                                                  # a local server and sample orders
     python examples/pipe.py pipe.json --source redis://localhost:6379 --target redis://localhost:6380
     python examples/pipe.py pipe.json --source redis://localhost:6379 --target redis://localhost:6380 --follow
 
-A file says, before a range of entries is copied, where the range begins and ends, and under which token it is sent.
-After a crash, at any moment, exactly this range is read again and sent under the same token, and the target skips those
-messages that are in the stream already. It remembers a token for a day (`token_ttl`): restart within that time. Entries
-are copied as they are, with all fields; their IDs are new.
+Before a range of entries is copied, a file records where the range begins and ends, and under which token it is sent.
+After a crash at any moment, exactly this range is read again and sent under the same token, and the target skips the
+messages that are already in the stream. It remembers a token for a day (`token_ttl`): restart within that time. Entries
+are copied as they are, with all fields, but get new IDs.
 
-The target knows a message by the token and its number in the range. If entries of the range were trimmed or deleted
-before they were read again, the program therefore stops with an error.
+The target identifies a message by the token and its number in the range. If entries of the range were trimmed or
+deleted before they were read again, the program therefore stops with an error.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from headrace.testing import LocalServer
 
 @dataclass(frozen=True)
 class State:
-    """What the file says: the position behind all that was copied, and the range that may be copied in part.
+    """The content of the file: the position after everything copied, and the range that may be partly copied.
 
-    `token` is made once for a file, so that a new file starts afresh. `version` counts the ranges: the target remembers
-    the last one only, and skips the messages of those before it.
+    `token` is made once per file, so that a new file starts from scratch. `version` counts the ranges: the target
+    remembers only the last one, and skips the messages of those before it.
     """
 
     token: str
     version: int = 0
     position: str = "earliest"
-    #: The last entry of the range that begins behind the position. None: all was copied.
+    #: The last entry of the range that begins after the position. None: everything was copied.
     last_id: str | None = None
     rows: int = 0
 
@@ -70,7 +70,7 @@ def main() -> int:
         path = arguments.state or Path(stack.enter_context(TemporaryDirectory())) / "pipe.json"
         lock = stack.enter_context(path.with_suffix(".lock").open("w"))
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, however it does
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, in whatever way
         except OSError:
             print(f"another process uses {path}", file=sys.stderr)
             return 1
@@ -107,7 +107,7 @@ def copy(source: Endpoint, dispatcher: Dispatcher, path: Path, end: str | None, 
 
 
 def copy_again(source: Endpoint, dispatcher: Dispatcher, state: State) -> State:
-    """Read the same range, and send the same messages under the same token. Returns the state behind it."""
+    """Read the same range, send the same messages under the same token, and return the state after it."""
     print(f"again {state.rows:,} entries up to {state.last_id}", flush=True)
     with read(source, state.position, state.last_id, state.rows) as reader:
         batches = list(reader)
@@ -119,12 +119,12 @@ def copy_again(source: Endpoint, dispatcher: Dispatcher, state: State) -> State:
 
 
 def read(source: Endpoint, start: str, end: str | None, rows: int) -> Reader:
-    """All fields of each entry, byte for byte, also those whose names occur twice."""
+    """Read all fields of each entry, byte for byte, including those whose names occur twice."""
     return Reader(source, start=start, end=end, batch_rows=rows, metadata=[], fields_as="list", names="binary")
 
 
 def send(dispatcher: Dispatcher, state: State, batches: Iterable[ReadBatch]) -> None:
-    """Write those entries of a range that are not in the target yet.
+    """Write those entries of a range that are not yet in the target.
 
     Raises:
         DeliveryError: Some were not written. The range stays in the file, and the next run begins with it.
@@ -136,7 +136,7 @@ def send(dispatcher: Dispatcher, state: State, batches: Iterable[ReadBatch]) -> 
 
 
 def save(path: Path, state: State) -> None:
-    """Replace the file in one step: a crash leaves the old one or the new one, and so does a loss of power."""
+    """Replace the file in one step: a crash or a power failure leaves either the old one or the new one."""
     new = path.with_suffix(".new")
     with new.open("w") as file:
         json.dump(asdict(state), file)

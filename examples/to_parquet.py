@@ -1,12 +1,12 @@
-"""Read a Redis stream with Spark into Parquet files: each entry once, even if it is killed.
+"""Read a Redis stream with Spark into Parquet files: each entry once, even if the program is killed.
 
     python examples/to_parquet.py                                            # a local server and sample orders
-    python examples/to_parquet.py orders --url redis://localhost:6379        # the newest entries of now, then it ends
+    python examples/to_parquet.py orders --url redis://localhost:6379        # up to the current newest entry
     python examples/to_parquet.py orders --url redis://localhost:6379 --follow
 
-Needs `pip install headrace[spark]`. The folder has the files, and in `_checkpoint` how far the query has come. Kill the
-program at any moment and start it again with the same folder: a micro-batch that runs again has the same rows, and
-readers see the files of those only that were committed (`_spark_metadata`).
+Needs `pip install headrace[spark]`. The folder has the files and, in `_checkpoint`, the progress of the query. You can
+kill the program at any moment and start it again with the same folder: a micro-batch that runs again has the same rows,
+and readers see only the files of micro-batches that were committed (`_spark_metadata`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
             .schema("entry_id string, timestamp timestamp, order_id long, cents long")
             .options(url=url, stream_key=arguments.source_key, unpack="json", metadata="entry_id,timestamp")
             .options(starting="earliest", max_entries_per_trigger=arguments.per_file)
-            # Spark 4.0 and 4.1 do not tell a source its trigger.
+            # Spark 4.0 and 4.1 do not pass the trigger to a source.
             .options(available_now=not arguments.follow)
             .load()
         )

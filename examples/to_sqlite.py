@@ -5,10 +5,10 @@
     python examples/to_sqlite.py shop.db --url redis://localhost:6379 --follow
 
 The position of the reader is stored in the same transaction as the rows, so the database never has one without the
-other, and no entry ID needs to be looked up. sqlite3 stands for any database with transactions.
+other, and no entry ID needs to be looked up. sqlite3 stands in for any database with transactions.
 
-The position is moved only from where this process found it. Of two processes that were started by mistake, one stops
-with an error, and no row is there twice.
+The position is moved only from where this process found it. If two processes are started by mistake, one stops with an
+error, and no row is stored twice.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def produce_orders(endpoint: Endpoint, count: int) -> None:
 def copy(
     database: sqlite3.Connection, endpoint: Endpoint, end: str | None, rows: int, on_loss: Literal["fail", "report"]
 ) -> int:
-    """Store batch after batch. Returns the exit status."""
+    """Store batch after batch, and return the exit status."""
     found = database.execute(FIND, (endpoint.stream_key,)).fetchone()
     position = found[0] if found else None
     print(f"reading from {position or 'the oldest entry'}", flush=True)

@@ -34,7 +34,7 @@ def write_pages(sources: Path, folder: Path) -> None:
 
 
 def linked(text: str, anchors: dict[str, str]) -> str:
-    """A page whose code spans lead to the objects that they name."""
+    """Link the code spans of a page to the objects that they name."""
     parts = FENCED.split(text)
     for at in range(0, len(parts), 2):
         parts[at] = re.sub(
@@ -46,7 +46,7 @@ def linked(text: str, anchors: dict[str, str]) -> str:
 
 
 class ApiModule:
-    """A public module, imported and as its sources have it."""
+    """A public module, both imported and as in its sources."""
 
     def __init__(self, name: str, sources: Path) -> None:
         self._name = name
@@ -55,7 +55,7 @@ class ApiModule:
         self._names = [each for each in self._module.__all__ if not each.startswith("__")]
 
     def anchors(self) -> Iterator[tuple[str, str]]:
-        """The names that pages may link, each with its anchor."""
+        """Yield the names that pages may link to, each with its anchor."""
         for name in self._names:
             yield name, f"{self._name}.{name}"
             found = getattr(self._module, name)
@@ -64,7 +64,7 @@ class ApiModule:
                     yield f"{name}.{method}", f"{self._name}.{name}.{method}"
 
     def page(self) -> str:
-        """The page: classes, then functions, then errors."""
+        """Return the page: classes, then functions, then errors."""
         found = {name: getattr(self._module, name) for name in self._names}
         parts = [f"# API: {self._name}", inspect.getdoc(self._module) or ""]
         for kind in KINDS:
@@ -74,7 +74,7 @@ class ApiModule:
         return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
     def _source(self, name: str) -> Any:
-        """An object as the sources have it, also where a module has its name."""
+        """An object as in the sources, even where a module has the same name."""
         source = self._package.members.get(name)
         if source is None or source.is_module:
             found = getattr(self._module, name)
@@ -82,7 +82,7 @@ class ApiModule:
         return source.final_target if source.is_alias else source
 
     def _call(self, found: Any) -> Any:
-        """What is called of an object that stands for a function."""
+        """The method that is called when an object acts as a function."""
         kind = type(found)
         return self._package.modules_collection[kind.__module__][kind.__name__]["__call__"]
 
@@ -112,7 +112,7 @@ class ApiModule:
         return [name for name in public(source) if callable(getattr(found, name, None))]
 
     def _properties(self, found: Any, source: Any) -> Iterator[tuple[str, str, str]]:
-        """Those that are no arguments of the constructor, and not in the docstring of the class."""
+        """The properties that are neither arguments of the constructor nor in the docstring of the class."""
         named = set(parameters(found)) | set(re.findall(r"^    (\w+): ", inspect.getdoc(found) or "", re.MULTILINE))
         for name in public(source):
             member = target(source.all_members[name])
@@ -135,14 +135,14 @@ def target(source: Any) -> Any:
 
 
 def docstring(found: Any, name: str, member: Any) -> str:
-    """Not that of the value's class, which `getdoc` falls back to."""
+    """Return the docstring of an attribute, not that of its value's class, to which `getdoc` falls back."""
     attribute = inspect.getattr_static(found, name, None)
     text = inspect.getdoc(attribute) if isinstance(attribute, property) or inspect.isdatadescriptor(attribute) else None
     return text or (member.docstring.value if member.docstring else "")
 
 
 def constructor(source: Any) -> Any:
-    """Its `__init__` or `__new__`, whichever has more arguments: the other one is object's."""
+    """Return `__init__` or `__new__`, whichever has more arguments: the other one is object's."""
     found = [target(source.all_members[name]) for name in ("__new__", "__init__") if name in source.all_members]
     own = [each for each in found if each.parent.path == source.path] or found
     return max(own, key=lambda each: len(each.parameters), default=None)
@@ -157,7 +157,7 @@ def parameters(found: Any) -> dict[str, inspect.Parameter]:
 
 
 def type_of(source: Any, annotation: Any) -> str:
-    """A type as text, with the private names in it written out."""
+    """Return a type as text, with the private names in it written out."""
     text = "" if annotation is None else str(annotation).replace("_headrace.", "")
     for name in set(re.findall(r"\b_[A-Za-z]\w+", text)):
         member = source.module.members.get(name)
@@ -184,13 +184,13 @@ def types_of(source: Any) -> dict[str, str]:
 
 
 def fields_of(owner: Any) -> dict[str, str]:
-    """The types of the fields of a class, which are the arguments of a constructor that is not written."""
+    """Return the types of the fields of a class, which are the arguments of a generated constructor."""
     members = owner.members.values() if owner is not None else ()
     return {each.name: type_of(each, each.annotation) for each in members if each.is_attribute and each.annotation}
 
 
 def described(name: str, found: Any, source: Any, owner: Any = None) -> Iterator[str]:
-    """The signature of something callable, its text, and a table of its arguments."""
+    """Yield the signature of a callable, its text, and a table of its arguments."""
     arguments = parameters(found)
     returned = type_of(source, source.returns) if source is not None and source.is_function else ""
     arrow = f" -> {returned}" if returned and not inspect.isclass(found) else ""
@@ -227,7 +227,7 @@ def shown(argument: inspect.Parameter) -> str:
 
 
 def sections(text: str | None, arguments: dict[str, tuple[str, str]]) -> Iterator[str]:
-    """A docstring: its paragraphs, and its sections as tables and lists."""
+    """Yield the parts of a docstring: its paragraphs, and its sections as tables and lists."""
     texts: dict[str, str] = {}
     rest: list[str] = []
     for section in griffe.Docstring(text or "", parser="google").parse():
@@ -237,7 +237,7 @@ def sections(text: str | None, arguments: dict[str, tuple[str, str]]) -> Iterato
         elif section.kind is griffe.DocstringSectionKind.parameters:
             texts |= {each.name.lstrip("*"): each.description for each in value}
         elif section.kind is griffe.DocstringSectionKind.attributes:
-            # Of a class for results they are the arguments of its constructor.
+            # For a result class, they are the arguments of its constructor.
             texts |= {each.name: each.description for each in value}
             others = [(f"`{each.name}`", cell(each.description)) for each in value if each.name not in arguments]
             if others:

@@ -1,6 +1,6 @@
-"""Builds the documentation site in .site/html, from docs/, the pages of the API and the pages at the project's root.
+"""Builds the documentation site in .site/html from docs/, the API pages and the pages at the project's root.
 
-Usage: python -m tools.build_site, at the project's root. It exits with 1 and one line for each link that leads nowhere.
+Usage: python -m tools.build_site, at the project's root. It exits with 1 and prints one line for each broken link.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools import api_pages, check_site
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 SITE = ROOT / ".site"
-#: Links to files that are no pages lead there.
+#: The target of links to files that are not pages.
 REPOSITORY = "https://github.com/headrace/headrace/blob/main/"
 #: Pages at the project's root, under their names in the site.
 AT_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
@@ -46,14 +46,14 @@ def main() -> int:
 
 
 def staged(page: Path) -> str:
-    """The text of a page, with its links as the site has its pages."""
+    """Return the text of a page, with its links adapted to the pages of the site."""
     parts = CODE.split(page.read_text())
     parts[::2] = [re.sub(r"\]\(([^)\s]+)\)", lambda found: f"]({moved(page, found[1])})", part) for part in parts[::2]]
     return "".join(parts)
 
 
 def with_pipes(text: str) -> str:
-    """A page whose tables have bare pipes in code: Python-Markdown shows the backslash that forges need there."""
+    """Replace escaped pipes in the code of tables: Python-Markdown shows the backslash that forges need there."""
     return re.sub(
         r"^\|.*$",
         lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace(r"\|", "|"), row[0]),
@@ -63,7 +63,7 @@ def with_pipes(text: str) -> str:
 
 
 def moved(page: Path, target: str) -> str:
-    """A link of a page in the site."""
+    """Return a link of a page as it is in the site."""
     path, hash_, anchor = target.partition("#")
     if not path or re.match(r"[a-z]+:", target):
         return target

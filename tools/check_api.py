@@ -1,8 +1,8 @@
 """Compare the public names and signatures of headrace with those of the last release: `make api-check`.
 
-griffe reads the source and the stub, of this tree and of a commit, without importing either. Before the first release
-the commit is `FIRST`. A change that breaks callers and is meant belongs into `ACCEPTED`, with its line in CHANGELOG.md,
-until the release that has it.
+griffe reads the source and the stub of this tree and of a commit, without importing either. Before the first release
+the commit is `FIRST`. An intended change that breaks callers belongs in `ACCEPTED`, with its line in CHANGELOG.md,
+until it is released.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What counts as released until there is a tag.
+#: The commit that counts as released until a tag exists.
 FIRST = "2ecc8a595b8ceafc1d3c3ae491ba3c4e9e711b99"
 PACKAGES = ("headrace", "pytest_headrace")
 
-#: Breaking changes since the last release, as griffe prints them, without the place.
+#: Breaking changes since the last release, as griffe prints them, without the location.
 ACCEPTED: frozenset[str] = frozenset()
 
 
@@ -27,7 +27,7 @@ def git(*arguments: str) -> str | None:
 
 
 def breaks(package: str, against: str) -> list[str]:
-    """What griffe finds, without the places.
+    """Return what griffe finds, without the locations.
 
     Raises:
         RuntimeError: griffe failed.

@@ -1,9 +1,9 @@
-"""Checks that the modules of the core crate depend on each other one way only, and the crate on no Python.
+"""Checks that the modules of the core crate depend on each other in one direction only, and the crate not on Python.
 
-It also checks that the files of a folder have no cycle, that I/O, clocks and random numbers are only in the files named
-here, and that `unsafe` occurs only in known places; clippy checks that each has a safety comment.
+It also checks that the files of a folder have no cycles, that I/O, clocks and random numbers are used only in the files
+named here, and that `unsafe` occurs only in known places; clippy checks that each has a safety comment.
 
-Usage: tools/check_architecture.py. Exits with 1 and one line for each wrong dependency.
+Usage: tools/check_architecture.py. Exits with 1 and prints one line for each wrong dependency.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CRATES = ROOT / "rust"
 SOURCES = CRATES / "headrace-core" / "src"
 
-# From top to bottom. A module may use those of lower rows, not its neighbours.
+# From top to bottom. A module may use those of lower rows, but not its neighbours.
 ROWS = [
     {"data_source"},
     {"consumer", "dispatcher", "reader"},
@@ -31,11 +31,11 @@ ROWS = [
     {"counters", "extension", "nested", "resp", "retry", "secret", "utf8"},
     {"calendar", "contain", "decimal", "error", "fail", "random", "time_zones"},
 ]
-# What the crate must not be built with.
+# Crates that the core crate must not be built with.
 FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "pyo3-arrow", "tokio", "async-std")
 
-# The files and folders that do I/O, read a clock or draw random numbers. All others get bytes, instants and numbers as
-# arguments, so that tests and fuzzing control them.
+# The files and folders that do I/O, read a clock or draw random numbers. All others receive bytes, instants and numbers
+# as arguments, so that tests and fuzzing control them.
 IMPURE = {
     "admin/session.rs",
     "consumer.rs",
@@ -68,7 +68,7 @@ IMPURITIES = re.compile(
     r"Instant::now|\.elapsed\(\)|SystemTime|UNIX_EPOCH|clock_gettime|thread::sleep|getrandom|std::(?:net|fs|env|os)\b|socket2::"
 )
 
-# How many times `unsafe` is in the code of each file of all crates, those of tests and benchmarks too.
+# How often `unsafe` occurs in the code of each file of all crates, including those of tests and benchmarks.
 UNSAFE = {
     "headrace-core/src/import/abi.rs": 35,
     "headrace-core/src/import/node.rs": 7,
@@ -116,13 +116,13 @@ def is_test(path: Path) -> bool:
 
 
 def exports_of(text: str) -> dict[str, str]:
-    """The names that lib.rs exports again, each with its module: `crate::Error` is a use of `error`."""
+    """The names that lib.rs re-exports, each with its module: `crate::Error` is a use of `error`."""
     statements = re.findall(r"pub use (?:crate::)?(\w+)::([^;]+);", COMMENT.sub("", text))
     return {name: module for module, names in statements for name in re.findall(r"\w+", names)}
 
 
 def edges_of(file: Path, text: str, exports: dict[str, str]) -> set[tuple[str, str]]:
-    """The pairs (module, module it uses) of one file, but for those of its tests."""
+    """The pairs (module, module it uses) of one file, except those of its tests."""
     module = file.parts[0].removesuffix(".rs")
     depth = len(file.with_suffix("").parts) - (file.name == "mod.rs")
     code = COMMENT.sub("", TESTS.split(text, maxsplit=1)[0])
@@ -157,7 +157,7 @@ def is_module(name: str) -> bool:
 
 
 def fault(source: str, target: str) -> str:
-    """What is wrong with a dependency; empty if nothing is."""
+    """Return what is wrong with a dependency; empty if nothing is."""
     for module in (source, target):
         if module not in ROW_OF:
             return f"{module} is in no row of tools/check_architecture.py"
@@ -226,7 +226,7 @@ def paths(code: str, found: re.Match[str], file: tuple[str, ...]) -> list[tuple[
 
 
 def unexpected_unsafe() -> list[tuple[str, int]]:
-    """The files with more or less of it than `UNSAFE` says, and how much."""
+    """Return the files with more or fewer occurrences than in `UNSAFE`, and how many."""
     files = {str(path.relative_to(CRATES)): path.read_text() for path in CRATES.rglob("*.rs")}
     found = {file: len(UNSAFE_CODE.findall(COMMENT.sub("", text))) for file, text in files.items()}
     return [

@@ -1,4 +1,4 @@
-"""Checks a built site: links and anchors lead somewhere, and a page loads nothing from elsewhere."""
+"""Checks a built site: all links and anchors resolve, and no page loads anything from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
-#: Fewer are no site of this project.
+#: A site with fewer pages is not that of this project.
 FEWEST_PAGES = 30
 
 
@@ -23,7 +23,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep what an element has of them."""
+        """Keep the anchors, links and loads of an element."""
         values = {name: value for name, value in attrs if value is not None}
         self.anchors |= {values[name] for name in ("id", "name") if name in values and (name == "id" or tag == "a")}
         if tag == "a" and "href" in values:
@@ -35,7 +35,7 @@ class Page(HTMLParser):
 
 
 def check(folder: Path) -> list[str]:
-    """What is wrong, one line each."""
+    """Return what is wrong, one line each."""
     pages = {page: Page(page.read_text()) for page in sorted(folder.rglob("*.html"))}
     wrong = [] if len(pages) >= FEWEST_PAGES else [f"{folder} has {len(pages)} pages"]
     for page, read in pages.items():
@@ -64,7 +64,7 @@ def of_page(folder: Path, page: Path, read: Page, pages: dict[Path, Page]) -> It
 
 
 def file_of(folder: Path, page: Path, path: str) -> Path:
-    """The file that a link of a page leads to. The page 404 is shown anywhere, so its links begin at the folder."""
+    """Return the file that a link leads to. The page 404 is shown at any path, so its links begin at the folder."""
     if not path:
         return page
     return (folder / path.lstrip("/") if path.startswith("/") else page.parent / unquote(path)).resolve()

@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def requirements(extras: Mapping[str, Sequence[str]], name: str) -> Iterator[str]:
-    """The requirements of an extra, and of those that it names."""
+    """Yield the requirements of an extra, and of those that it names."""
     for line in extras[name]:
         if own := re.fullmatch(r"headrace\[(.+)\]", line):
             for other in own[1].split(","):

@@ -4,8 +4,8 @@
     tools/spark_env.py 4.0 --wheel dist/headrace-….whl --test    and runs there every test that the version must pass
     tools/spark_env.py 4.0 --test -- -x -k stream                on the tree, with a _headrace in python/headrace
 
-The first run takes some minutes (pyspark is 430 MB); later runs reuse the environment. Exits with 1 if a test
-fails or is skipped: a version passes when each of its tests ran.
+The first run takes some minutes (pyspark is 430 MB); later runs reuse the environment. Exits with 1 if a test fails or
+is skipped: a version passes only if all of its tests ran.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ ENVIRONMENTS = ROOT / ".spark-envs"
 class Spark:
     """The packages and arguments for one version.
 
-    The older the Spark, the older its companions: the first has the oldest pyarrow that headrace allows. (pyarrow 15
-    has no wheels for Python 3.13, and was built for numpy 1.)
+    The older the Spark version, the older its companions: the first has the oldest pyarrow that headrace allows.
+    (pyarrow 15 has no wheels for Python 3.13, and was built for numpy 1.)
     """
 
     packages: tuple[str, ...]
     #: Arguments for pytest.
     pytest: tuple[str, ...] = ()
-    #: Test files that the version need not pass, each with the reason.
+    #: Test files that the version does not need to pass, each with the reason.
     without: dict[str, str] = field(default_factory=dict)
 
 
-# Up to 4.1 `collect` and `toPandas` leave their socket to the garbage collector, and tests take warnings for errors.
+# Up to 4.1, `collect` and `toPandas` leave their socket to the garbage collector, and tests treat warnings as errors.
 LEAVES_SOCKETS = ("-W", "ignore:unclosed <socket:ResourceWarning")
 
-# What Connect adds are grpc and protobuf; it is tested where they are the newest too.
+# Connect adds grpc and protobuf; it is tested where those are the newest too.
 NO_CONNECT = {
     "test_datasource_connect.py": "Spark Connect is tested on the newest Spark",
     "test_datasource_pipeline.py": "declarative pipelines need Spark Connect",
@@ -76,7 +76,7 @@ IMPORTS_SPARK = re.compile(
 TEST_PACKAGES = (
     "hiredis",
     "pytest",
-    "pytest-benchmark",  # an option of it is in pytest's configuration
+    "pytest-benchmark",  # pytest's configuration has an option of it
     "pytest-randomly",
     "pytest-timeout",
     "pytest-xdist",
@@ -88,7 +88,7 @@ TEST_PACKAGES = (
 
 
 def main() -> int:
-    # argparse gives what stands behind "--" to the first positional argument that takes any number, which is too early.
+    # argparse gives what follows "--" to the first positional argument that takes any number, which is too early.
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
     arguments = parser().parse_args(words[:end])
@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def files_for(spark: Spark) -> list[Path]:
-    """The test files that a version must pass: every one that is for Spark, but those that its row names."""
+    """Return the test files that a version must pass: all that are for Spark, except those excluded in its row."""
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
     files = [path for path in tests if path.relative_to(ROOT / "tests").parts[0] in FOR_SPARK]
     if unknown := sorted(spark.without.keys() - {path.name for path in files}):
@@ -124,7 +124,7 @@ def files_for(spark: Spark) -> list[Path]:
 
 
 def make(folder: Path, spark: Spark, wheel: Path | None) -> Path:
-    """Make the environment, or what is missing in it, and return its Python."""
+    """Make the environment, or add what is missing in it, and return its Python."""
     python = folder / "bin" / "python"
     packages = [*spark.packages, *test_packages()]
     if not up_to_date(folder / ".packages", wanted := "\n".join([sys.version, *packages])):
@@ -154,7 +154,7 @@ def pip(python: Path, *arguments: str) -> None:
 
 
 def test(python: Path, arguments: argparse.Namespace, words: list[str]) -> int:
-    """Run the tests; 0 if each of them ran and passed."""
+    """Run the tests; return 0 if all of them ran and passed."""
     environment = dict(os.environ)
     if arguments.wheel is None:
         environment["PYTHONPATH"] = str(ROOT / "python")

@@ -1,8 +1,8 @@
 """Copies the docstrings of `headrace._headrace` into its stub, where editors and type checkers read them.
 
-The source is the doc comment in Rust, which `help()` prints. `tests/docs/test_stub.py` fails while the two differ.
+The source is the doc comment in Rust, which `help()` prints. `tests/docs/test_stub.py` fails if the two differ.
 
-Usage: tools/stub_docstrings.py, with the Python of an environment that has the new build of headrace.
+Usage: tools/stub_docstrings.py, with the Python of an environment that has the current build of headrace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace import _headrace
 
 STUB = Path(__file__).resolve().parents[1] / "python" / "headrace" / "_headrace.pyi"
 
-#: The special methods with a docstring in the stub; the others explain themselves.
+#: The special methods with a docstring in the stub; the others are self-explanatory.
 ARROW = "__arrow_c_"
 
 Documented = ast.ClassDef | ast.FunctionDef
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def documented(stub: ast.Module) -> Iterator[tuple[Documented, object]]:
-    """Each class, function and method of the stub, with what it describes."""
+    """Yield each class, function and method of the stub, with the object that it describes."""
     for node in stub.body:
         if isinstance(node, Documented) and not node.name.startswith("_"):
             found = getattr(_headrace, node.name)

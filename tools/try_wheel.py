@@ -1,4 +1,4 @@
-"""Writes messages into a real server with the headrace that is installed, and reads them back from it.
+"""Writes messages to a real server with the installed headrace, and reads them back.
 
 tools/try_wheel.py 10000              into a server of PATH, which it starts
 tools/try_wheel.py 10000 SOCKET       into the server on a Unix socket

@@ -5,9 +5,9 @@
     tools/wheels.py --build-only x86_64-manylinux    no checks
     tools/wheels.py --install dist/wheels/….whl      installs a wheel where `make wheel-tests` looks for it
 
-zig compiles for each C library, old ones too; wheels for macOS are built there, without it. Two builds of one commit
-are equal, byte by byte: no path of the machine is in a wheel, and its times are those of the commit, or of
-SOURCE_DATE_EPOCH. Cargo's variables choose another profile: CARGO_PROFILE_RELEASE_LTO=off builds faster, for a try.
+zig compiles for each C library, including old ones; wheels for macOS are built on macOS, without it. Two builds of one
+commit are equal byte for byte: a wheel has no path of the machine, and its times are those of the commit, or of
+SOURCE_DATE_EPOCH. Cargo's variables choose another profile: CARGO_PROFILE_RELEASE_LTO=off builds faster, for a trial.
 rustup adds the targets, and an emulator for aarch64 is fetched.
 """
 
@@ -40,7 +40,7 @@ WORK = ROOT / ".wheels"
 RESULTS = ROOT / "dist" / "wheels"
 LIBRARY = "headrace/_headrace.abi3.so"
 MESSAGES = 10_000
-#: The library that has the unwinder of GCC, and what Rust needs of it.
+#: The library with the unwinder of GCC, and the functions of it that Rust needs.
 GCC_S = "libgcc_s.so.1"
 UNWINDER = tuple(
     f"_Unwind_{name}"
@@ -49,18 +49,18 @@ UNWINDER = tuple(
         *("GetLanguageSpecificData", "GetRegionStart", "GetTextRelBase", "RaiseException", "Resume", "SetGR", "SetIP"),
     )
 )
-#: What wheels name in place of the folder of the clone.
+#: The path in wheels that replaces the folder of the clone.
 CLONE = Path("/headrace")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A platform of a wheel."""
+    """The platform of a wheel."""
 
     rust: str
-    #: The platform tag to ask for.
+    #: The platform tag to request.
     compatibility: str
-    #: What auditwheel and the file name must say.
+    #: The tag that auditwheel and the file name must have.
     tag: str
 
     @property
@@ -75,7 +75,7 @@ TARGETS = {
     "x86_64-musllinux": Target("x86_64-unknown-linux-musl", "musllinux_1_2", "musllinux_1_2_x86_64"),
     "aarch64-musllinux": Target("aarch64-unknown-linux-musl", "musllinux_1_2", "musllinux_1_2_aarch64"),
 }
-# Only on request, and only there: zig has no frameworks of Apple.
+# Only on request, and only on macOS: zig does not have Apple's frameworks.
 ON_MACOS = {
     "x86_64-macos": Target("x86_64-apple-darwin", "off", "macosx_10_12_x86_64"),
     "aarch64-macos": Target("aarch64-apple-darwin", "off", "macosx_11_0_arm64"),
@@ -152,26 +152,26 @@ def build_sdist() -> Path:
 
 
 def add_rust_target(rust: str) -> None:
-    """Have the standard library of a target; without rustup the compiler says itself that it is missing."""
+    """Install the standard library of a target; without rustup, the compiler itself reports that it is missing."""
     if shutil.which("rustup"):
         step(f"Adding the Rust target {rust}", "rustup", "target", "add", rust)
 
 
 def reproducible() -> dict[str, str]:
-    """The environment of a build that another machine can repeat."""
+    """The environment of a build that another machine can reproduce."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or output("git", "log", "-1", "--format=%ct")
     tools = Path(tool("maturin")).parent
     return {"SOURCE_DATE_EPOCH": epoch, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "CARGO_INCREMENTAL": "0"}
 
 
 def remapped() -> list[str]:
-    """Flags by which rustc writes a name in place of each folder of this machine. The last that fits counts.
+    """Flags with which rustc replaces each folder of this machine by a name. The last that matches counts.
 
-    The C code among the crates names no files, as its assertions are off.
+    The C code of the crates contains no file names, because its assertions are off.
     """
     folders = {
         cargo_home(): "/cargo",
-        # Where rust-src is installed, what the standard library inlines is named by it.
+        # Where rust-src is installed, code inlined from the standard library has paths in this folder.
         Path(output("rustc", "--print", "sysroot")) / "lib/rustlib/src/rust": f"/rustc/{rust_commit()}",
         Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute(): "/target",
         ROOT: CLONE,
@@ -180,11 +180,12 @@ def remapped() -> list[str]:
 
 
 def with_gcc_unwinder(target: Target) -> list[str]:
-    """Flags by which a library for glibc takes the unwinder of GCC, as glibc itself does.
+    """Flags with which a library for glibc uses the unwinder of GCC, as glibc itself does.
 
-    zig would link one of its own. glibc ends a thread by GCC's, which goes through frames of the library: that is how
-    Python ends a daemon thread that is in a call at exit, and with two unwinders it is a segmentation fault. What is
-    linked with has the names alone, and its path is relative: rustc makes names of symbols from its flags.
+    zig would link its own. glibc ends a thread with GCC's unwinder, which passes through frames of the library: this is
+    how Python ends a daemon thread that is in a call at exit, and with two unwinders it causes a segmentation fault.
+    The stand-in that is linked has only the names, and its path is relative because rustc derives symbol names from its
+    flags.
     """
     if "linux-gnu" not in target.rust:
         return []
@@ -199,12 +200,12 @@ def with_gcc_unwinder(target: Target) -> list[str]:
 
 
 def flags(*all_of_them: str) -> dict[str, str]:
-    """These flags for rustc, behind those of the caller."""
+    """These flags for rustc, after those of the caller."""
     return {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join([*os.environ.get("RUSTFLAGS", "").split(), *all_of_them])}
 
 
 def fix_sbom(wheel: Path) -> None:
-    """Take the random number, the time and the folder of the clone out of the SBOM that maturin wrote."""
+    """Remove the random number, the time and the folder of the clone from the SBOM that maturin wrote."""
     with zipfile.ZipFile(wheel) as archive:
         members = [(info, archive.read(info)) for info in archive.infolist()]
     changed = {}
@@ -225,7 +226,7 @@ def fix_sbom(wheel: Path) -> None:
 
 
 def record_with(changed: Mapping[str, bytes], record: bytes) -> bytes:
-    """The list of members and their hashes, with those of the changed ones."""
+    """Return the list of members and their hashes, updated for the changed ones."""
     rows = list(csv.reader(record.decode().splitlines()))
     for row in rows:
         if (content := changed.get(row[0])) is not None:
@@ -237,7 +238,7 @@ def record_with(changed: Mapping[str, bytes], record: bytes) -> bytes:
 
 
 def keep(path: Path) -> Path:
-    """Move it to the results, in place of one of an older version for the same platform."""
+    """Move it to the results, replacing an older version for the same platform."""
     pattern = re.sub(r"^headrace-[^-]+?(-.*\.whl|\.tar\.gz)$", r"headrace-*\1", path.name)
     for old in RESULTS.glob(pattern):
         old.unlink()
@@ -253,7 +254,7 @@ def twine(path: Path) -> str:
 
 
 def no_machine_paths(wheel: Path) -> str:
-    """No folder of this machine is in any member: cargo's, the compiler's, the clone's, the user's."""
+    """Check that no member names a folder of this machine: cargo's, the compiler's, the clone's, the user's."""
     folders = {ROOT, cargo_home(), Path(output("rustc", "--print", "sysroot")), Path.home()}
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -270,7 +271,7 @@ def no_machine_paths(wheel: Path) -> str:
 
 
 def libraries(target: Target) -> Callable[[Path], str]:
-    """A check that the wheel runs wherever its tag says."""
+    """Make a check that the wheel runs wherever its tag promises."""
 
     def by_auditwheel(wheel: Path) -> str:
         said = " ".join(output(tool("auditwheel"), "show", wheel).split())
@@ -284,7 +285,7 @@ def libraries(target: Target) -> Callable[[Path], str]:
         return f"auditwheel: {match[0]}"
 
     def by_readelf(wheel: Path) -> str:
-        # auditwheel cannot read these on a machine with glibc: libc.so is a script of the linker there.
+        # auditwheel cannot read these on a machine with glibc, where libc.so is a linker script.
         with unpacked(wheel, LIBRARY) as library:
             needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "--dynamic", "--wide", library))
             symbols = output("readelf", "--dyn-syms", "--wide", library)
@@ -311,7 +312,7 @@ def abi3(wheel: Path) -> str:
 
 
 def sdist_members(sdist: Path) -> str:
-    """What a build needs is there, and no test or tool."""
+    """Check that the sdist has what a build needs, and no tests or tools."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     if missing := {"Cargo.lock", "Cargo.toml", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"} - names:
@@ -336,7 +337,7 @@ def build_from(sdist: Path) -> str:
 
 
 def runs(name: str) -> list[Callable[[Path], str]]:
-    """Checks that the wheel runs. Those for musl would need a Python for musl."""
+    """The checks that the wheel runs. Those for musl would need a Python for musl."""
     if name == "aarch64-manylinux" and platform.machine() != "aarch64":
         return [emulate]
     here = "macos" if sys.platform == "darwin" else "manylinux"
@@ -344,7 +345,7 @@ def runs(name: str) -> list[Callable[[Path], str]]:
 
 
 def install(wheel: Path) -> str:
-    """Installs the wheel in an environment of its own, in which `make wheels` then runs the tests."""
+    """Install the wheel in a separate environment, in which `make wheels` then runs the tests."""
     folder = environment("test", test_packages())
     pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet")
     step("Installing the wheel", *pip, "--no-deps", "--force-reinstall", wheel)
@@ -353,7 +354,7 @@ def install(wheel: Path) -> str:
 
 
 def test_packages() -> list[str]:
-    """The packages of the extra `test`, but Spark."""
+    """The packages of the extra `test`, except Spark."""
     extras = extras_of_the_project()
 
     def expand(line: str) -> Iterator[str]:
@@ -368,7 +369,7 @@ def test_packages() -> list[str]:
 
 
 def emulate(wheel: Path) -> str:
-    """Python of aarch64, emulated, writes messages into a real server with the wheel."""
+    """Write messages to a real server with the wheel, in an emulated Python for aarch64."""
     folder = WORK / "aarch64"
     step("Fetching an emulator and a Python for aarch64", ROOT / "tools" / "get_aarch64_python.sh", folder)
     servers = Path(os.environ.get("HEADRACE_TEST_SERVERS") or ROOT / ".servers")
@@ -386,7 +387,7 @@ IMPORT = "import headrace, headrace._headrace as _; print(headrace.__version__)"
 
 @contextmanager
 def server(program: Path) -> Iterator[Path]:
-    """A server on a Unix socket, which is there when this returns."""
+    """Run a server on a Unix socket, which exists when the block begins."""
     with tempfile.TemporaryDirectory(prefix="hr-") as folder:
         socket = Path(folder, "s")
         words = [program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
@@ -410,7 +411,7 @@ def tool(name: str) -> str:
 
 
 def environment(name: str, packages: list[str]) -> Path:
-    """A virtual environment with these packages alone, which is made on the first call."""
+    """A virtual environment with only these packages, made on the first call."""
     folder = WORK / name
     wanted = "\n".join([sys.version, *packages])
     stamp = folder / ".packages"
@@ -447,21 +448,21 @@ def fresh_folder() -> Iterator[Path]:
 
 @contextmanager
 def unpacked(wheel: Path, member: str = "") -> Iterator[Path]:
-    """The folder with all members of the wheel, or the path of one."""
+    """Unpack the wheel: the folder with all members, or the path of one."""
     with fresh_folder() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         yield folder / member
 
 
 def step(title: str, *words: object, environment: Mapping[str, str] | None = None) -> None:
-    """Run a long command, and show that it runs."""
+    """Run a long command, and show that it is running."""
     command = [str(ROOT / "tools" / "step.sh"), title, *map(str, words)]
     if subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}, check=False).returncode:
         sys.exit(1)
 
 
 def output(*words: object, errors: bool = False) -> str:
-    """What a command prints, or with `errors` what it prints on stderr too."""
+    """Return what a command prints; with `errors`, including stderr."""
     stderr = subprocess.STDOUT if errors else subprocess.PIPE
     done = subprocess.run(
         list(map(str, words)), cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False

@@ -1,7 +1,7 @@
 """Builds a wheel and the sdist of HEAD twice, and compares them byte by byte.
 
-The second build has another folder, of another length, other folders of cargo and of caches, with crates fetched again,
-files of another date, another time zone and another umask. The clock is the same.
+The second build differs in its folder and the length of its name, in the folders of cargo and of caches, with crates
+fetched again, in the dates of its files, in the time zone and in the umask. The clock is the same.
 
     tools/wheels_twice.py
 """

@@ -1,10 +1,10 @@
-"""Writes the tables of the documentation that the code has, options and error codes, and the options of the command.
+"""Writes the documentation tables that come from the code, options and error codes, and the options of the command.
 
-A table stands between `<!-- codes: own -->`, say, and `<!-- end -->`; what is there is replaced. The command parses its
-arguments before it imports the core, so its options are a Python file of their own.
+A table stands between, for example, `<!-- codes: own -->` and `<!-- end -->`; the content in between is replaced. The
+command parses its arguments before it imports the core, so its options are in a separate Python file.
 
-Usage: tools/write_tables.py [--check]. With --check it writes nothing, and exits with 1 and one line for each page
-whose tables differ.
+Usage: tools/write_tables.py [--check]. With --check it writes nothing; if tables differ, it exits with 1 and prints one
+line for each page.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def tables_of(page: str) -> dict[str, str]:
-    """The tables that a page must have, by the text of their marker."""
+    """Return the tables that a page must have, by the text of their marker."""
     dispatcher = [option for name, option in DISPATCHER.items() if not name.startswith("retry_")]
     return {
         "options.md": {
@@ -71,7 +71,7 @@ def tables_of(page: str) -> dict[str, str]:
 
 
 def write(path: Path, tables: dict[str, str], *, check: bool) -> bool:
-    """Write the tables of a page. False: `check` found a difference."""
+    """Write the tables of a page; False if `check` found a difference."""
     text = path.read_text()
     marked = [found[1] for found in MARKED.findall(text)]
     if sorted(marked) != sorted(tables):
@@ -83,7 +83,7 @@ def write(path: Path, tables: dict[str, str], *, check: bool) -> bool:
 
 
 def command_rows() -> str:
-    """The options of the command as Python: no secret, and not those that a verb has in a form of its own."""
+    """Return the options of the command as Python, without secrets and those that a verb defines in its own form."""
     of_streams = ("shards", "shard_hash", "shard_names")
     of_producers = ("consumer_group", "maxlen", "maxlen_approximate", "minid", "trim_every", "nomkstream")
     others = ("stream_key", *of_streams, *of_producers)
@@ -119,7 +119,7 @@ def quoted(text: str | None) -> str:
 
 
 def plain(text: str) -> str:
-    """Markdown without its links and quotes."""
+    """Return Markdown without its links and quotes."""
     return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("*", "")
 
 
@@ -137,12 +137,12 @@ def codes(rows: Iterable[Code]) -> str:
 
 
 def retried(code: Code) -> bool:
-    """Whether a `RetryPolicy` sends such a message again, in the mode in which it does so most."""
+    """Return whether a `RetryPolicy` sends such a message again, in the mode that retries most."""
     return code.passes and "retryable" in code.kinds.values()
 
 
 def kind(code: Code) -> str:
-    """The kind by default, and the modes of `classify` in which it is another one."""
+    """Return the default kind, and the modes of `classify` in which it differs."""
     default = code.kinds["default"]
     others = [f"{mode}: {kind}" for mode, kind in code.kinds.items() if kind != default]
     return f"{default} ({', '.join(others)})" if others else default

@@ -1,6 +1,6 @@
 """The contenders: each sends the same rows to one stream in its own way, and ends with the last reply.
 
-One file each. Only a worker imports them; the driver knows this list alone.
+Each has one file. Only a worker imports them; the driver knows only this list.
 """
 
 from __future__ import annotations

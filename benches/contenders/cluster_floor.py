@@ -1,4 +1,4 @@
-"""Prepared bytes to each master of a cluster at the same time: what the masters and the sockets take."""
+"""Prepared bytes to all masters of a cluster at the same time: the cost of the masters and the sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benches.turns import Run, Target
 
 
 class Node:
-    """A master: the chunks for it, and what it has not answered."""
+    """A master: the chunks for it, and the commands that it has not answered."""
 
     def __init__(self, connection: socket.socket, chunks: list[tuple[int, bytes]], times: int) -> None:
         self.connection = connection
@@ -49,7 +49,7 @@ class Node:
 
 
 def prepare(target: Target, window: int = 4_000) -> Run:
-    """Send with at most `window` unanswered commands of each master."""
+    """Send with at most `window` unanswered commands per master."""
     ts, head = now(), ("MAXLEN", "~", target.maxlen, "*", "payload")
     commands: dict[tuple[str, int], list[bytes]] = {}
     with redis.RedisCluster(target.host, target.port) as cluster:

@@ -12,7 +12,7 @@ from benches.turns import Target
 
 #: Commands of a pipeline, for clients that have pipelines.
 PIPELINE = 1_000
-#: Seconds of silence after which a server fails the turn.
+#: Seconds of silence from a server after which the turn fails.
 SILENCE = 30.0
 #: Shorter payloads hold only a number.
 LIFELIKE_BYTES = 100
@@ -20,7 +20,7 @@ RECEIVE_BYTES = 64 * 1024
 
 
 def payloads(target: Target) -> list[bytes]:
-    """`target.batch` JSON objects of `target.payload_bytes` bytes, all different, and as hard to compress as most."""
+    """Return `target.batch` different JSON objects of `target.payload_bytes` bytes, as hard to compress as most."""
     start, end = b'{"n": "%07d', b'"}'
     if target.payload_bytes >= LIFELIKE_BYTES:
         start = b'{"order_id": %08d, "status": "shipped", "currency": "EUR", "customer": "'
@@ -31,7 +31,7 @@ def payloads(target: Target) -> list[bytes]:
 
 
 def pipelines(target: Target) -> Iterator[list[bytes]]:
-    """The payloads of `target.rows` rows in pipelines; those of one batch again and again."""
+    """Yield the payloads of `target.rows` rows in pipelines, repeating those of one batch."""
     rows = payloads(target)
     parts = [rows[at : at + PIPELINE] for at in range(0, len(rows), PIPELINE)]
     return chain.from_iterable(repeat(parts, target.rows // target.batch))
@@ -43,7 +43,7 @@ def now() -> str:
 
 
 def packed(*arguments: str | bytes | int) -> bytes:
-    """A command in its wire format, for contenders that pack off the clock."""
+    """Return a command in its wire format, for contenders that pack off the clock."""
     parts = [argument if isinstance(argument, bytes) else str(argument).encode() for argument in arguments]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
 

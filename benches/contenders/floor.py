@@ -1,4 +1,4 @@
-"""The cost of server and sockets alone: prepared bytes are sent, replies are counted and not parsed."""
+"""The cost of server and sockets alone: prepared bytes are sent, and replies are counted but not parsed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from benches.contenders.common import connect, now, packed, payloads, receive
 from benches.turns import Run, Target
 
-#: Bytes sent at once, a command at least.
+#: Bytes sent at once, but at least one command.
 CHUNK_BYTES = 64 * 1024
 
 
@@ -35,7 +35,7 @@ def prepare(target: Target, window: int = 4_000) -> Run:
 
 
 def chunked(commands: list[bytes]) -> list[tuple[int, bytes]]:
-    """The commands in chunks, each with the number of its commands."""
+    """Return the commands in chunks, each with the number of its commands."""
     chunks: list[tuple[int, bytes]] = []
     first = size = 0
     for at, command in enumerate(commands, 1):

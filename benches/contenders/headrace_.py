@@ -20,7 +20,7 @@ Options = Mapping[str, Any]
 
 
 def endpoint(target: Target, options: Options | None = None) -> Endpoint:
-    """`options` are those of an endpoint, beside the address and the stream."""
+    """`options` are those of an endpoint, besides the address and the stream."""
     given: dict[str, Any] = {"stream_key": target.stream_key, "maxlen": target.maxlen}
     if target.unix_socket:
         given |= {"unix_socket": target.unix_socket}
@@ -39,7 +39,7 @@ def produce_batch(
 ) -> Callable[[], int]:
     """Record batches with message IDs from a column, `poll()` after each.
 
-    `batch_options` go to `produce_batch` in place of `payload="payload"`.
+    `batch_options` go to `produce_batch` instead of `payload="payload"`.
     """
     import pyarrow as pa
 
@@ -50,7 +50,7 @@ def produce_batch(
 
 
 def produce_streams(target: Target, endpoint_options: Options | None = None) -> Callable[[], int]:
-    """Record batches for 64 streams, by a column, `poll()` after each."""
+    """Record batches for 64 streams, selected by a column, `poll()` after each."""
     import pyarrow as pa
     from benches.contenders.streams import keys_of_rows
 
@@ -60,7 +60,7 @@ def produce_streams(target: Target, endpoint_options: Options | None = None) -> 
 
 
 def produce_shards(target: Target, endpoint_options: Options | None = None) -> Callable[[], int]:
-    """Record batches for 64 shards, by a column of keys, `poll()` after each."""
+    """Record batches for 64 shards, selected by a column of keys, `poll()` after each."""
     import pyarrow as pa
     from benches.contenders.streams import STREAMS, shard_keys_of_rows
 
@@ -79,7 +79,7 @@ def produce_typed(
 ) -> Callable[[], int]:
     """Record batches of six typed columns, some values null, with message IDs.
 
-    `batch_options` go to `produce_batch` in place of `fields`, which names all six.
+    `batch_options` go to `produce_batch` instead of `fields`, which names all six.
     """
     from benches.prepared_bytes import TYPED
     from benches.typed_batches import typed_batch
@@ -96,7 +96,7 @@ def batch_after_batch(
     endpoint_options: Options | None,
     dispatcher_options: Options | None,
 ) -> Callable[[], int]:
-    """The same record batch until there are `target.rows` rows, `poll()` after each."""
+    """The same record batch up to `target.rows` rows, `poll()` after each."""
 
     def run() -> int:
         delivered = 0
@@ -115,7 +115,7 @@ def produce(
     endpoint_options: Options | None = None,
     dispatcher_options: Options | None = None,
 ) -> Run:
-    """A call for each message, with an int message ID or with none, `poll()` after each batch."""
+    """One call per message, with or without an int message ID, `poll()` after each batch."""
     rows = payloads(target)
 
     def run() -> int:

@@ -10,7 +10,7 @@ from benches.turns import Run, Target
 
 
 def prepare(target: Target, ahead: bool = False) -> Run:
-    """Pipelines of 1,000, each answered before the next is packed; with `ahead` that is packed and sent before."""
+    """Pipelines of 1,000, each answered before the next is packed; with `ahead`, the next is packed and sent before."""
     parts = pipelines(target)
 
     def command(payload: bytes, ts: str) -> bytes:
@@ -23,7 +23,7 @@ def prepare(target: Target, ahead: bool = False) -> Run:
         stored = unanswered = 0
 
         def read(until: int) -> int:
-            """Read replies until this many are outstanding; returns how many were read."""
+            """Read replies until this many are outstanding, and return how many were read."""
             seen = 0
             while unanswered - seen > until:
                 reader.feed(receive(connection))

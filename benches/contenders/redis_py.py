@@ -13,7 +13,7 @@ from redis.utils import HIREDIS_AVAILABLE
 
 
 class PlainConnection(redis.Connection):
-    """redis-py's connection as it is where hiredis is not installed."""
+    """redis-py's connection as it is without hiredis installed."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options | {"parser_class": _RESP2Parser})  # type: ignore[no-untyped-call]

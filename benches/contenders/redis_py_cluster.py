@@ -1,4 +1,4 @@
-"""redis-py's client of clusters: pipelines of 1,000 XADD, with hiredis."""
+"""redis-py's cluster client: pipelines of 1,000 XADD, with hiredis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""redis-rs's blocking client of clusters: the program `cluster_pipe` of rust/headrace-bench."""
+"""redis-rs's blocking cluster client: the program `cluster_pipe` of rust/headrace-bench."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benches.turns import Done, Run, Target
 
 
 def prepare(target: Target) -> Run:
-    """Its CPU is that of the program alone."""
+    """Prepare the program; the CPU figure is that of the program alone."""
     server, prefix = f"{target.host}:{target.port}", f"{target.stream_key}:stream-"
     numbers = [str(number) for number in (STREAMS, target.rows, target.maxlen)]
     command = [str(bench_program("cluster_pipe")), server, prefix, *numbers, now()]

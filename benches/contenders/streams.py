@@ -1,4 +1,4 @@
-"""The streams of the benchmarks on clusters: 64 of them, in an order drawn once, on all nodes; and as many shards."""
+"""The streams of the cluster benchmarks: 64, in a random but fixed order, on all nodes; and as many shards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STREAMS = 64
 
 
 def stream_keys(target: Target) -> list[str]:
-    # Longer than what the counting server compares, all of one length.
+    # Longer than what the counting server compares, and all of the same length.
     return [f"{target.stream_key}:stream-{number:02d}" for number in range(STREAMS)]
 
 
@@ -20,5 +20,5 @@ def keys_of_rows(target: Target) -> list[str]:
 
 
 def shard_keys_of_rows(target: Target) -> list[str]:
-    """The key of each row of a batch, by which it finds its shard: one of ten thousand customers."""
+    """The shard key of each row of a batch: one of ten thousand customers."""
     return [f"customer-{number:04d}" for number in Random(STREAMS).choices(range(10_000), k=target.batch)]

@@ -1,6 +1,6 @@
-"""Those who read: each reads the entries of one stream, in their order, in its own way.
+"""The readers: each reads the entries of one stream, in order, in its own way.
 
-One file each. Only a worker imports them; the driver knows this list alone.
+Each has one file. Only a worker imports them; the driver knows only this list.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import replace
 from benches.turns import Contender
 
 _HERE = "benches.readers"
-#: Entries of a page, for those that choose it themselves.
+#: Entries per page, for readers that choose it themselves.
 PAGE = 1_000
 
 #: Nothing is parsed: the requests and the sizes of the replies are known.
 FLOOR = Contender("floor: bytes thrown away", f"{_HERE}.rust:prepare", {"by": "bytes"})
 #: The default columns: all fields of an entry in one.
 READER = Contender("headrace Reader", f"{_HERE}.headrace_:prepare")
-#: A column for each field, and one for the entry IDs: what the others in Python make.
+#: One column per field, and one for the entry IDs: what the other readers in Python make.
 READER_FIELDS = Contender("headrace Reader, fields=", f"{_HERE}.headrace_:prepare", {"fields": ()})
 #: A page has at most the rows of a batch.
 READER_1000 = Contender("headrace Reader, batch_rows=1_000", f"{_HERE}.headrace_:prepare", {"batch_rows": PAGE})
@@ -31,7 +31,7 @@ OURS = (READER, READER_FIELDS)
 OTHERS = (BY_HAND, REDIS_PY, REDIS_RS, REDIS_RS_VALUES)
 READERS = (FLOOR, *OURS, *OTHERS)
 
-#: The same floor through a group, each page acknowledged in front of the next request.
+#: The same floor through a group, with each page acknowledged before the next request.
 FLOOR_SCRIPT = Contender("floor: XREADGROUP and headrace's script", f"{_HERE}.rust:prepare", {"by": "script"})
 FLOOR_XACK = Contender("floor: XREADGROUP and XACK", f"{_HERE}.rust:prepare", {"by": "xack"})
 CONSUMER = Contender("headrace Consumer", f"{_HERE}.consumer:prepare")
@@ -45,7 +45,7 @@ CONSUMERS = (FLOOR_SCRIPT, FLOOR_XACK, CONSUMER, CONSUMER_FIELDS, CONSUMER_UNACK
 
 
 def with_fields(contender: Contender, fields: Sequence[str]) -> Contender:
-    """The contender for entries with these fields, if it makes columns of them."""
+    """Return the contender for entries with these fields, if it makes columns of them."""
     if "fields" not in contender.options:
         return contender
     return replace(contender, options={**contender.options, "fields": list(fields)})

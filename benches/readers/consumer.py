@@ -1,4 +1,4 @@
-"""headrace: batches of a consumer through a group of its own, handed over to pyarrow and acknowledged."""
+"""headrace: batches of a consumer through its own group, passed to pyarrow and acknowledged."""
 
 from __future__ import annotations
 

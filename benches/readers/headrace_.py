@@ -1,4 +1,4 @@
-"""headrace: batches of the reader, handed over to pyarrow."""
+"""headrace: batches of the reader, passed to pyarrow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def prepare(target: Target, fields: list[str] | None = None, **options: Any) -> 
 
 
 def prepare_rows(target: Target, typed: bool, unpack: str | None) -> Run:
-    """Rows as they were written: the six typed columns, or the payload alone."""
+    """Read rows as they were written: the six typed columns, or the payload alone."""
     from benches.prepared_bytes import TYPED
     from benches.typed_batches import typed_batch
 

@@ -1,4 +1,4 @@
-"""The strongest rival in Python: hiredis parses what a plain socket receives, and pyarrow gets each value by its place.
+"""The strongest rival in Python: hiredis parses what a plain socket receives, and pyarrow gets each value by position.
 
 It relies on all entries having the same fields in the same order.
 """

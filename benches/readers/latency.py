@@ -13,7 +13,7 @@ from benches.turns import Done, Run, Target
 
 
 def headrace(target: Target) -> Run:
-    """The reader with `linger=0`, and the value out of a pyarrow column."""
+    """The reader with `linger=0`, and the value from a pyarrow column."""
     import pyarrow as pa
     from benches.contenders.headrace_ import endpoint
 
@@ -31,7 +31,7 @@ def headrace(target: Target) -> Run:
 
 
 def redis_py(target: Target) -> Run:
-    """XREAD BLOCK from the last entry ID on, with hiredis."""
+    """XREAD BLOCK after the last entry ID, with hiredis."""
     import redis
 
     def values(begin: Callable[[], object]) -> Iterator[Any]:
@@ -51,7 +51,7 @@ def redis_py(target: Target) -> Run:
 
 
 def timed(target: Target, values: Callable[[Callable[[], object]], Iterator[Any]]) -> Done:
-    """Each value is the time at which its entry was sent, by the clock that all processes of a machine share."""
+    """Measure latency: each value is the time at which its entry was sent, by the clock that all processes share."""
     command = [sys.executable, "-m", "benches.readers.ticker", target.host, str(target.port), target.stream_key]
     with subprocess.Popen([*command, str(target.rows)], stdin=subprocess.PIPE) as ticker:
         assert ticker.stdin is not None

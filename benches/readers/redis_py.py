@@ -1,4 +1,4 @@
-"""redis-py with hiredis: pages of XRANGE, each made into a record batch of pyarrow."""
+"""redis-py with hiredis: pages of XRANGE, each converted to a pyarrow record batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""redis-py with hiredis: pages of XREADGROUP into record batches of pyarrow, XACK in front of the next one."""
+"""redis-py with hiredis: pages of XREADGROUP converted to pyarrow record batches, with XACK before the next page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program `stream_reader` of rust/headrace-bench does: the floor, and redis-rs."""
+"""The readers of the program `stream_reader` of rust/headrace-bench: the floor, and redis-rs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benches.turns import Done, Run, Target
 
 
 def prepare(target: Target, by: str) -> Run:
-    """Its CPU is that of the program alone."""
+    """Prepare the program; the CPU figure is that of the program alone."""
     server = f"{target.host}:{target.port}"
     command = [str(bench_program("stream_reader")), "--server", server, "--key", target.stream_key]
     command += ["--entries", str(target.rows), "--page", str(PAGE), "--by", by]

@@ -13,7 +13,7 @@ import time
 
 from benches.contenders.common import packed
 
-#: Seconds between two entries: by then a reader waits again.
+#: Seconds between two entries: by then a reader is waiting again.
 PAUSE = 0.001
 
 
