@@ -1,31 +1,31 @@
-//! The ends of commands: by the lengths in a RESP array, or by the shape of the previous command.
+//! Finds the ends of commands: from the lengths in a RESP array, or from the shape of the previous command.
 
 use std::ops::Range;
 
-/// The longest argument that is part of a shape: the command's name, options, the names of fields. Longer arguments, such
-/// as payloads and times, are skipped by their length.
+/// The maximum length of an argument that is part of a shape: the command's name, options, the names of fields. Longer
+/// arguments, such as payloads and times, are skipped by their length.
 const SHAPE_BYTES: usize = 8;
 
-/// A parser that finds the end of each command and tells an XADD from others.
+/// A parser that finds the end of each command and distinguishes XADD from other commands.
 #[derive(Debug, Default)]
 pub struct Commands {
     shape: Shape,
 }
 
-/// The content at the front of a buffer.
+/// The content at the start of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Front {
     /// A complete XADD, with its size in bytes.
     Xadd(usize),
     /// Another complete command, with its size in bytes.
     Other(usize),
-    /// A part of a command, with the least size of a buffer that holds more of it.
+    /// A part of a command, with the minimum size of a buffer that can hold more of it.
     Part(usize),
     /// Not a command.
     Invalid,
 }
 
-/// The shape of the last parsed XADD: the bytes that another XADD of this shape has at the same positions.
+/// The shape of the last parsed XADD: the bytes that any XADD of the same shape has at the same positions.
 #[derive(Debug, Default)]
 struct Shape {
     length: usize,
@@ -33,7 +33,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Whether a buffer begins with a whole command of this shape.
+    /// Whether a buffer starts with a complete command of this shape.
     #[inline]
     fn fits(&self, buffer: &[u8]) -> bool {
         let Some(command) = buffer.get(..self.length) else { return false };
@@ -53,7 +53,7 @@ impl Shape {
 }
 
 impl Commands {
-    /// The content at the front of the buffer.
+    /// The content at the start of the buffer.
     #[inline]
     pub fn front(&mut self, buffer: &[u8]) -> Front {
         if self.shape.fits(buffer) { Front::Xadd(self.shape.length) } else { self.walk(buffer) }

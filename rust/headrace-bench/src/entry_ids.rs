@@ -1,6 +1,8 @@
 //! A generator of replies with increasing entry IDs, like a server's.
 
-/// The next reply to XADD: `$15\r\n1776168000123-0\r\n`.
+/// The next reply to XADD, such as `$15\r
+/// 1776168000123-0\r
+/// `.
 #[derive(Debug)]
 pub struct EntryIds {
     millis: u64,
@@ -8,8 +10,8 @@ pub struct EntryIds {
     reply: Vec<u8>,
 }
 
-/// The entries per millisecond, as many as a real server adds. The clock counts entries and not time, so that every client
-/// gets the same replies regardless of its speed.
+/// The number of entries per millisecond, about as many as a real server adds. The clock counts entries instead of time, so
+/// that every client gets the same replies regardless of its speed.
 const ENTRIES_OF_MILLISECOND: u64 = 600;
 
 impl EntryIds {

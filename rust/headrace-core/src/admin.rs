@@ -1,5 +1,5 @@
-//! Commands outside the path of messages: a connection for one call, the right that each command needs, what a refusal means,
-//! and tables in Arrow's form.
+//! Commands outside the path of messages: a connection for one call, the right that each command needs, the meaning of a
+//! refusal, and tables in Arrow format.
 
 mod command;
 mod commands;

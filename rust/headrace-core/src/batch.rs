@@ -13,13 +13,13 @@ use crate::resp::write_bulk;
 use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column};
 use crate::shards::Shards;
 
-/// The most rows per entry: a report keeps the rows of an entry in one record batch, which has at most as many.
+/// The maximum number of rows per entry: a report keeps the rows of an entry in one record batch, which has at most as many.
 pub const MAX_ROWS_PER_ENTRY: usize = 65_536;
 
-/// What a layout with several rows in an entry says of shards.
+/// Why a layout with several rows in an entry cannot be combined with shards.
 const ENTRIES_OF_SEVERAL_ROWS: &str = "an entry of several rows would go to one shard, whatever the keys of its rows";
 
-/// The most columns that an error lists.
+/// The maximum number of columns that an error lists.
 const MAX_DESCRIBED: usize = 20;
 
 /// How the rows of a record batch become entries.
@@ -38,12 +38,12 @@ pub enum BatchLayout {
         message_id: Option<String>,
         /// The compression of the stream.
         codec: Option<Codec>,
-        /// The most rows per entry.
+        /// The maximum number of rows per entry.
         rows_per_entry: usize,
     },
 }
 
-/// Rows that are encoded in one go, at least, where the caller's event loop waits meanwhile.
+/// The minimum number of rows that are encoded in one go while the caller's event loop waits.
 const SLICE_ROWS: usize = 1024;
 
 /// A [`BatchLayout`] applied to a schema.
@@ -131,7 +131,7 @@ impl BatchPlan {
         Ok(Self { message_id, kind, carries_time: !copies || names.is_ts_given })
     }
 
-    /// Whether its entries carry the time, if any do: one that is a copy does not unless the caller asked for it.
+    /// Whether its entries carry the time, if any do: copied entries do not, unless the caller asked for it.
     pub(crate) fn carries_time(&self) -> bool {
         self.carries_time
     }
@@ -156,7 +156,7 @@ impl BatchPlan {
         columns
     }
 
-    /// Whether rows may be of other streams than the endpoint's.
+    /// Whether rows may be of streams other than the endpoint's.
     pub(crate) fn has_stream_keys(&self) -> bool {
         match &self.kind {
             Kind::Rows(plan) | Kind::Payloads(plan, _) => plan.has_stream_keys(),
@@ -178,7 +178,8 @@ impl BatchPlan {
         Ok((batch_of, ids_of(self.message_id.as_ref(), batch)?))
     }
 
-    /// Describes a panic at this row, for an error: it names the column that panics alone, or else all that are read.
+    /// Describes a panic at this row, for an error: it names the column that panics by itself, or otherwise all columns that are
+    /// read.
     pub(crate) fn describe(&self, batch: &RecordBatch, row: usize) -> String {
         let schema = batch.schema_ref();
         let culprit = match &self.kind {
@@ -213,7 +214,7 @@ fn ids_of(message_id: Option<&(usize, FieldRef)>, batch: &RecordBatch) -> Result
     ids.transpose()
 }
 
-/// Refuses what cannot be with shards, or only with them.
+/// Refuses what cannot be combined with shards, or needs them.
 fn check_shards(layout: &BatchLayout, has_shards: bool) -> Result<()> {
     match layout {
         BatchLayout::Rows(Layout { shard_key: Some(_), .. }) if !has_shards => {
@@ -237,7 +238,7 @@ fn check_shards(layout: &BatchLayout, has_shards: bool) -> Result<()> {
 }
 
 fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {
-    // A reader that turns the entry into a map would lose one of the two, and `unpack` would take the time for a payload.
+    // A reader that turns the entry into a map would lose one of the two, and `unpack` would use the time as a payload.
     let place = names.ts.as_deref().and_then(|ts| ts.strip_prefix(names.payload.as_str())?.strip_prefix(':'));
     if place.is_some_and(|place| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit())) {
         let ts = names.ts.as_deref().unwrap_or_default();

@@ -6,7 +6,7 @@ use arrow_schema::TimeUnit;
 pub(crate) const SECONDS_PER_DAY: i64 = 86_400;
 pub(crate) const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// The number of `unit` in a second.
+/// The number of units in a second.
 pub(crate) fn per_second(unit: TimeUnit) -> u64 {
     match unit {
         TimeUnit::Second => 1,
@@ -16,7 +16,7 @@ pub(crate) fn per_second(unit: TimeUnit) -> u64 {
     }
 }
 
-/// The number of `unit` in a day.
+/// The number of units in a day.
 pub(crate) fn per_day(unit: TimeUnit) -> i64 {
     SECONDS_PER_DAY * per_second(unit).cast_signed()
 }
@@ -43,7 +43,7 @@ fn days_from_year(year: i64) -> i64 {
     before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400) - 719_162
 }
 
-/// The day of a date, counted from 1970-01-01; `None` if there is no such date.
+/// The day of a date, counted from 1970-01-01; `None` if the date does not exist.
 pub(crate) fn days_from_date(year: i64, month: u32, day: u32) -> Option<i64> {
     const DAYS_BEFORE: [u32; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
     let index = month.checked_sub(1)? as usize;
@@ -76,7 +76,8 @@ mod tests {
         for year in [-400_i64, -4, -1, 0, 1800, 1899, 1900, 2000, 2023, 2024, 999_999_999_999] {
             for month in 0..15 {
                 for day in 0..34 {
-                    // chrono holds the year of the same number within 400 years, which the calendar repeats.
+                    // chrono does not hold every year: the year at the same place in the 400-year cycle of the calendar replaces
+                    // it.
                     let expected = NaiveDate::from_ymd_opt(year.rem_euclid(400) as i32, month, day);
                     assert_eq!(days_from_date(year, month, day).is_some(), expected.is_some(), "{year}-{month}-{day}");
                 }

@@ -1,4 +1,4 @@
-//! Redis Cluster, as far as bytes say it: the slot of a key, which node has which slots, and redirects. No I/O.
+//! Redis Cluster, as far as it needs no I/O: the slot of a key, which node has which slots, and redirects.
 
 mod members;
 mod node_name;

@@ -1,7 +1,7 @@
-//! One connection, without its socket: what is sent on it, which reply belongs to what, and what its replies and its end mean
-//! for the messages. Bytes and the time come in as arguments: no I/O and no clock.
+//! One connection, without its socket: what is sent on it, which reply belongs to which command, and what its replies and its end
+//! mean for the messages. Bytes and the time are arguments: no I/O and no clock.
 //!
-//! The owner of the socket hands over what arrived ([`Connection::received`]), sends what is in [`Connection::send`], and says
+//! The owner of the socket hands over what arrived ([`Connection::received`]), sends what is in [`Connection::send`], and reports
 //! when the socket ended ([`Connection::disconnected`]). Outcomes go to [`Outcomes`] by the numbers of the messages, so several
 //! connections can share one.
 
@@ -52,24 +52,24 @@ use control::Control;
 use in_flight::{Command, Sent};
 use retry_queue::lacks_script;
 
-/// After a longer silence a connection has to answer PING before it gets messages.
+/// After a longer silence, a connection must answer PING before it gets messages.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How much later than after a command's timeout a loss may be noticed, for IDMP IDs to be remembered while messages are sent
-/// again: less than what they are remembered longer.
+/// How long after a command's timeout a loss may be noticed so that IDMP IDs are remembered while messages are sent again. It is
+/// less than the time for which they are remembered longer.
 const LATE: Duration = Duration::from_secs(5);
 
 /// Why a command failed, and whether it may be sent again.
 struct Refusal {
     failure: Arc<Failure>,
     is_retried: bool,
-    /// Whether it needs no policy for that.
+    /// Whether that needs no policy.
     is_free: bool,
     /// Whether the server sent it elsewhere.
     is_redirect: bool,
 }
 
-/// What waits for a connection to a node, of slots or streams that another node has now.
+/// What waits for a connection to a node, but belongs to slots or streams that another node has now.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     commands: Vec<PendingRetry>,
@@ -81,14 +81,14 @@ pub(crate) struct Waiting {
 /// Lets the next command pass at a node that is still taking over its slot.
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
-/// What is known of a server while its socket is open.
+/// What is known about a server while its socket is open.
 #[derive(Debug)]
 struct Session {
     replies: ReplyBuffer,
     command_timeout: Duration,
     /// When bytes last moved.
     used: Instant,
-    /// Whether it has answered a message: a server that accepts and hangs up is not tried again and again.
+    /// Whether it has answered a message: a server that accepts connections and closes them is not tried over and over.
     is_proven: bool,
     /// What must be answered before messages go out.
     control: Option<Control>,
@@ -107,14 +107,15 @@ pub(crate) struct Connection {
     knows_script: bool,
     /// The node of a cluster; `None`: it leads to the only server.
     node: Option<ClusterNode>,
-    /// Whether the socket took nothing of what there was to send.
+    /// Whether the socket took nothing of what should be sent.
     is_stuck: bool,
     /// Whether a panic ended the reading of a reply.
     has_defect: bool,
 }
 
 impl Connection {
-    /// `keeps`: commands stay until they are answered, for they may be sent again. `is_cluster`: they do, to another node.
+    /// `keeps`: commands stay until they are answered, because they may be sent again. `is_cluster`: commands stay too, because
+    /// they may be sent to another node.
     pub(crate) fn new(keeps: bool, is_cluster: bool, durability: Option<Durability>) -> Self {
         Self {
             send: SendBuffer::new(keeps || is_cluster),
@@ -129,7 +130,8 @@ impl Connection {
         }
     }
 
-    /// It leads to the only server, as was not known before. Nothing was handed to a socket. `keeps`: see [`new`](Self::new).
+    /// Notes that it leads to the only server, which was not known before. Nothing was handed to a socket. `keeps`: see
+    /// [`new`](Self::new).
     pub(crate) fn leave_cluster(&mut self, keeps: bool) {
         self.node = None;
         self.send.keep(keeps);
@@ -137,7 +139,7 @@ impl Connection {
         self.retry.forget_routes();
     }
 
-    /// A socket is open, and its server is ready. `replicas`: how many to wait for, unless that number is given.
+    /// Notes that a socket is open and its server is ready. `replicas`: how many to wait for, unless that number is given.
     pub(crate) fn opened(&mut self, command_timeout: Duration, replicas: Option<u64>, now: Instant) {
         if let (Some(wait), Some(replicas)) = (&mut self.wait, replicas) {
             wait.count(replicas);
@@ -147,7 +149,7 @@ impl Connection {
         self.session = Some(Box::new(session));
     }
 
-    /// The socket is gone. What waits stays: see [`disconnected`](Self::disconnected).
+    /// Notes that the socket is gone. What waits stays: see [`disconnected`](Self::disconnected).
     pub(crate) fn closed(&mut self) {
         self.session = None;
         self.knows_script = false;
@@ -159,34 +161,34 @@ impl Connection {
         self.session.is_some()
     }
 
-    /// Messages of several streams will come; those so far were of `stream`. It matters where WAIT confirms entries: of the streams of
-    /// one slot some may be at another node.
+    /// Notes that messages of several streams will come; those so far were of `stream`. This matters if WAIT confirms entries:
+    /// some streams of a slot may be on another node.
     pub(crate) fn name_streams(&mut self, stream: &Arc<[u8]>) {
         if let Some(wait) = &mut self.wait {
             wait.name_streams(stream);
         }
     }
 
-    /// The stream of a command, where entries are held by their streams.
+    /// The stream of a command, if held entries name their streams.
     fn held_stream(&self, command: &Command) -> Option<Arc<[u8]>> {
         let wait = self.wait.as_ref().filter(|wait| wait.names_streams());
         wait.map(|_| stream_key(self.send.kept(command.bytes.clone())).into())
     }
 
-    /// Whether it leads to a node of a cluster that takes commands of this route only behind ASKING.
+    /// Whether it leads to a node of a cluster that accepts commands of this route only after ASKING.
     #[inline]
     pub(crate) fn is_asking(&self, route: u16) -> bool {
         self.node.as_ref().is_some_and(|node| node.is_asked(route))
     }
 
-    /// Stops asking after a while, if nothing is in flight.
+    /// Stops sending ASKING after a while, if nothing is in flight.
     pub(crate) fn rest_asking(&mut self, now: Instant) {
         if let Some(node) = self.node.as_mut().filter(|_| self.in_flight.is_empty()) {
             node.rest(now);
         }
     }
 
-    /// Streams of a route, which the node sent elsewhere, have routes of their own from now on. Nothing is in flight.
+    /// Gives streams of a route, which the node sent elsewhere, their own routes. Nothing is in flight.
     pub(crate) fn reroute(&mut self, route: u16, streams: &BTreeMap<&[u8], u16>) {
         self.retry.reroute(route, streams);
         if let Some(wait) = &mut self.wait {
@@ -194,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// Takes out what waits of some routes, which another node has. Nothing is in flight.
+    /// Takes out what waits of some routes that another node has. Nothing is in flight.
     pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Waiting {
         let progress = self.retry.progress(&is_taken);
         let commands = self.retry.extract(|pending| is_taken(pending.route));
@@ -215,14 +217,14 @@ impl Connection {
         }
     }
 
-    /// The node takes commands of a route only behind ASKING, if `is_asked`.
+    /// Notes whether the node accepts commands of a route only after ASKING.
     pub(crate) fn ask(&mut self, route: u16, is_asked: bool, now: Instant) {
         if let Some(node) = &mut self.node {
             node.ask(route, is_asked.then_some(now));
         }
     }
 
-    /// The routes of what waits, is in flight, or is to be confirmed. Some come several times.
+    /// The routes of what waits, is in flight, or must be confirmed. Some occur several times.
     pub(crate) fn routes(&self) -> impl Iterator<Item = u16> {
         let in_flight = self.in_flight.commands_from(0).filter_map(|queued| queued.route);
         let unconfirmed = self.wait.iter().flat_map(WaitTracker::routes);
@@ -234,7 +236,7 @@ impl Connection {
         self.wait.as_ref().is_some_and(|wait| wait.holds(route))
     }
 
-    /// A command with a key of this route is about to be appended.
+    /// Prepares for a command with a key of this route, which is about to be appended.
     #[inline]
     pub(crate) fn begin_command(&mut self, route: u16) {
         self.in_flight.set_route(route);
@@ -255,7 +257,7 @@ impl Connection {
         self.retry.holds(route)
     }
 
-    /// The command in the last `length` bytes of [`send`](Self::send) queues up so.
+    /// Queues up the command in the last `length` bytes of [`send`](Self::send).
     #[cold]
     pub(crate) fn queue(&mut self, length: usize, route: u16, numbers: Numbers, rows: u64, expect: Expect) {
         let before = self.send.len() - length;
@@ -274,7 +276,7 @@ impl Connection {
         self.in_flight.is_empty() && self.retry.is_idle() && !self.is_unconfirmed()
     }
 
-    /// Whether the server was silent for so long that it must answer PING before it gets the next message.
+    /// Whether the server has been silent for so long that it must answer PING before it gets the next message.
     pub(crate) fn needs_ping(&self, now: Instant) -> bool {
         let is_silent = |session: &Session| now.saturating_duration_since(session.used) >= IDLE;
         !self.in_flight.awaits_reply() && !self.awaits_control() && self.session.as_deref().is_some_and(is_silent)
@@ -328,7 +330,7 @@ impl Connection {
         }
     }
 
-    /// As if the server had answered a message.
+    /// Acts as if the server had answered a message.
     #[cfg(test)]
     pub(crate) fn prove(&mut self) {
         if let Some(session) = &mut self.session {
@@ -336,7 +338,7 @@ impl Connection {
         }
     }
 
-    /// As if bytes had moved then.
+    /// Acts as if bytes had moved at this time.
     #[cfg(test)]
     pub(crate) fn set_used(&mut self, used: Instant) {
         if let Some(session) = &mut self.session {
@@ -344,8 +346,9 @@ impl Connection {
         }
     }
 
-    /// For how long the server has been silent since `started`, and for how long it may be. `None`: there is no socket. Time between
-    /// the caller's calls is not the server's silence, unless an event loop watches the socket meanwhile: then `started` is `None`.
+    /// For how long the server has been silent since `started`, and for how long it may be. `None`: there is no socket. Time
+    /// between calls does not count as silence of the server, unless an event loop watches the socket meanwhile: then `started`
+    /// is `None`.
     pub(crate) fn silence(&self, started: Option<Instant>, now: Instant) -> Option<(Duration, Duration)> {
         let session = self.session.as_ref()?;
         let since = started.map_or(session.used, |started| session.used.max(started));
@@ -354,7 +357,7 @@ impl Connection {
         Some((silent, session.command_timeout + for_wait))
     }
 
-    /// Whether there is something to send, or a reply to come.
+    /// Whether there is something to send, or a reply is still to come.
     pub(crate) fn awaits_answer(&self) -> bool {
         !self.in_flight.is_empty() || self.awaits_control()
     }
@@ -368,30 +371,30 @@ impl Connection {
         self.session.as_ref().map_or(1, |session| session.replies.still_to_come(replies.saturating_sub(short)))
     }
 
-    /// Whether the replies were not looked at for so long that the server may have forgotten the IDMP IDs of what it was sent:
-    /// sent again, that could be written twice.
+    /// Whether replies were not read for so long that the server may have forgotten the IDMP IDs of what it was sent: messages
+    /// that are sent again could be written twice.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
         let is_late = |session: &Session| now.saturating_duration_since(session.used) > session.command_timeout + LATE;
         self.session.as_deref().is_some_and(is_late) && self.in_flight.awaits_reply()
     }
 
-    /// Whether the socket ended between commands, on a server that has answered before: then what waits can go out on another
-    /// one, and none of it is in doubt.
+    /// Whether the socket ended between commands, on a server that has answered before: what waits can then go out on another
+    /// socket, and none of it is in doubt.
     pub(crate) fn is_renewable(&self) -> bool {
         self.in_flight.is_between_commands() && self.session.as_ref().is_some_and(|session| session.is_proven)
     }
 
-    /// Whether the socket took nothing more when it was tried last, or was given nothing because no more may be sent now.
+    /// Whether the socket took nothing more at the last try, or was given nothing because no more may be sent now.
     pub(crate) fn is_stuck(&self) -> bool {
         self.is_stuck
     }
 
-    /// The socket was given what there was to send.
+    /// Notes that the socket was given what there was to send.
     pub(crate) fn tried_to_send(&mut self) {
         self.is_stuck = self.send.room() == 0;
     }
 
-    /// Whether a call is to report that a panic ended the reading of a reply. Asked once.
+    /// Whether a call must report that a panic ended the reading of a reply. Returns true once.
     pub(crate) fn take_defect(&mut self) -> bool {
         std::mem::take(&mut self.has_defect)
     }
@@ -430,7 +433,7 @@ impl Connection {
         self.session.as_mut().map_or(&mut [], |session| session.replies.space())
     }
 
-    /// The transport took the first `count` bytes of those to send.
+    /// Notes that the transport took the first `count` bytes of those to send.
     pub(crate) fn sent(&mut self, count: usize, now: Instant) {
         let Some(session) = &mut self.session else { return };
         session.used = now;
@@ -441,7 +444,7 @@ impl Connection {
         self.in_flight.hand_over(count);
     }
 
-    /// `count` bytes arrived in [`space`](Self::space): resolves the messages whose replies are complete.
+    /// Notes that `count` bytes arrived in [`space`](Self::space), and resolves the messages whose replies are complete.
     pub(crate) fn received<O: Outcomes>(&mut self, count: usize, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
         let Some(mut session) = self.session.take() else { return Ok(()) };
         session.used = cx.now;
@@ -456,13 +459,14 @@ impl Connection {
         self.take_back_unsent(cx);
         self.send.release(self.in_flight.front());
         if unread > 0 && !self.in_flight.awaits_reply() && !is_status {
-            // Its rest would arrive with the next command in flight, and be taken for its reply.
+            // Its rest would arrive with the next command in flight, and be used as its reply.
             return Err(faults::protocol("a reply to nothing that was sent").into());
         }
         Ok(())
     }
 
-    /// If the node does not have a slot, and has answered what it was sent: what it was not sent may have to go to another one.
+    /// Takes back unsent commands if the node does not have a slot and has answered what it was sent: they may have to go to
+    /// another node.
     pub(crate) fn take_back_unsent<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
         if self.retry.has_redirect() && self.in_flight.is_between_commands() && !self.in_flight.is_empty() {
             let elsewhere = || cx.failure(&Fault::new(code::NO_SLOT, "another node has the slot"), Written::No);
@@ -471,7 +475,8 @@ impl Connection {
         }
     }
 
-    /// Commands of which the transport has no byte are sent later, perhaps elsewhere; `failure`: if they are not.
+    /// Takes back commands of which the transport has no byte: they are sent later, perhaps elsewhere. `failure`: what they fail
+    /// with if they are not.
     pub(crate) fn take_back<O: Outcomes>(&mut self, failure: &Arc<Failure>, cx: &mut Context<'_, O>) {
         while let Some(command) = self.in_flight.abandon() {
             if !matches!(command.expect, Expect::Wait | Expect::Asking) {
@@ -483,7 +488,7 @@ impl Connection {
         self.restart();
     }
 
-    /// Nothing is in flight any more, and offsets begin again.
+    /// Notes that nothing is in flight any more and that offsets start again.
     fn restart(&mut self) {
         if let Some(wait) = &mut self.wait {
             wait.forget_requests(&self.in_flight);
@@ -519,7 +524,7 @@ impl Connection {
         Ok(())
     }
 
-    /// `count` entries got IDs that follow each other.
+    /// Resolves `count` entries, which got IDs that follow each other.
     fn appended<O: Outcomes>(
         &mut self,
         mut id: EntryId,
@@ -546,7 +551,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The server has taken a command of this route. `stream`: see [`held_stream`](Self::held_stream).
+    /// Notes that the server has accepted a command of this route. `stream`: see [`held_stream`](Self::held_stream).
     #[inline]
     fn accept(&mut self, route: u16, stream: Option<&Arc<[u8]>>) {
         if let Some(node) = &mut self.node {
@@ -557,7 +562,7 @@ impl Connection {
         }
     }
 
-    /// The first command in flight got this reply.
+    /// Handles the reply to the first command in flight.
     fn answered<O: Outcomes>(&mut self, reply: &Reply<'_>, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
         fail::point("settle");
         let Some(command) = self.in_flight.answer() else {
@@ -636,7 +641,7 @@ impl Connection {
         ends.map_or(Ok(()), Err)
     }
 
-    /// The server sent a command elsewhere.
+    /// Notes that the server sent a command elsewhere.
     fn note_detour(&mut self, command: &Command, redirect: Redirect, most: u32) {
         let stream = self.held_stream(command);
         if let Some(wait) = &mut self.wait {
@@ -646,13 +651,13 @@ impl Connection {
                 wait.hand_over(command.route);
             }
         }
-        // It is of the command's own slot: a node that says another one is not followed there.
+        // The detour is for the command's own slot: if the node names another slot, that is ignored.
         let (route, bytes) = (command.route, self.send.kept(command.bytes.clone()));
         let asked = redirect.is_ask.then(|| stream_key(bytes).into());
         self.retry.note_detour(command.number(), Detour { route, asked, redirect }, most);
     }
 
-    /// A run of the script got this reply.
+    /// Handles the reply to a run of the script.
     fn answered_run<O: Outcomes>(
         &mut self,
         reply: &ScriptReply<'_>,
@@ -666,13 +671,13 @@ impl Connection {
         let rows = command.rows;
         let done = reply.deduplicated.saturating_add(reply.appended);
         if command.sent != Sent::All || done > rows || (done == rows) != reply.refused.is_empty() {
-            // The reply cannot be true: the rows are in doubt.
+            // The reply cannot be correct: the rows are in doubt.
             let broken = Disconnect::from(faults::protocol("a reply that does not fit its run"));
             let refusal = self.refusal(&broken.fault, Written::Unknown, command.expect, cx);
             self.fail_or_retry(refusal, &command, cx);
             return Err(broken);
         }
-        // The first ones have their outcomes, from when the run was sent before.
+        // The first rows have their outcomes already if the run was sent before.
         let known = self.retry.in_flight(command.number()).map_or(0, |pending| pending.known());
         let mut outcomes = Vec::new();
         if reply.deduplicated > known {
@@ -705,7 +710,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The next row of a run was refused: it and the `open - 1` rows behind it were not written. `outcomes`: of the rows before.
+    /// Handles the refusal of the next row of a run: it and the `open - 1` rows after it were not written. `outcomes`: those of
+    /// the rows before it.
     fn refuse_rest<O: Outcomes>(
         &mut self,
         refused: &[u8],
@@ -734,7 +740,7 @@ impl Connection {
         self.settle(command, outcomes, cx);
     }
 
-    /// Why the marker is not where a run begins.
+    /// Why the marker is not where a run starts.
     fn gap<O>(&self, line: &[u8], cx: &Context<'_, O>) -> (Fault, Written) {
         if cx.batch.is_blocked || self.retry.has_root() {
             return (faults::blocked(), Written::No);
@@ -753,7 +759,7 @@ impl Connection {
         Refusal { failure: cx.failure(fault, written), is_retried, is_free, is_redirect: false }
     }
 
-    /// The command failed: it is sent again, or its messages have their outcome.
+    /// Handles a failed command: it is sent again, or its messages get their outcome.
     fn fail_or_retry<O: Outcomes>(&mut self, refusal: Refusal, command: &Command, cx: &mut Context<'_, O>) {
         let Refusal { failure, is_retried, is_free, is_redirect } = refusal;
         let pending = self.retry.in_flight(command.number()).map(|pending| pending.open);
@@ -769,12 +775,12 @@ impl Connection {
         }
     }
 
-    /// A command that is to be sent again.
+    /// A command that must be sent again.
     fn pending(&self, command: &Command, failure: Arc<Failure>) -> PendingRetry {
         PendingRetry::new(command, self.send.kept(command.bytes.clone()).into(), failure)
     }
 
-    /// The messages of a command that have no outcome have these.
+    /// Gives these outcomes to the messages of a command that have none.
     fn settle<O: Outcomes>(
         &mut self,
         command: &Command,
@@ -790,7 +796,7 @@ impl Connection {
         }
     }
 
-    /// Resolves the messages of a command behind the first `known` ones.
+    /// Resolves the messages of a command after the first `known` ones.
     fn deliver_all<O: Outcomes>(
         &mut self,
         command: &Command,
@@ -825,7 +831,7 @@ impl Connection {
         self.wait.as_ref().is_some_and(WaitTracker::is_holding)
     }
 
-    /// Whether there are commands behind the last WAIT.
+    /// Whether there are commands after the last WAIT.
     pub(crate) fn has_unrequested(&self) -> bool {
         self.wait.as_ref().is_some_and(|wait| wait.has_unrequested(&self.in_flight))
     }
@@ -845,7 +851,7 @@ impl Connection {
         }
     }
 
-    /// The same for what was answered, unless a WAIT is on its way. Returns whether it did.
+    /// The same for what was answered, unless a WAIT is in flight. Returns whether it did.
     pub(crate) fn request_wait_for_answered(&mut self) -> bool {
         let waits = self.is_unconfirmed() || self.retry.is_active();
         let is_due = waits
@@ -858,7 +864,7 @@ impl Connection {
         is_due
     }
 
-    /// A WAIT got this reply.
+    /// Handles the reply to a WAIT.
     fn answered_wait<O: Outcomes>(
         &mut self,
         reply: &Reply<'_>,
@@ -884,7 +890,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The socket is gone: nothing confirms any more what was written on it.
+    /// Fails what was written on a socket that is gone: nothing can confirm it any more.
     pub(crate) fn lose_unconfirmed<O: Outcomes>(&mut self, fault: &Fault, cx: &mut Context<'_, O>) {
         if let Some(wait) = &mut self.wait {
             let lost = wait.durability.lost(fault);
@@ -892,7 +898,7 @@ impl Connection {
         }
     }
 
-    /// The socket is gone for good, and with it all bytes: every command in flight fails, or is sent again.
+    /// Handles the end of the socket, and with it the loss of all bytes: every command in flight fails, or is sent again.
     pub(crate) fn disconnected<O: Outcomes>(&mut self, broken: &Disconnect, cx: &mut Context<'_, O>) {
         self.closed();
         self.lose_unconfirmed(&broken.fault, cx);
@@ -915,7 +921,7 @@ impl Connection {
         }
     }
 
-    /// There will be no socket: what waits, and was handed to none, fails with `failure`.
+    /// Fails with `failure` what waits and was handed to no socket: there will be no socket.
     pub(crate) fn fail_all<O: Outcomes>(&mut self, failure: &Arc<Failure>, cx: &mut Context<'_, O>) {
         self.retry.note_given_up();
         while let Some(command) = self.in_flight.abandon() {
@@ -930,13 +936,13 @@ impl Connection {
         self.give_up_retries(cx);
     }
 
-    /// Every command that waits to be sent again fails.
+    /// Fails every command that waits to be sent again.
     pub(crate) fn give_up_retries<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
         self.retry.note_given_up();
         self.give_up_streams(|_, _| true, cx);
     }
 
-    /// The same for those that wait for a policy, and for others of their streams. Returns whether commands are left.
+    /// The same for commands that wait for a policy, and for others of their streams. Returns whether commands are left.
     pub(crate) fn give_up_tries<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) -> bool {
         self.retry.note_given_up();
         let streams = self.retry.streams_to_give_up();
@@ -955,14 +961,14 @@ impl Connection {
             numbers.assign(known, pending.outcomes(), |number, outcome| cx.outcomes.resolve(number, outcome, owner));
         }
         if let Some(wait) = &mut self.wait {
-            // Nothing more is sent that a WAIT could confirm what was written before the slot moved.
+            // No further command is sent whose WAIT could confirm what was written before the slot moved.
             let lost = wait.durability.lost(&Fault::new("MOVED", "another node has the stream"));
             confirm(wait.give_up(is_given_up), Some(&lost), cx);
         }
     }
 
-    /// If nothing is in flight or waits to be sent, entries whose slot moved on before a write showed that the node has it will never
-    /// be confirmed: they fail.
+    /// Fails entries that can never be confirmed, if nothing is in flight or waits to be sent: those whose slot moved on before a
+    /// write showed that the node has it.
     pub(crate) fn give_up_unprovable<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
         let waits = !self.retry.is_empty() || self.retry.has_parked();
         if self.is_unconfirmed() && self.in_flight.is_empty() && !waits && !self.has_unrequested() {
@@ -970,7 +976,7 @@ impl Connection {
         }
     }
 
-    /// What the retries need next. `None`: there are none, or commands are in flight or wait for WAIT.
+    /// The next step of the retries. `None`: there are none, or commands are in flight or wait for WAIT.
     pub(crate) fn retry_step(&mut self, rules: &Rules, now: Instant, jitter: f64) -> Option<RetryStep> {
         let is_quiet = self.in_flight.is_empty();
         let due = self.retry.unpark(now, is_quiet);
@@ -981,8 +987,8 @@ impl Connection {
         Some(self.retry.step(rules.retry.as_ref(), self.node.is_some(), now, jitter))
     }
 
-    /// Sends again what waits for it. Passes to `count` how many messages each command has without an outcome, and whether the
-    /// last try may have written them; nothing, if they were not tried because the server lacked the script.
+    /// Sends again what waits for that. Passes to `count` how many messages each command has without an outcome, and whether the
+    /// last try may have written them; nothing for commands that were not tried because the server lacked the script.
     pub(crate) fn resend(&mut self, mut count: impl FnMut(u64, bool)) {
         let Self { retry, send, in_flight, node, .. } = self;
         let mut is_first = true;
@@ -1008,7 +1014,7 @@ impl Connection {
         }
     }
 
-    /// Forgets everything: a panic came in the middle of a change, or this is a forked child.
+    /// Forgets everything, after a panic in the middle of a change or in a forked child.
     pub(crate) fn forget(&mut self) {
         self.closed();
         self.send.clear();
@@ -1032,7 +1038,7 @@ fn append(pending: &PendingRetry, send: &mut SendBuffer, in_flight: &mut InFligh
     in_flight.push_scattered(length, &pending.numbers, rows, pending.expect, pending.owner);
 }
 
-/// The entries are confirmed, or fail: `missing`.
+/// Confirms the entries, or fails them if something is `missing`.
 fn confirm<O: Outcomes>(
     entries: impl IntoIterator<Item = Unconfirmed>,
     missing: Option<&Fault>,
@@ -1040,14 +1046,14 @@ fn confirm<O: Outcomes>(
 ) {
     let failure = missing.map(|fault| cx.failure(fault, Written::Unknown));
     for Unconfirmed { number, outcome, owner, .. } in entries {
-        // A server that takes over may not have the rows, nor how far the batch has come.
+        // A server that takes over may have neither the rows nor the progress of the batch.
         cx.batch.is_blocked |= failure.is_some();
         let outcome = failure.as_ref().map_or_else(|| outcome.clone(), |failure| outcome.failed_with(failure));
         cx.outcomes.resolve(number, outcome, owner);
     }
 }
 
-/// ASKING got this reply. Refused, no command behind it can pass.
+/// Handles the reply to ASKING. If it is refused, no command after it can pass.
 fn answered_asking(reply: &Reply<'_>, is_whole: bool) -> Result<(), Disconnect> {
     match *reply {
         Reply::Status(_) if is_whole => Ok(()),

@@ -1,7 +1,7 @@
 //! Reads streams through a consumer group: each entry is delivered until it is acknowledged.
 //!
-//! [`Session`] reads; [`Ledger`] knows what is with the caller and what the caller said of it; the keeper's thread renews leases
-//! and sends what the caller said while the session waits.
+//! [`Session`] reads. [`Ledger`] records which entries the caller holds and the caller's decision on each: acknowledged, failed
+//! or released. The keeper's thread renews leases, and sends the decisions while the session waits.
 
 mod batch;
 mod client_name;
@@ -55,16 +55,16 @@ use shared::Shared;
 use stream::Stream;
 
 const CLOSED: Error = Error::Closed { what: "consumer" };
-/// The most entries that are remembered as released by a consumer.
+/// The most entries that a consumer remembers as released.
 const MAX_RELEASED: usize = 65_536;
-/// How long the end of a consumer waits for entries that are on their way to it.
+/// How long a closing consumer waits for entries that are on their way to it.
 const DRAIN: Duration = Duration::from_millis(1_500);
 
-/// One consumer of a group, over a connection that reads and one that keeps its leases, in a cluster for each slot that has some of
-/// its streams, unless the option `connections` lets slots share them.
+/// One consumer of a group. It has one connection that reads and one that renews its leases; in a cluster, one pair for each slot
+/// that holds some of its streams, unless slots share connections (option `connections`).
 ///
-/// [`open`](Self::open) connects. [`next_batch`](Self::next_batch) hands out entries, which stay pending until the caller says
-/// of them, by the [`handle`](Self::handle), that they are done, failed or released.
+/// [`open`](Self::open) connects. [`next_batch`](Self::next_batch) returns entries, which stay pending until the caller
+/// acknowledges, fails or releases them through the [`handle`](Self::handle).
 #[derive(Debug)]
 pub struct Consumer {
     drive: Drive,
@@ -73,7 +73,7 @@ pub struct Consumer {
     places: Arc<Places>,
     counters: Arc<ReadCounters>,
     endpoint: Endpoint,
-    /// Those that were named.
+    /// The keys passed by the caller.
     streams: Vec<Vec<u8>>,
     /// One for each connection that reads.
     endpoints: Vec<Endpoint>,
@@ -81,11 +81,11 @@ pub struct Consumer {
     schema: SchemaRef,
     fork: forkguard::Guard,
     is_closed: bool,
-    /// The endpoint whose shards are read, until it was checked whether the stream has as many.
+    /// The endpoint whose shards are read, until a check has shown whether the stream has as many.
     unchecked: Option<Endpoint>,
 }
 
-/// What any thread may say of the entries of a consumer, at any time: nothing here waits for a server.
+/// Acknowledges, fails and releases the entries of a consumer, from any thread and at any time: nothing here waits for a server.
 #[derive(Debug, Clone)]
 pub struct ConsumerHandle {
     shared: Arc<Shared>,
@@ -94,7 +94,7 @@ pub struct ConsumerHandle {
     fork: forkguard::Guard,
 }
 
-/// Where each stream is, by its key: the number of its ledger, and its number there.
+/// The place of each stream, by its key: the index of its ledger, and the stream's index in that ledger.
 type Places = BTreeMap<Box<[u8]>, (usize, usize)>;
 
 /// The counters of a consumer at one moment.
@@ -109,7 +109,7 @@ pub struct ConsumerStats {
 }
 
 impl Consumer {
-    /// `streams`: their keys, that of the endpoint if there is none. Opens no connection.
+    /// `streams`: the stream keys; if empty, those of the endpoint. Opens no connection.
     pub fn new(endpoint: &Endpoint, streams: &[Vec<u8>], options: ConsumerOptions) -> Result<Self> {
         let unchecked = endpoint.shards().filter(|_| streams.is_empty()).map(|_| endpoint.clone());
         let keys = if streams.is_empty() { endpoint.stream_keys() } else { streams };
@@ -166,18 +166,18 @@ impl Consumer {
     }
 
     /// Whether another connection had the name of this consumer when it connected: each sees the other's pending entries as its
-    /// own. A connection of a machine that is gone may be among them.
+    /// own. Such a connection may belong to a machine that no longer runs.
     pub fn has_namesake(&self) -> bool {
         self.drive.namesakes.is_found
     }
 
-    /// What any thread may say of the entries. [`open`](Self::open) comes before it.
+    /// The handle through which any thread settles entries. Call [`open`](Self::open) first.
     pub fn handle(&self) -> ConsumerHandle {
         let (shared, counters) = (Arc::clone(&self.shared), Arc::clone(&self.counters));
         ConsumerHandle { shared, counters, places: Arc::clone(&self.places), fork: self.fork.clone() }
     }
 
-    /// Connects, makes the groups, and starts the keeper.
+    /// Connects, creates the groups, and starts the keeper.
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         self.contained(|consumer| {
@@ -205,14 +205,14 @@ impl Consumer {
         })
     }
 
-    /// Finds out whether the streams are in a cluster, if the endpoint leaves that open.
+    /// Asks the server whether the streams are in a cluster, if the endpoint leaves that open.
     fn decide(&mut self, watch: &mut dyn Watch) -> Result<()> {
         if !self.endpoint.is_undecided() {
             return Ok(());
         }
         let endpoint = self.drive.decided(watch)?;
         if endpoint.cluster().is_some() {
-            // Each slot has a connection. Nothing was read yet.
+            // Each slot needs its own connection. Nothing has been read yet.
             *self = Self::new(&endpoint, &self.streams, self.options.clone())?;
         } else {
             self.endpoints = vec![endpoint.clone()];
@@ -221,9 +221,9 @@ impl Consumer {
         Ok(())
     }
 
-    /// The next batch. `None`: the caller stops, or `timeout` is over.
+    /// The next batch. `None`: the caller is stopping, or `timeout` is over.
     ///
-    /// An error leaves the consumer where it was: the next call goes on.
+    /// An error leaves the consumer where it was: the next call continues from there.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ConsumerBatch>> {
         self.enter()?;
         let read = self.contained(|consumer| consumer.drive.until_batch(timeout, watch));
@@ -234,7 +234,7 @@ impl Consumer {
         read
     }
 
-    /// Waits until the server knows what the caller said so far, or `timeout` is over.
+    /// Waits until the server has every decision that the caller has made so far, or `timeout` is over.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ReadReport> {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -242,8 +242,9 @@ impl Consumer {
         settled.error.map_or_else(|| Ok(self.shared.report()), Err)
     }
 
-    /// Ends the consumer. What the caller said of entries is sent; with `releases`, what it did not speak of is given back to the
-    /// group, so that others get it at once. Gives up after `timeout`: then the entries stay pending, until others take them over.
+    /// Ends the consumer. The caller's decisions are sent; with `releases`, entries without a decision are given back to the
+    /// group, so that others get them immediately. Gives up after `timeout`: the entries then stay pending until others take them
+    /// over.
     pub fn close(&mut self, releases: bool, timeout: Duration, watch: &mut dyn Watch) -> Result<ReadReport> {
         if self.fork.clone().detected_fork() {
             self.abandon();
@@ -273,7 +274,7 @@ impl Consumer {
         deadline: Instant,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        // A server that waits for entries with a long BLOCK is not waited for: the connection is closed instead.
+        // Do not wait for a server that waits for entries with a long BLOCK: close the connection instead.
         self.drive.lines.iter_mut().for_each(|line| line.session.closes = true);
         let drained = self.drive.drain(drains_until, watch);
         if drained == Err(Error::Interrupted) {
@@ -282,7 +283,7 @@ impl Consumer {
         for line in self.drive.lines.iter_mut().filter(|line| line.session.blocks()) {
             line.close();
         }
-        // What the caller said comes first: the rest may stay pending.
+        // The caller's decisions come first: the rest may stay pending.
         let settled = self.drive.until_settled(None, Some(deadline), watch)?;
         if !releases {
             return settled.error.map_or(Ok(()), Err);
@@ -301,12 +302,12 @@ impl Consumer {
         settled.error.or(again.error).map_or(Ok(()), Err)
     }
 
-    /// Ends the connections without a word to the server.
+    /// Ends the connections without sending anything to the server.
     fn abandon(&mut self) {
         let is_forked = self.fork.clone().detected_fork();
         self.is_closed = true;
         if is_forked {
-            // The thread and the connections are the parent's, and it may have held the lock.
+            // The thread and the connections belong to the parent, which may have held the lock.
             if let Some(keeper) = &mut self.keeper {
                 keeper.forget();
             }
@@ -344,7 +345,7 @@ impl Drop for Consumer {
 }
 
 impl ConsumerHandle {
-    /// The entries of a batch are done; with `mask` those that it names by rows. They will not be delivered again.
+    /// Acknowledges the entries of a batch, or only the rows that `mask` selects. They will not be delivered again.
     pub fn ack(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<()> {
         let at = self.place(batch, mask)?;
         self.say(at, |ledger, now| ledger.ack(batch.number(), mask, now))
@@ -356,7 +357,7 @@ impl ConsumerHandle {
         self.say(at, |ledger, now| ledger.ack_ids(stream, ids, now))
     }
 
-    /// The caller could not work on the entries of a batch, or on those that `mask` names. Each comes again after `delay`, by
+    /// Marks the entries of a batch, or the rows that `mask` selects, as failed. Each is delivered again after `delay`, by
     /// default after 1 s and twice as long each time, at most `min_idle`; or it becomes a dead letter with this reason.
     pub fn fail(
         &self,
@@ -381,8 +382,8 @@ impl ConsumerHandle {
         self.say(at, |ledger, now| ledger.fail_ids(stream, ids, reason, delay, now))
     }
 
-    /// The entries of a batch, or those that `mask` names, go back to the group as if they had not been delivered. Others get
-    /// them after `delay`.
+    /// Gives the entries of a batch, or the rows that `mask` selects, back to the group as if they had not been delivered. Others
+    /// get them after `delay`.
     pub fn release(&self, batch: &ConsumerBatch, mask: Option<&[bool]>, delay: Duration) -> Result<()> {
         let at = self.place(batch, mask)?;
         self.say(at, |ledger, now| ledger.release(batch.number(), mask, delay, now))
@@ -394,13 +395,14 @@ impl ConsumerHandle {
         self.say(at, |ledger, now| ledger.release_ids(stream, ids, delay, now))
     }
 
-    /// [`Error::LeaseLost`] if entries of the batch may be another consumer's: they were not renewed for `min_idle`.
+    /// Fails with [`Error::LeaseLost`] if entries of the batch may belong to another consumer: they were not renewed for
+    /// `min_idle`.
     pub fn check(&self, batch: &ConsumerBatch) -> Result<()> {
         let at = self.place(batch, None)?;
         self.shared.ledger(at).check(batch.number(), clock::now())
     }
 
-    /// No further batch is handed out.
+    /// Stops reading: no further batch is returned.
     pub fn stop(&self) {
         self.shared.stop();
     }
@@ -413,9 +415,9 @@ impl ConsumerHandle {
         }
     }
 
-    /// The counters so far, also of a consumer that was closed. In a forked process there are none.
+    /// The counters so far, also of a closed consumer. In a forked process they are all zero.
     pub fn stats(&self) -> ConsumerStats {
-        // The parent may have held the lock as it forked.
+        // The parent may have held the lock when it forked.
         if self.fork.clone().detected_fork() {
             return ConsumerStats::default();
         }
@@ -424,7 +426,7 @@ impl ConsumerHandle {
         ConsumerStats { read, report, renewals }
     }
 
-    /// The place of the ledger of a batch.
+    /// The index of the ledger that holds the batch.
     fn place(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<usize> {
         self.enter()?;
         let Some(at) = self.shared.place(batch.owner()) else {
@@ -451,7 +453,7 @@ impl ConsumerHandle {
         Ok(said)
     }
 
-    /// The parent may have held the lock as it forked.
+    /// The parent may have held the lock when it forked.
     fn enter(&self) -> Result<()> {
         if self.fork.clone().detected_fork() {
             return Err(Error::state("the consumer belongs to the process that made it: make one in each process"));
@@ -460,7 +462,7 @@ impl ConsumerHandle {
     }
 }
 
-/// Whether each stream is named once, and the dead letters of each go to another stream, of a cluster one of its slot.
+/// Checks that each stream is named once, and that its dead letters go to another stream, in a cluster to one of the same slot.
 fn check_keys(endpoint: &Endpoint, keys: &[Vec<u8>], options: &ConsumerOptions) -> Result<()> {
     let mut seen = BTreeSet::new();
     if let Some(twice) = keys.iter().find(|key| !seen.insert(key.as_slice())) {
@@ -478,7 +480,7 @@ fn check_keys(endpoint: &Endpoint, keys: &[Vec<u8>], options: &ConsumerOptions) 
     Ok(())
 }
 
-/// The session of streams that share a connection, one of `sessions`.
+/// The session of the streams that share a connection, one of `sessions`.
 fn session(
     keys: &[&[u8]],
     options: &ConsumerOptions,
@@ -491,7 +493,7 @@ fn session(
     let session = SessionOptions {
         names: options.names.clone(),
         batch_rows: options.batch_rows,
-        // The entries that wait for their batches take no more memory than those of one session.
+        // The entries that wait for their batches take no more memory than those of a single session.
         batch_bytes: options.batch_bytes.div_ceil(sessions),
         block: options.block,
         linger: options.linger,
@@ -506,7 +508,7 @@ fn session(
     Session::new(streams.collect(), session, Arc::clone(plan), ledger)
 }
 
-/// How the streams of several slots share connections, at most `most` to each node, if they are to.
+/// How the streams of several slots share connections, at most `most` to each node; `None` if they do not.
 fn rounds(endpoints: &[Endpoint], most: Option<usize>, block: Duration) -> Option<Rounds> {
     let most = most.filter(|_| endpoints.len() > 1)?;
     Rounds::new(endpoints, Assignment::new(most, block))

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The fact that a step panicked. Only the panic hook knows where.
+/// Indicates that a step panicked. Only the panic hook knows where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Panicked;
 

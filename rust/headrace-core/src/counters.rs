@@ -1,4 +1,5 @@
-//! The counters of a dispatcher, and those of a reader or a consumer: written by its owner, readable from any thread at any time.
+//! The counters of a dispatcher, and those of a reader or a consumer: written by their owner, readable from any thread at any
+//! time.
 
 mod nodes;
 
@@ -17,7 +18,7 @@ use nodes::NodeList;
 const BOUNDS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, f64::INFINITY];
 
-/// The most codes that are counted separately; failures with further codes count as `ERR`.
+/// The maximum number of codes that are counted separately; failures with further codes count as `ERR`.
 const MAX_CODES: usize = 256;
 
 /// Counters that only grow. One thread writes them, so that only failures take a lock.
@@ -90,13 +91,13 @@ pub struct ReadCounters {
 /// The values of [`ReadCounters`] at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ReadCounterValues {
-    /// Batches handed out.
+    /// Batches returned.
     pub batches: u64,
     /// Their rows.
     pub rows: u64,
     /// Their entries.
     pub entries: u64,
-    /// Entries that were lost by trimming or deletion.
+    /// Entries that were lost to trimming or deletion.
     pub lost: u64,
     /// Bytes received, after TLS and without handshakes.
     pub bytes_received: u64,
@@ -104,27 +105,27 @@ pub struct ReadCounterValues {
     pub requests: u64,
     /// Connections whose handshake succeeded.
     pub connections: u64,
-    /// Those of them that replaced one that was lost, or whose stream is on another node now.
+    /// Connections that replaced one that was lost or whose stream is on another node now.
     pub reconnects: u64,
-    /// Waits for a server that is away or busy, including the current one.
+    /// Waits for a server that is unreachable or busy, including the current one.
     pub retry_waits: u64,
     /// Total seconds of these waits so far.
     pub retry_wait_seconds: f64,
-    /// The milliseconds of the entry that was handed out last.
+    /// The milliseconds of the entry that was returned last.
     pub last_entry_ms: Option<u64>,
 }
 
 impl ReadCounters {
-    /// A batch was handed out.
+    /// Counts a batch that was returned.
     pub(crate) fn handed_out(&self, rows: usize, entries: u64, last_ms: u64) {
         self.batches.add(1);
         self.rows.add(rows as u64);
         self.entries.add(entries);
-        // 0: none was.
+        // 0: no entry was returned.
         self.last_entry_ms.set(last_ms.saturating_add(1));
     }
 
-    /// A connection was made: of several that read, the next one after a loss replaces it.
+    /// Counts a new connection: if several connections read, the next one after a loss replaces the lost one.
     pub(crate) fn connected(&self) {
         self.connections.add(1);
         if self.reconnects.get() < self.lost_connections.get() {
@@ -132,7 +133,7 @@ impl ReadCounters {
         }
     }
 
-    /// A connection was lost, or its stream is on another node.
+    /// Counts a connection that was lost, or whose stream is on another node.
     pub(crate) fn lost_connection(&self) {
         self.lost_connections.add(1);
     }
@@ -164,7 +165,7 @@ impl ReadCounters {
 pub struct CounterValues {
     /// Messages accepted.
     pub messages: u64,
-    /// Messages delivered, the deduplicated ones included.
+    /// Messages delivered, including deduplicated ones.
     pub delivered: u64,
     /// Messages that an earlier attempt had written.
     pub deduplicated: u64,
@@ -182,17 +183,17 @@ pub struct CounterValues {
     pub connections: u64,
     /// Connections that replaced one that was lost.
     pub reconnects: u64,
-    /// How often it went on with another node of a cluster, because that has the stream now.
+    /// How many times it continued with another node of a cluster, because that node has the stream now.
     pub redirects: u64,
-    /// How often nodes of a cluster were asked who has which slots.
+    /// How many times nodes of a cluster were asked which of them has which slots.
     pub refreshes: u64,
     /// Bytes sent, before TLS and without handshakes.
     pub bytes_sent: u64,
     /// Calls of the script (exactly once).
     pub script_calls: u64,
-    /// Messages in them whose field names were sent once for all of a call.
+    /// Messages in these calls whose field names were sent once for all of a call.
     pub script_rows_shared: u64,
-    /// Messages in them that were sent with all their arguments.
+    /// Messages in these calls that were sent with all their arguments.
     pub script_rows_whole: u64,
     /// The flush histogram: for each upper bound in seconds, the flushes that took at most that long and longer than the
     /// previous bound.
@@ -250,7 +251,7 @@ impl Counters {
         }
     }
 
-    /// Lists a node, unless it is listed.
+    /// Lists a node, unless it is listed already.
     pub(crate) fn list(&self, node: &Arc<NodeCounters>) {
         self.nodes.add(node);
     }

@@ -1,4 +1,4 @@
-//! The options of the Spark data source: one table for each direction.
+//! The options of the Spark data source: one table each for reads and writes.
 
 mod read;
 mod write;

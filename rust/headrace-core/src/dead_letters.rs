@@ -1,4 +1,4 @@
-//! Dead letters as columns: what they say of an entry, apart from the entry's own fields.
+//! Dead letters as columns: what they say about an entry, separate from the entry's own fields.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::decimal;
 use crate::error::Error;
 use crate::utf8;
 
-/// What a consumer appends to the fields of an entry, in this order.
+/// The fields that a consumer appends to those of an entry, in this order.
 const OF_CONSUMER: [&[u8]; 4] = [b"dead:stream", b"dead:id", b"dead:reason", b"dead:failures"];
-/// The fields that every dead letter of the Spark writer has.
+/// The fields of every dead letter from the Spark writer.
 const OF_SPARK: [&[u8]; 7] = [b"stream_key", b"code", b"message", b"kind", b"written", b"partition", b"ordinal"];
-/// What the Spark writer could not write: a payload, or a row. A payload that is null is left out.
+/// The content that the Spark writer could not write: a payload, or a row. A null payload is omitted.
 const CONTENTS: [&[u8]; 2] = [b"payload", b"row"];
 
-/// Names and values of the fields of all entries of a batch.
+/// Names and values of the fields of all entries in a batch.
 struct AllFields<'a> {
     names: &'a BinaryArray,
     values: &'a BinaryArray,
 }
 
-/// What a dead letter says, by the places of its fields.
+/// The content of a dead letter, as the positions of its fields.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Letter {
     stream: Option<usize>,
@@ -40,7 +40,7 @@ struct Letter {
 }
 
 impl AllFields<'_> {
-    /// Reads the fields at these places. What is no dead letter has only fields of its own.
+    /// Reads the fields at these positions. In an entry that is not a dead letter, all fields are its own.
     fn letter(&self, places: Range<usize>) -> Letter {
         let own_end = places.end.saturating_sub(OF_CONSUMER.len()).max(places.start);
         let appended = own_end..places.end;
@@ -65,8 +65,9 @@ impl AllFields<'_> {
     }
 }
 
-/// The dead letters of a batch that a reader read with the columns entry ID, timestamp, and a list of all fields as bytes:
-/// `entry_id`, `timestamp`, `stream`, `original_id`, `code`, `reason`, `failures` and `fields`, the entry's own ones.
+/// The dead letters in a batch that was read with three columns: the entry ID, the timestamp, and a list of all fields as
+/// bytes. Returns `entry_id`, `timestamp`, `stream`, `original_id`, `code`, `reason`, `failures` and `fields`; the last has
+/// the entry's own fields.
 pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
     let wrong = || Error::Internal { message: "dead letters were read with other columns".to_owned() };
     let [entry_ids, timestamps, fields] = batch.columns() else { return Err(wrong()) };
@@ -86,7 +87,7 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
         }
         failures.append_option(letter.failures.and_then(|at| decimal::parse(all.values.value(at))));
         own.extend(letter.own.into_iter().map(|at| at as u64));
-        // At most as many as there were, whose number fits.
+        // At most the number of fields that were read, which fits.
         offsets.push(i32::try_from(own.len()).map_err(|_| wrong())?);
     }
     let built = own_fields(&all, own, offsets).and_then(|fields| {
@@ -109,7 +110,7 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
     built.map_err(|error| Error::Internal { message: format!("building a record batch of dead letters: {error}") })
 }
 
-/// A map of the fields at these places. `offsets`: where those of each row begin and end.
+/// A map of the fields at these positions. `offsets` says where the fields of each row start and end.
 fn own_fields(all: &AllFields<'_>, places: Vec<u64>, offsets: Vec<i32>) -> Result<ArrayRef, ArrowError> {
     let places = UInt64Array::from(places);
     let pairs = vec![take(all.names, &places, None)?, take(all.values, &places, None)?];
@@ -144,7 +145,7 @@ mod tests {
             own: vec![0],
         };
         assert_eq!(letter(&[&[("a", "1")][..], &TAIL].concat()), expected);
-        // A dead letter that became one again: the inner one is its content.
+        // A dead letter that became a dead letter again: the inner one is its content.
         let twice = letter(&[&[("a", "1")][..], &TAIL, &TAIL].concat());
         assert_eq!((twice.stream, twice.own), (Some(5), vec![0, 1, 2, 3, 4]));
         assert_eq!(letter(&TAIL).own, Vec::<usize>::new());

@@ -1,9 +1,9 @@
 //! Decimal digits: parsing, and incrementing in place, which is cheaper than formatting the next number.
 
-/// Eight times the digit 0.
+/// The digit 0 eight times.
 const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
 
-/// The powers of ten that fit 64 bits.
+/// The powers of ten that fit in 64 bits.
 pub(crate) const POWERS: [u64; 20] = {
     let mut powers = [1; 20];
     let mut exponent = 1;
@@ -14,7 +14,7 @@ pub(crate) const POWERS: [u64; 20] = {
     powers
 };
 
-/// Parses an unsigned number of at least one digit that fits 64 bits.
+/// Parses an unsigned number of at least one digit that fits in 64 bits.
 #[inline]
 pub(crate) fn parse(digits: &[u8]) -> Option<u64> {
     match digits.len() {
@@ -40,7 +40,7 @@ fn parse_few(digits: &[u8]) -> Option<u64> {
 
 /// Parses 8 to 20 digits.
 fn parse_many(digits: &[u8]) -> Option<u64> {
-    // 19 digits always fit; only the twentieth can overflow.
+    // 19 digits always fit; only the 20th can overflow.
     let (safe, last) = digits.split_at(digits.len().min(19));
     let (mut value, mut rest) = (0_u64, safe);
     while let Some((eight, after)) = rest.split_first_chunk() {
@@ -48,7 +48,7 @@ fn parse_many(digits: &[u8]) -> Option<u64> {
         rest = after;
     }
     if let (Some(eight), 1..) = (safe.last_chunk(), rest.len()) {
-        // The digits that were read are replaced by zeros.
+        // Digits that were already read are replaced with zeros.
         let again = 8 * (8 - rest.len());
         let text = u64::from_le_bytes(*eight) >> again << again | ZEROS >> (64 - again);
         value = value * POWERS[rest.len()] + parse_eight(text)?;
@@ -60,7 +60,7 @@ fn parse_many(digits: &[u8]) -> Option<u64> {
     }
 }
 
-/// Parses thirteen digits: the milliseconds of today's entry IDs.
+/// Parses thirteen digits: the milliseconds of current entry IDs.
 #[inline]
 pub(crate) fn parse_thirteen(digits: &[u8; 13]) -> Option<u64> {
     let [first @ .., _, _, _, _, _] = digits;
@@ -69,11 +69,11 @@ pub(crate) fn parse_thirteen(digits: &[u8; 13]) -> Option<u64> {
     Some(parse_eight(u64::from_le_bytes(*first))? * POWERS[5] + parse_eight(u64::from_le_bytes(last))?)
 }
 
-/// Eight digits at once, the first in the lowest byte: neighbours are joined, then pairs, then groups of four
+/// Parses eight digits at once, the first in the lowest byte: neighbours are joined, then pairs, then groups of four
 /// (<https://lemire.me/blog/2022/01/21/swar-explained-parsing-eight-digits/>).
 #[inline]
 fn parse_eight(text: u64) -> Option<u64> {
-    // A byte below `0` or above `9` has another upper half, or gets one by adding six.
+    // A byte below `0` or above `9` has a different upper half, or gets one when six is added.
     if (text & 0xf0f0_f0f0_f0f0_f0f0) != ZEROS || (text + 0x0606_0606_0606_0606) & 0xf0f0_f0f0_f0f0_f0f0 != ZEROS {
         return None;
     }
@@ -83,7 +83,7 @@ fn parse_eight(text: u64) -> Option<u64> {
     Some((fours * 10_000 + (fours >> 32)) & 0xffff_ffff)
 }
 
-/// Adds one to the number at the end of `text`. False if the result needs one more digit; `text` is invalid then.
+/// Adds one to the number at the end of `text`. Returns false if the result needs one more digit; `text` is invalid then.
 #[inline]
 pub(crate) fn count_up(text: &mut [u8]) -> bool {
     for digit in text.iter_mut().rev() {

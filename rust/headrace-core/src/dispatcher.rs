@@ -1,4 +1,4 @@
-//! The public face of the core: messages go in, outcomes come out.
+//! The public API of the core: messages go in, outcomes come out.
 
 mod event_loop;
 mod layout;
@@ -61,11 +61,10 @@ impl<'a> From<IdArgument<'a>> for Option<CallerId<'a>> {
     }
 }
 
-/// Sends messages to one endpoint, over one connection or one to each node of a cluster, and tells what became of each.
+/// Sends messages to one endpoint, over one connection or one to each node of a cluster, and reports the outcome of each message.
 ///
-/// No connection exists before it is needed. `produce*` encode and, when a chunk is full, send; `flush` waits until every
-/// message has its outcome. A process that was forked since finds its dispatcher empty: what was handed over before the
-/// fork is the parent's.
+/// No connection exists before it is needed. `produce*` encode and, when a chunk is full, send; `flush` waits until every message
+/// has its outcome. A forked process finds its dispatcher empty: what was handed over before the fork belongs to the parent.
 #[derive(Debug)]
 pub struct Dispatcher {
     producer: Producer,
@@ -76,12 +75,12 @@ pub struct Dispatcher {
     closed: bool,
     /// Messages without an outcome in a report.
     unreported: u64,
-    /// The number of messages before the batch that was begun last.
+    /// The number of messages before the batch that was started last.
     begun_at: u64,
 }
 
 impl Dispatcher {
-    /// Opens no connection. Refuses options that exclude one of the endpoint's.
+    /// Opens no connection. Refuses options that exclude options of the endpoint.
     pub fn new(endpoint: Endpoint, options: DispatcherOptions) -> Result<Self> {
         if let (Some(ExactlyOnce::Idmp { .. }), Some(_)) = (&options.exactly_once, endpoint.shards()) {
             let message =
@@ -122,7 +121,7 @@ impl Dispatcher {
         })
     }
 
-    /// What it has done so far. They outlive it.
+    /// The counters of what it has done so far. They outlive the dispatcher.
     pub fn counters(&mut self) -> Arc<Counters> {
         Arc::clone(self.producer.recorder().counters())
     }
@@ -145,7 +144,7 @@ impl Dispatcher {
         self.guarded(|dispatcher| dispatcher.producer.make_room(watch))
     }
 
-    /// Takes one message, and waits for nothing. Without [room](Self::has_room) it takes nothing: [`Error::Full`]. Shards take turns.
+    /// Takes one message without waiting. Without [room](Self::has_room) it takes nothing: [`Error::Full`]. Shards take turns.
     #[inline]
     pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
         self.enter()?;
@@ -194,7 +193,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The message whose encoding ended in a panic fails.
+    /// Fails the message whose encoding ended in a panic.
     #[cold]
     fn give_up_message(&mut self, shard: Option<usize>) -> Result<()> {
         let passed = self.passed() - 1;
@@ -204,7 +203,7 @@ impl Dispatcher {
         Err(Error::Internal { message: "the message was not encoded".to_owned() })
     }
 
-    /// A message for which there is no room is refused, or fails with the others if connecting failed.
+    /// Refuses a message for which there is no room, or fails it with the others if connecting failed.
     #[cold]
     fn produce_without_room(&mut self, id: IdArgument<'_>, shard: Option<usize>) -> Result<()> {
         let failure = self.producer.down().cloned().ok_or(Error::Full)?;
@@ -257,11 +256,11 @@ impl Dispatcher {
         BatchPlan::new(schema, layout, &self.names, self.shards.as_ref())
     }
 
-    /// Takes every row of a record batch, each as a message; waits for room where it must. Nothing of the record batch is
-    /// looked at after it returns.
+    /// Takes every row of a record batch, each as a message, and waits for room if necessary. The record batch is not read after
+    /// this returns.
     ///
-    /// If `watch` interrupts it, the rows that were not taken fail: retryable, `INTERRUPTED`, written no (unknown in a batch
-    /// that was begun). If it panics, they fail likewise: permanent, `INTERNAL`.
+    /// If `watch` interrupts it, the rows that were not taken fail: retryable, `INTERRUPTED`, written no (unknown in a batch that
+    /// was started with [`begin`](Self::begin)). If it panics, they fail likewise: permanent, `INTERNAL`.
     pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         let (count, carries_time) = (batch.num_rows(), plan.carries_time());
@@ -284,12 +283,12 @@ impl Dispatcher {
         }
     }
 
-    /// As [`produce_batch`](Self::produce_batch), but waits for nothing and sends nothing: takes rows from row `from` on, as long as
-    /// there is [room](Self::has_room), and returns how many. The caller goes on behind them, now or when a later
-    /// [`advance`](LoopDispatcher::advance) made room.
+    /// Like [`produce_batch`](Self::produce_batch), but without waiting or sending: takes rows from row `from` on while there is
+    /// [room](Self::has_room), and returns how many. The caller continues after them, immediately or when a later
+    /// [`advance`](LoopDispatcher::advance) has made room.
     ///
     /// It encodes about 1,024 rows at most, or one entry of `rows_per_entry` rows, so that it takes a few milliseconds. If it
-    /// panics, as many rows have an outcome all the same: permanent, `INTERNAL`.
+    /// panics, the same number of rows still get an outcome: permanent, `INTERNAL`.
     pub fn produce_rows(&mut self, batch: &RecordBatch, from: usize, plan: &mut BatchPlan) -> Result<usize> {
         self.enter()?;
         let batch = &batch.slice(from, plan.slice_rows().min(batch.num_rows() - from));
@@ -312,7 +311,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns how many rows were taken; `Err`: the row at which a panic ended it. This row and those behind it have failed.
+    /// Returns how many rows were taken; `Err`: the row at which a panic ended it. This row and those after it have failed.
     fn take_first_rows(
         &mut self,
         rows: &mut Batch<'_>,
@@ -349,7 +348,7 @@ impl Dispatcher {
         self.producer.recorder().counters().messages.add(count as u64);
     }
 
-    /// All rows of a record batch fail whose columns a panic left unread.
+    /// Fails all rows of a record batch whose columns a panic left unread.
     #[cold]
     fn give_up_batch(&mut self, batch: &RecordBatch, plan: &BatchPlan) -> Error {
         let (ids, count) = (contain(|| plan.ids(batch)).ok().and_then(Result::ok).flatten(), batch.num_rows());
@@ -366,7 +365,7 @@ impl Dispatcher {
         given_up.err().unwrap_or_else(|| Error::Internal { message: plan.describe(batch, 0) })
     }
 
-    /// After a panic, the row that caused it and those behind it fail, up to `end`. Returns which row it was.
+    /// After a panic, fails the row that caused it and those after it, up to `end`. Returns which row it was.
     #[cold]
     fn fail_from(&mut self, rows: &Batch<'_>, row: usize, end: usize) -> usize {
         let row = self.producer.first_left(row);
@@ -376,9 +375,9 @@ impl Dispatcher {
         row
     }
 
-    /// Rows that were handed over and not taken, because of a panic, fail.
+    /// Fails rows that were handed over and not taken because of a panic.
     fn fail_rest(&mut self, rows: &Batch<'_>, range: Range<usize>) {
-        // The column that panicked may be that of the stream keys.
+        // The column that panicked may be the one with the stream keys.
         let keys = contain(|| range.clone().filter_map(|row| rows.stream_key(row)).count());
         if keys.is_ok() {
             let failure = self.producer.unsent(&not_encoded());
@@ -388,7 +387,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the row at which a panic ended it, if one did: this row and those behind it have failed.
+    /// Returns the row at which a panic ended it, if one did: this row and those after it have failed.
     fn take_rows(
         &mut self,
         rows: &mut Batch<'_>,
@@ -437,7 +436,7 @@ impl Dispatcher {
         Ok(self.report(false))
     }
 
-    /// Does for every message what [`flush`](Self::flush) does, as far as it goes without waiting.
+    /// Does what [`flush`](Self::flush) does for every message, as far as possible without waiting.
     fn advance(&mut self, watch: &mut dyn Watch) -> Result<Advance> {
         self.enter()?;
         self.guarded(|dispatcher| Ok(dispatcher.producer.advance(watch)))
@@ -457,7 +456,7 @@ impl Dispatcher {
         self.contained(ran)
     }
 
-    /// What was answered since the last report, and the sockets to wait for. `deadline`: until when.
+    /// What was answered since the last report, and the sockets to wait for. `deadline`: when to stop waiting.
     fn progress(&mut self, deadline: Option<Instant>) -> Progress {
         let report = Some(self.report(false));
         if self.unreported == 0 {
@@ -468,10 +467,10 @@ impl Dispatcher {
         Progress { report, sockets, deadline }
     }
 
-    /// Waits until every message has its outcome, and hands out all that no report held yet.
+    /// Waits until every message has its outcome, and returns all outcomes that no report has held yet.
     ///
-    /// `timeout`: when it is over, messages without a reply fail (`TIMEOUT`), and the connection is replaced. If `watch`
-    /// interrupts it, nothing is lost: another flush goes on.
+    /// `timeout`: after this time, messages without a reply fail (`TIMEOUT`), and the connection is replaced. If `watch`
+    /// interrupts it, nothing is lost: another flush continues.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
         self.guarded(|dispatcher| {
@@ -479,14 +478,14 @@ impl Dispatcher {
             let drained = dispatcher.producer.drain(timeout.and_then(|timeout| started.checked_add(timeout)), watch);
             dispatcher.producer.recorder().counters().flushed(started.elapsed());
             drained?;
-            // An interrupt that comes from now on would take the report with it; until now it stays here.
+            // After this point, an interrupt would lose the report; before it, the outcomes stay here.
             if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
         })?;
         self.producer.lift();
         Ok(self.report(true))
     }
 
-    /// Sends one message behind all others, and waits for its outcome, which is in no report. `key`: by which it finds its shard.
+    /// Sends one message after all others, and waits for its outcome, which is in no report. `key`: by which it finds its shard.
     pub fn dispatch(
         &mut self,
         payload: &[u8],
@@ -510,10 +509,10 @@ impl Dispatcher {
         outcome
     }
 
-    /// Exactly once: names the batch that begins here. Its rows are numbered from 0 in the order in which they are produced,
-    /// and those that an earlier try under the same token wrote are deduplicated, not written again. `version`: a batch of a
-    /// higher version takes the token over; of one with a lower version every row is deduplicated. Of a row that fails before
-    /// the server was asked about it, it is unknown whether it was written: an earlier try may have.
+    /// Exactly once: names the batch that starts here. Its rows are numbered from 0 in the order in which they are produced. Rows
+    /// that an earlier try under the same token wrote are deduplicated, not written again. `version`: a batch with a higher
+    /// version takes over the token; in a batch with a lower version, every row is deduplicated. If a row fails before the server
+    /// was asked about it, it is unknown whether it was written: an earlier try may have written it.
     pub fn begin(&mut self, token: &str, version: u64) -> Result<()> {
         self.enter()?;
         if self.exactly_once.is_none() {
@@ -535,8 +534,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Exactly once: reported rows count as passed, whether they were written or not. Without it, rows behind one
-    /// that was not written are refused.
+    /// Exactly once: counts reported rows as passed, whether they were written or not. Without this, rows after a row that was
+    /// not written are refused.
     pub fn skip_failed(&mut self) -> Result<()> {
         self.enter()?;
         if !self.producer.is_idle() {
@@ -546,7 +545,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Closes the connection; the dispatcher takes nothing more. Messages without an outcome are given up: flush before.
+    /// Closes the connection; the dispatcher accepts no more messages. Messages without an outcome are given up: flush first.
     pub fn close(&mut self) {
         self.closed = true;
         let is_forked = self.is_forked();
@@ -564,8 +563,8 @@ impl Dispatcher {
         }
     }
 
-    /// Runs the part of a call that changes what waits. If it panics, all messages that wait fail with an outcome that the
-    /// next report has, and the dispatcher goes on.
+    /// Runs the part of a call that changes what waits. If it panics, all waiting messages fail with an outcome that the next
+    /// report has, and the dispatcher remains usable.
     fn guarded<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let ran = contain(|| run(self));
         self.contained(ran)
@@ -591,12 +590,12 @@ impl Dispatcher {
         let waiting = self.unreported.saturating_sub(self.producer.recorder().recorded());
         let passed = self.passed();
         if contain(|| self.producer.abandon(&fault, waiting, passed)).is_err() {
-            // Closing the connection failed, which is gone by now.
+            // Closing the connection failed; it is gone by now.
             self.producer.abandon(&fault, waiting, passed);
         }
     }
 
-    /// How many messages the batch has that was begun last.
+    /// How many messages the batch has that was started last.
     fn passed(&mut self) -> u64 {
         self.producer.recorder().counters().messages.get() - self.begun_at
     }
@@ -636,12 +635,12 @@ fn not_encoded() -> Fault {
     Fault::new(code::INTERNAL, message)
 }
 
-/// Refuses a version, also one that [`Dispatcher::begin`] cannot be given: it is negative, or has more than 64 bits.
+/// Refuses a version, including one that [`Dispatcher::begin`] cannot take because it is negative or has more than 64 bits.
 pub fn wrong_version(got: impl fmt::Display) -> Error {
     Error::message(format!("a version is a number from 0 to {MAX_VERSION}, got {got}"))
 }
 
-/// Refuses what cannot be with rows that have names.
+/// Refuses what cannot be combined with rows that have names.
 fn check_named(layout: &Layout, by_message_id: bool) -> Result<()> {
     for (name, is_given) in [("stream_key", layout.stream_key.is_some()), ("entry_id", layout.entry_id.is_some())] {
         if is_given {

@@ -1,8 +1,8 @@
 //! Durability: the replicas and files that must have an entry before it counts as delivered. No I/O.
 //!
 //! `WAIT` (<https://redis.io/docs/latest/commands/wait/>, since 3.0) and `WAITAOF`
-//! (<https://redis.io/docs/latest/commands/waitaof/>, since 7.2) count replicas and files that have the writes of *their own connection* before
-//! them. On another connection they prove nothing: they come back at once, whatever the replicas hold.
+//! (<https://redis.io/docs/latest/commands/waitaof/>, since 7.2) count the replicas and files that have what *their own
+//! connection* wrote before them. On another connection they prove nothing: they return immediately, whatever the replicas hold.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Durability {
 
     /// Appends the command, for this number of replicas.
     pub(crate) fn write(&self, replicas: u64, out: &mut Vec<u8>) {
-        // 0 would be without a limit.
+        // 0 would mean no limit.
         let millis = self.timeout.as_nanos().div_ceil(1_000_000).max(1);
         write_array_header(out, if self.aof { 4 } else { 3 });
         write_bulk(out, self.name().as_bytes());
@@ -42,7 +42,7 @@ impl Durability {
         }
     }
 
-    /// A command that asks for nothing that a new connection has to wait for, and is refused if this one will be.
+    /// A command for which a new connection does not have to wait, and which is refused if this one will be.
     pub(crate) fn probe(&self) -> redis::Cmd {
         let mut command = redis::cmd(self.name());
         if self.aof {
@@ -71,18 +71,18 @@ impl Durability {
         Some(Fault::new(code::NOT_REPLICATED, missing))
     }
 
-    /// Why entries are not durable whose WAIT got this error reply.
+    /// Why entries are not durable if their WAIT got this error reply.
     pub(crate) fn refused(&self, line: &[u8]) -> Fault {
         Fault { code: code::NOT_REPLICATED.into(), ..Fault::from_reply(line).of_command(self.name()) }
     }
 
-    /// Why entries are not durable whose connection ended with `fault` before the reply.
+    /// Why entries are not durable if their connection ended with `fault` before the reply.
     pub(crate) fn lost(&self, fault: &Fault) -> Fault {
         let message = format!("the connection ended before the reply to {}: {}", self.name(), fault.message);
         Fault::new(code::NOT_REPLICATED, message)
     }
 
-    /// Why no entry is to be sent after this error reply to the probe. `None`: the server is a replica, whose own reply to XADD
+    /// Why no entry may be sent after this error reply to the probe. `None`: the server is a replica, whose own reply to XADD
     /// shows a failover.
     pub(crate) fn unavailable(&self, refusal: Fault) -> Option<Fault> {
         if refusal.message.starts_with(&format!("ERR {} cannot be used with replica instances", self.name())) {

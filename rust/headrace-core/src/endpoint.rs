@@ -1,7 +1,8 @@
-//! Where and how entries go: server, credentials, TLS, stream key, trimming. Every option is checked here, and only here.
+//! The endpoint: the server and the stream that entries go to, with credentials, TLS and trimming. Every option is checked
+//! here, and only here.
 //!
-//! An endpoint never changes and opens nothing. Values that may change are read at each connect: a password in a
-//! variable or file or with a provider, TLS files, the file with process-wide defaults.
+//! An endpoint is immutable and opens no connection. Values that can change are read at each connect: a password from a
+//! variable, a file or a provider, TLS files, and the file with process-wide defaults.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -69,10 +70,10 @@ use given::Given;
 use server::{DEFAULT_COMMAND_TIMEOUT, DEFAULT_CONNECT_TIMEOUT, DEFAULT_DB, DEFAULT_PORT};
 use topology::Topology;
 
-/// Where and how entries go. Immutable, cheap to clone; its options are those of [`OPTIONS`].
+/// The server and the stream that entries go to. Immutable and cheap to clone; its options are those of [`OPTIONS`].
 ///
-/// An option that was given wins over the environment (as it was when the endpoint was built), the environment over the
-/// defaults file (as it is now), the file over the built-in default. `Debug` and `Display` show no secret.
+/// A given option takes precedence over the environment (as it was when the endpoint was built), the environment over the
+/// defaults file (as it is now), and the file over the built-in default. `Debug` and `Display` show no secret.
 ///
 /// ```
 /// use headrace_core::endpoint::{Endpoint, Form, OptionValue};
@@ -89,7 +90,8 @@ pub struct Endpoint {
     defaults: Defaults,
 }
 
-/// Equal endpoints have equal options; endpoints that differ in process-wide defaults only may share a hash.
+/// Hashes the given options only: endpoints that differ only in process-wide defaults share a hash. Equal endpoints have
+/// equal options.
 impl Hash for Endpoint {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.explicit.hash(state);
@@ -100,13 +102,13 @@ impl Hash for Endpoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The TCP port; of no meaning with a Unix socket.
+    /// The TCP port; meaningless with a Unix socket.
     pub port: u16,
-    /// The database of SELECT.
+    /// The number of the database, for SELECT.
     pub db: u32,
-    /// The longest that connecting may take, handshakes included.
+    /// The maximum time for connecting, including handshakes.
     pub connect_timeout: Duration,
-    /// The longest silence while replies are pending.
+    /// The longest silence of the server while replies are pending.
     pub command_timeout: Duration,
 }
 
@@ -124,7 +126,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// `db1:6379`, `[::1]:6379`, `/run/redis.sock`.
+/// Formats the address as `db1:6379`, `[::1]:6379` or `/run/redis.sock`.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,21 +138,21 @@ impl fmt::Display for Address {
 }
 
 impl Endpoint {
-    /// Checks `options`, with the process-wide defaults of this moment. TLS files must be readable and fit together.
+    /// Checks `options` and applies the current process-wide defaults. TLS files must be readable and match each other.
     pub fn new(options: impl IntoIterator<Item = (String, OptionValue)>, form: Form) -> Result<Self> {
         let defaults = Defaults::from_environment(|name| std::env::var_os(name))?;
         Self::build(Given::collect(OPTIONS, options, form)?, defaults)
     }
 
-    /// As [`Endpoint::new`], with the options in `url` beside `options`; none may be given in both.
+    /// Like [`Endpoint::new`], with the options in `url` in addition to `options`; an option must not be given in both.
     ///
-    /// Schemes: `redis`, `rediss` (TLS), `unix`, and the same for `valkey`. The path is the database, or the socket. The
-    /// query holds options by their names; in it and in the user info everything is percent-encoded.
+    /// Schemes: `redis`, `rediss` (TLS), `unix`, and the same for `valkey`. The path is the database, or the path of the
+    /// socket. The query holds options by name; in the query and in the user info everything is percent-encoded.
     pub fn from_url(url: &str, options: impl IntoIterator<Item = (String, OptionValue)>) -> Result<Self> {
         Self::from_url_in(Form::Typed, url, options)
     }
 
-    /// As [`Endpoint::from_url`], with `options` of the form `form`.
+    /// Like [`Endpoint::from_url`], with `options` in the form `form`.
     pub fn from_url_in(
         form: Form,
         url: &str,
@@ -162,9 +164,9 @@ impl Endpoint {
         Self::build(given, defaults)
     }
 
-    /// As [`Endpoint::from_url`], with `options` as text that win over those of the URL.
+    /// Like [`Endpoint::from_url`], with `options` given as text that override those of the URL.
     ///
-    /// One of several options of which an endpoint takes one, such as `password_file`, takes the place of the others.
+    /// If an endpoint accepts only one of several options, such as `password_file`, the one in `options` replaces the others.
     pub fn from_url_under(url: &str, options: impl IntoIterator<Item = (String, OptionValue)>) -> Result<Self> {
         let defaults = Defaults::from_environment(|name| std::env::var_os(name))?;
         let given = Given::collect(OPTIONS, options, Form::Text)?;
@@ -173,8 +175,8 @@ impl Endpoint {
         Self::build(given.over(of_url), defaults)
     }
 
-    /// The endpoint that [`Endpoint::options`] and [`Endpoint::inherited`] came from, in any process: this one's environment,
-    /// defaults file and TLS files are not read.
+    /// Rebuilds, in any process, the endpoint that [`Endpoint::options`] and [`Endpoint::inherited`] came from. The
+    /// environment, the defaults file and the TLS files of this process are not read.
     pub fn restore(
         options: impl IntoIterator<Item = (String, OptionValue)>,
         inherited: impl IntoIterator<Item = (String, OptionValue)>,
@@ -185,7 +187,7 @@ impl Endpoint {
 
     fn build(given: Given, defaults: Defaults) -> Result<Self> {
         let explicit = Explicit::read(given)?;
-        // The file is read now too, so that a mistake in it shows here and not at the first connect.
+        // The file is read here too, so that a mistake in it is reported now and not at the first connect.
         defaults.now()?;
         if let Some(tls) = explicit.access.tls() {
             tls.check()?;
@@ -198,12 +200,12 @@ impl Endpoint {
         Ok(Self { explicit: Arc::new(explicit), defaults })
     }
 
-    /// Each option that is not at its default, secrets included: for pickling.
+    /// All options that are not at their defaults, including secrets: for pickling.
     pub fn options(&self) -> Vec<(&'static str, OptionValue)> {
         self.explicit.to_options()
     }
 
-    /// The option `name` as it holds now, unless it is a secret: given, inherited, or its default, which may be null.
+    /// The current value of the option `name`, unless it is a secret: given, inherited, or its default, which may be null.
     pub fn effective(&self, name: &str) -> Result<Option<OptionValue>> {
         let Some(spec) = OPTIONS.iter().find(|spec| spec.name == name && !spec.secret) else { return Ok(None) };
         let settings = || self.settings();
@@ -221,18 +223,18 @@ impl Endpoint {
         }))
     }
 
-    /// The option `name` as it was given, secret or not; `None` if it is at its default or there is no such option.
+    /// The option `name` as it was given, secret or not; `None` if it is at its default or no such option exists.
     pub fn option(&self, name: &str) -> Option<OptionValue> {
         self.explicit.option(name)
     }
 
-    /// The process-wide defaults as they hold now: for pickling.
+    /// The current process-wide defaults: for pickling.
     pub fn inherited(&self) -> Result<Vec<(&'static str, OptionValue)>> {
         Ok(self.defaults.now()?.to_options())
     }
 
-    /// The settings of a connection made now. Fails if the defaults file has become unreadable or wrong: its earlier values are
-    /// not applied silently.
+    /// The settings for a connection made now. Fails if the defaults file has become unreadable or invalid: its earlier
+    /// values are not applied silently.
     pub fn settings(&self) -> Result<Settings> {
         Ok(self.settings_with(&self.defaults.now()?))
     }
@@ -252,7 +254,7 @@ impl Endpoint {
         }
     }
 
-    /// The address to connect to; `None`: sentinels or nodes of a cluster name it.
+    /// The address to connect to; `None` if sentinels or the nodes of a cluster name it.
     pub fn address(&self, settings: &Settings) -> Option<Address> {
         match &self.explicit.server {
             Server::Tcp { host, .. } => Some(Address::Tcp { host: host.clone(), port: settings.port }),
@@ -277,12 +279,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether the server itself is to say if it is a node of a cluster.
+    /// Whether the server itself must say if it is a node of a cluster.
     pub(crate) fn is_undecided(&self) -> bool {
         self.explicit.topology == Topology::Auto && matches!(self.explicit.server, Server::Tcp { .. })
     }
 
-    /// The same endpoint, whose server has said what it is.
+    /// The same endpoint, after its server has said what it is.
     #[must_use]
     pub(crate) fn decided(&self, is_of_cluster: bool) -> Self {
         let mut explicit = (*self.explicit).clone();
@@ -294,12 +296,12 @@ impl Endpoint {
         Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() }
     }
 
-    /// Where to connect for what nodes of a cluster show.
+    /// Where to connect for the addresses that nodes of a cluster show.
     pub(crate) fn node_map(&self) -> NodeMap {
         self.cluster().map(|cluster| cluster.node_map.clone()).unwrap_or_default()
     }
 
-    /// How to prove oneself to the server.
+    /// How to authenticate to the server, and whether to use TLS.
     pub(crate) fn access(&self) -> &Access {
         &self.explicit.access
     }
@@ -309,7 +311,7 @@ impl Endpoint {
         &self.explicit.stream_key
     }
 
-    /// The streams that messages are spread over; `None`: there is one, with the stream key itself.
+    /// The streams that messages are spread over; `None` if there is only one, with the stream key itself.
     pub(crate) fn shards(&self) -> Option<&Arc<Shards>> {
         self.explicit.shards.as_ref()
     }
@@ -321,42 +323,42 @@ impl Endpoint {
         Ok(Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() })
     }
 
-    /// The keys of the streams: that of the endpoint, or those of its shards.
+    /// The keys of the streams: the endpoint's stream key, or the keys of its shards.
     pub fn stream_keys(&self) -> &[Vec<u8>] {
         self.shards().map_or(std::slice::from_ref(&self.explicit.stream_key), |shards| shards.keys())
     }
 
-    /// The streams that the handshake may create: shards exist only behind their registry.
+    /// The streams that the handshake may create: none with shards, which must not exist before their registry.
     pub(crate) fn first_streams(&self) -> &[Vec<u8>] {
         if self.shards().is_some() { &[] } else { self.stream_keys() }
     }
 
-    /// The user of AUTH.
+    /// The user for AUTH.
     pub fn username(&self) -> Option<&str> {
         self.explicit.access.username()
     }
 
-    /// The password of AUTH, read now if a variable or a file has it, or a provider gives it.
+    /// The password for AUTH, read now if it comes from a variable, a file or a provider.
     pub fn password(&self) -> std::result::Result<Option<Secret>, NoPassword> {
         self.explicit.access.password()
     }
 
-    /// The option `maxlen_approximate`, whether or not anything is trimmed.
+    /// The option `maxlen_approximate`, whether or not the stream is trimmed.
     pub fn maxlen_approximate(&self) -> bool {
         self.explicit.maxlen_approximate
     }
 
-    /// The trimming of XADD, if there is any.
+    /// The trimming of XADD, if any.
     pub fn trim(&self) -> Option<&Trim> {
         self.explicit.trim.as_ref()
     }
 
-    /// Of how many XADDs of a stream key one carries the trim options.
+    /// One of this many XADDs to a stream key carries the trim options.
     pub fn trim_every(&self) -> u64 {
         self.explicit.trim_every
     }
 
-    /// Whether a stream that does not exist is left so.
+    /// Whether a missing stream is not created.
     pub fn nomkstream(&self) -> bool {
         self.explicit.nomkstream
     }
@@ -368,8 +370,8 @@ impl Endpoint {
         Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() }
     }
 
-    /// The same endpoint, for commands about `keys`, which were given for `option`: in a cluster these must be in one slot, and its
-    /// node is the one to connect to.
+    /// The same endpoint, for commands about `keys`, the value of `option`. In a cluster all keys must be in one slot, and
+    /// the connection goes to the node that has it.
     pub(crate) fn for_keys<'a>(&self, option: &str, keys: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
         let mut keys = keys.into_iter();
         let Some(first) = keys.next().filter(|_| self.cluster().is_some()) else { return Ok(self.clone()) };
@@ -393,8 +395,8 @@ impl Endpoint {
         self.explicit.consumer_group.as_deref()
     }
 
-    /// The weaknesses of this endpoint, one sentence each: TLS without checks, and files with
-    /// a secret that others than their owner may read now.
+    /// The weaknesses of this endpoint, one sentence each: TLS without checks, and files with a secret that users other than
+    /// their owner may currently read.
     pub fn warnings(&self) -> Vec<String> {
         insecure::warnings(&self.explicit)
     }
@@ -405,10 +407,10 @@ impl Endpoint {
     }
 }
 
-/// The longest stream key that is shown whole, in bytes.
+/// The longest stream key that is shown in full, in bytes.
 const MAX_SHOWN_KEY: usize = 64;
 
-/// `rediss://user@host:6380/2 stream key order-events`: for messages and logs.
+/// Formats the endpoint as `rediss://user@host:6380/2 stream key order-events`, for messages and logs.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A message about a broken defaults file must still be able to name the endpoint.

@@ -1,4 +1,4 @@
-//! Entries of streams as columns of Arrow: where each is from, and its fields.
+//! Stream entries as Arrow columns: the origin of each entry, and its fields.
 
 mod cast;
 mod escape;
@@ -37,39 +37,39 @@ use crate::error::{Error, Result};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
-/// Size in bytes from which a record batch takes no further entry. The values of an entry have at most 1 GiB together, see
-/// [`Limits::ENTRY_BYTES`](crate::resp::stream_reply::Limits::ENTRY_BYTES), so those before it and its own have less than
+/// The size in bytes from which a record batch takes no further entry. The values of one entry take at most 1 GiB together, see
+/// [`Limits::ENTRY_BYTES`](crate::resp::stream_reply::Limits::ENTRY_BYTES). With those of the entries before it they stay below
 /// 2 GiB, which is what the offsets of a column can express.
 const FULL: usize = 1 << 30;
-/// Bytes that may be added before the record batch is compared with [`FULL`] again: measuring all columns for each entry would
-/// cost as much as an entry does.
+/// The bytes that may be added before the record batch is compared with [`FULL`] again: measuring all columns for each entry
+/// would cost as much as the entry itself.
 const UNMEASURED: usize = 1 << 20;
-/// What a name or a value takes at least, and a row of a column whose type says nothing else.
+/// The least that a name or a value takes, and a row of a column whose type does not determine it.
 const LEAST: usize = 32;
 
-/// What follows the metadata columns.
+/// The columns that follow the metadata columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BodyPlan {
     /// All fields in one column.
     Map(MapPlan),
-    /// A column for each field that was asked for.
+    /// A column for each requested field.
     Fields(FieldsPlan),
     /// The columns of the rows in an entry's payloads.
     Packed(PackedPlan),
 }
 
-/// The columns of the record batches, checked once.
+/// The columns of the record batches, already checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ColumnsPlan {
     metadata: Vec<MetadataColumn>,
     raw: Option<RawPlan>,
     body: BodyPlan,
     schema: SchemaRef,
-    /// The bytes of a row without its metadata and its values of any length.
+    /// The bytes of a row without its metadata and its variable-length values.
     row_bytes: usize,
 }
 
-/// The bytes of a value of this type, if they are the same for each.
+/// The bytes of a value of this type, if it is the same for all values.
 fn fixed_bytes(data_type: &DataType) -> usize {
     match data_type {
         DataType::FixedSizeBinary(bytes) => usize::try_from(*bytes).unwrap_or(0).max(LEAST),
@@ -84,16 +84,16 @@ fn fixed_bytes(data_type: &DataType) -> usize {
 }
 
 impl ColumnsPlan {
-    /// The metadata columns that come with all fields in one column, unless others are asked for.
+    /// The default metadata columns if all fields are in one column.
     pub(crate) const METADATA_OF_MAP: [MetadataColumn; 3] =
         [MetadataColumn::Stream, MetadataColumn::EntryId, MetadataColumn::Timestamp];
 
-    /// `metadata`: in this order before the body. Refuses two columns of the same name.
+    /// `metadata`: the columns before the body, in this order. Fails if two columns have the same name.
     pub(crate) fn new(metadata: &[MetadataColumn], body: BodyPlan) -> Result<Self> {
         Self::with_raw(metadata.iter().map(|column| (*column, column.name().to_owned())).collect(), None, body)
     }
 
-    /// The same under other names, and with a column of the entries that do not fit, if there is to be one.
+    /// The same with other names, and optionally with a column for entries that do not fit.
     pub(crate) fn with_raw(
         metadata: Vec<(MetadataColumn, String)>,
         raw: Option<RawPlan>,
@@ -123,7 +123,7 @@ impl ColumnsPlan {
         Ok(Self { metadata, raw, body, schema: Arc::new(Schema::new(fields)), row_bytes })
     }
 
-    /// Whether an entry may be any number of rows.
+    /// Whether an entry may become any number of rows.
     pub(crate) fn is_packed(&self) -> bool {
         matches!(self.body, BodyPlan::Packed(_))
     }
@@ -136,26 +136,26 @@ impl ColumnsPlan {
 
 /// Builds the columns of the body.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // there is one of it
+#[allow(clippy::large_enum_variant)] // only one exists
 enum Body {
     Map(MapColumn),
     Fields(FieldColumns),
     Packed(PackedColumns),
 }
 
-/// Builds a record batch, one row per entry unless entries are unpacked. Finishing one resets the builder.
+/// Builds a record batch, with one row per entry unless entries are unpacked. Finishing a batch resets the builder.
 #[derive(Debug)]
 pub(crate) struct EntryColumns {
     plan: Arc<ColumnsPlan>,
     metadata: Metadata,
     raw: Option<RawColumn>,
     body: Body,
-    /// How many values were bad, ever, before the entry that began last.
+    /// The number of bad values so far, in all batches, before the last entry that began.
     bad_before: u64,
-    /// The entry that began last.
+    /// The last entry that began.
     id: EntryId,
     bad: Option<(EntryId, BadValue)>,
-    /// The most bytes that were added since it was last known whether the record batch is [`FULL`].
+    /// The most bytes that were added since the record batch was last compared with [`FULL`].
     unmeasured: usize,
     is_large: bool,
 }
@@ -182,12 +182,12 @@ impl EntryColumns {
         }
     }
 
-    /// How many rows the record batch has so far.
+    /// The number of rows of the record batch so far.
     pub(crate) fn rows(&self) -> usize {
         self.metadata.rows()
     }
 
-    /// How much memory the record batch takes so far.
+    /// The memory that the record batch takes so far.
     pub(crate) fn bytes(&self) -> usize {
         let body = match &self.body {
             Body::Map(map) => map.bytes(),
@@ -197,7 +197,7 @@ impl EntryColumns {
         self.metadata.bytes() + self.raw.as_ref().map_or(0, RawColumn::bytes) + body
     }
 
-    /// The entry that began last became this number of rows.
+    /// Notes that the last entry became this number of rows.
     #[cold]
     fn end_raw(&mut self, rows: usize) {
         let has_stand_in = matches!(&self.body, Body::Packed(packed) if packed.has_stand_in());
@@ -213,7 +213,7 @@ impl EntryColumns {
         self.is_large = self.bytes() >= FULL;
     }
 
-    /// How many fields were left out, ever, because a later one of their entry has the same name.
+    /// The total number of fields that were left out because a later field of their entry has the same name.
     pub(crate) fn duplicate_names(&self) -> u64 {
         match &self.body {
             Body::Map(map) => map.replaced(),
@@ -222,7 +222,7 @@ impl EntryColumns {
         }
     }
 
-    /// How many values are null, ever, because they did not fit their column.
+    /// The total number of values that are null because they did not fit their column.
     pub(crate) fn bad_values(&self) -> u64 {
         match &self.body {
             Body::Map(_) => 0,
@@ -231,7 +231,7 @@ impl EntryColumns {
         }
     }
 
-    /// How many entries the rows so far are of.
+    /// The number of entries that the rows so far belong to.
     pub(crate) fn entries(&self) -> usize {
         match &self.body {
             Body::Map(_) | Body::Fields(_) => self.rows(),
@@ -239,7 +239,7 @@ impl EntryColumns {
         }
     }
 
-    /// How many rows the first `entries` entries are.
+    /// The number of rows of the first `entries` entries.
     pub(crate) fn rows_of(&self, entries: usize) -> usize {
         match &self.body {
             Body::Map(_) | Body::Fields(_) => entries,
@@ -247,26 +247,26 @@ impl EntryColumns {
         }
     }
 
-    /// Sets whether the record batch takes further entries though it has the rows or bytes with which it is full.
+    /// Sets whether the record batch takes further entries even when it has reached its limit of rows or bytes.
     pub(crate) fn hold(&mut self, is_held: bool) {
         if let Body::Packed(packed) = &mut self.body {
             packed.hold(is_held);
         }
     }
 
-    /// Whether the record batch, which is [held](Self::hold), has the rows or bytes with which it is full.
+    /// Whether the record batch is [held](Self::hold) and has reached its limit of rows or bytes.
     pub(crate) fn is_overfull(&self) -> bool {
         matches!(&self.body, Body::Packed(packed) if packed.is_overfull())
     }
 
-    /// The entry that is no row because a value of it does not fit its column. The scan stopped behind it, so the rows so far
-    /// are those before it.
+    /// The entry that became no row because one of its values does not fit its column. The scan stopped after it, so the rows so
+    /// far belong to earlier entries.
     pub(crate) fn take_bad(&mut self) -> Option<(EntryId, BadValue)> {
         self.bad.take()
     }
 
-    /// The record batch. An error, without the rows, if a column would have 2 GiB or more: an entry of up to 1 GiB may have
-    /// names that take four times as much as text.
+    /// Finishes the record batch. If a column would have 2 GiB or more, returns an error and drops the rows: an entry of up to
+    /// 1 GiB may have names that take four times as much as text.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch> {
         (self.unmeasured, self.is_large) = (0, false);
         let rows = self.rows();
@@ -347,8 +347,8 @@ impl EntrySink for EntryColumns {
         }
     }
 
-    /// After an entry that does not fit, and at the bound of the memory: the caller compares [`rows`](Self::rows) and [`bytes`](Self::bytes) with its own after
-    /// each scan.
+    /// True after an entry that does not fit, and at the memory limit. The caller checks its own limits against
+    /// [`rows`](Self::rows) and [`bytes`](Self::bytes) after each scan.
     #[inline]
     fn is_full(&self) -> bool {
         let is_body_full = matches!(&self.body, Body::Packed(packed) if packed.is_full());

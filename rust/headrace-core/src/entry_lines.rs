@@ -11,11 +11,11 @@ use base64::engine::general_purpose::STANDARD;
 use crate::calendar::civil;
 use crate::error::{Error, Result};
 
-/// The last millisecond of the year 9999, where the timestamps of the other columns end too.
+/// The last millisecond of the year 9999, where the timestamps of other columns end too.
 const LAST_TIMESTAMP: u64 = 253_402_300_799_999;
 const MILLISECONDS_OF_DAY: u64 = 86_400_000;
 
-/// The columns of a batch whose reader has the metadata `entry_id` and `entry_ms`, and a list of all fields with names as text.
+/// The columns of a batch read with the metadata `entry_id` and `entry_ms`, and a list of all fields with names as text.
 pub struct EntryTable<'a> {
     /// The entry IDs.
     pub ids: &'a StringArray,
@@ -29,7 +29,7 @@ pub struct EntryTable<'a> {
 }
 
 impl<'a> EntryTable<'a> {
-    /// Refuses other columns.
+    /// Fails if the batch has other columns.
     pub fn new(batch: &'a RecordBatch) -> Result<Self> {
         let wrong = || Error::Internal { message: "entries were read with other columns".to_owned() };
         let [ids, milliseconds, fields] = batch.columns() else { return Err(wrong()) };
@@ -46,7 +46,7 @@ impl<'a> EntryTable<'a> {
         })
     }
 
-    /// The places of a row's fields in `names` and `values`. None: the entry was deleted.
+    /// The places of a row's fields in `names` and `values`. `None`: the entry was deleted.
     #[allow(clippy::cast_sign_loss)] // offsets are not negative
     pub fn places(&self, row: usize) -> Option<std::ops::Range<usize>> {
         (!self.fields.is_null(row)).then(|| self.bounds[row] as usize..self.bounds[row + 1] as usize)
@@ -60,7 +60,7 @@ impl<'a> EntryTable<'a> {
 
 /// A line for each entry: an object with `id`, `timestamp` (null after the year 9999), `stream` and `fields`.
 ///
-/// A value that is no UTF-8 is `{"base64": "…"}`; a name that an entry has several times has an array of its values.
+/// A value that is not UTF-8 is `{"base64": "…"}`; a name that occurs several times in an entry has an array of its values.
 pub fn entry_lines(batch: &RecordBatch, stream: &[u8]) -> Result<Vec<u8>> {
     let table = EntryTable::new(batch)?;
     let mut key = b", \"stream\": ".to_vec();
@@ -122,7 +122,7 @@ fn push_fields(out: &mut Vec<u8>, table: &EntryTable<'_>, places: std::ops::Rang
     out.push(b'}');
 }
 
-/// The time of an ID in ISO 8601, in UTC.
+/// The time of an entry ID in ISO 8601, in UTC.
 fn timestamp(millisecond: u64) -> Vec<u8> {
     if millisecond > LAST_TIMESTAMP {
         return b"null".to_vec();
@@ -142,7 +142,7 @@ fn push_value(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(b"\"}");
 }
 
-/// Escapes what JSON requires, as Python's `json.dumps(…, ensure_ascii=False)` does.
+/// Appends a string with the escapes that JSON requires, as Python's `json.dumps(…, ensure_ascii=False)` does.
 fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut rest = text.as_bytes();

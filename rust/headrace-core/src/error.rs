@@ -32,7 +32,7 @@ pub enum Error {
         /// The whole sentence; it names the column, its type and what is allowed.
         message: String,
     },
-    /// An argument of one message is of no use: a message ID out of range, an entry ID that is none.
+    /// An argument of one message is invalid: a message ID out of range, or an entry ID that is not one.
     Message {
         /// The whole sentence.
         message: String,
@@ -55,9 +55,9 @@ pub enum Error {
         stream: Vec<u8>,
         /// How many entries.
         lost: u64,
-        /// Whether that is their number, or the most that it can be.
+        /// Whether that is their exact number, or an upper bound.
         exact: bool,
-        /// The position of a reader that goes on behind the gap.
+        /// The position of a reader that continues after the gap.
         position: String,
         /// The whole sentence.
         message: String,
@@ -68,7 +68,7 @@ pub enum Error {
         stream: Vec<u8>,
         /// The ID of the entry.
         entry_id: String,
-        /// The position of a reader that goes on behind the entry.
+        /// The position of a reader that continues after the entry.
         position: String,
         /// The whole sentence.
         message: String,
@@ -80,7 +80,7 @@ pub enum Error {
         /// The whole sentence.
         message: String,
     },
-    /// Entries of a batch may be another consumer's by now.
+    /// Entries of a batch may belong to another consumer by now.
     LeaseLost {
         /// The key of the stream.
         stream: Vec<u8>,
@@ -99,7 +99,7 @@ pub enum Error {
         /// The whole sentence; it names the endpoint.
         message: String,
     },
-    /// The server refused a command, or what connecting needs cannot be read now.
+    /// The server refused a command, or something that connecting needs cannot be read now.
     Command {
         /// The first word of the server's reply, or one of [`code`].
         code: String,

@@ -1,5 +1,5 @@
-//! Extension types: Arrow types with a name that gives their values another meaning. Types that are not listed here are
-//! written as their storage type (<https://arrow.apache.org/docs/format/CanonicalExtensions.html>).
+//! Extension types: Arrow types with a name that gives their values another meaning. Types that are not listed here are written
+//! as their storage type (<https://arrow.apache.org/docs/format/CanonicalExtensions.html>).
 
 use arrow_schema::{DataType, Field};
 
@@ -11,14 +11,14 @@ pub(crate) const UUID_SIZE: i32 = 16;
 /// The length of a UUID's text.
 pub(crate) const UUID_TEXT: usize = 36;
 
-/// The extension name of a column of Python objects. Arrow has no type for them; polars exports eight bytes per value, an
-/// address.
+/// The extension name of a column of Python objects. Arrow has no type for them; polars exports an address of eight bytes for
+/// each value.
 pub const OBJECTS: &str = "polars.object";
 
-/// The extension name in older versions of polars.
+/// The same in older versions of polars.
 const OBJECTS_BEFORE: &str = "POLARS_EXTENSION_TYPE";
 
-/// The reason for refusing such a column: the end of a sentence that has the column as its subject.
+/// The reason for refusing such a column: the end of a sentence whose subject is the column.
 pub(crate) const OBJECTS_REFUSED: &str =
     "holds Python objects (polars Object), of which Arrow gets no more than addresses (cast it to String or Binary)";
 

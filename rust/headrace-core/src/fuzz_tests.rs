@@ -1,9 +1,9 @@
-//! Hostile bytes and hostile servers, made up from a seed: what reads replies, what encodes commands, and whole dispatchers,
-//! each beside a slow model that is obviously right.
+//! Tests with hostile bytes and hostile servers generated from a seed. They cover the code that reads replies, the code that
+//! encodes commands, and whole dispatchers, each compared with a slow model that is obviously correct.
 //!
-//! Every target runs a little in the ordinary tests. `make fuzz TARGET=scanner EXECUTIONS=100000000 SEED=1` runs one for long;
-//! `make fuzz-coverage` gives the same checks bytes that libFuzzer makes up. Execution `n` depends on the seed and `n` alone,
-//! so one that fails is repeated alone, with the command that it prints.
+//! Every target runs briefly in the ordinary tests. `make fuzz TARGET=scanner EXECUTIONS=100000000 SEED=1` runs one for a
+//! long time; `make fuzz-coverage` runs the same checks on bytes that libFuzzer generates. Execution `n` depends only on the
+//! seed and `n`, so a failed one can be repeated alone, with the command that it prints.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, unreachable_pub, missing_docs)]
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss, clippy::cast_possible_wrap, clippy::range_plus_one)]
@@ -28,7 +28,7 @@ mod stream_reply;
 #[cfg(test)]
 pub use runner::{is_alone, memory};
 
-/// What libFuzzer calls: the first bytes choose, the others are what the server says.
+/// The entry points for libFuzzer: the first bytes control the test, the others are the server's output.
 #[cfg(fuzzing)]
 pub mod targets {
     pub use super::control::from_bytes as control;

@@ -1,7 +1,7 @@
-//! A consumer group as an administrator sees it: created, moved, looked at, cleaned up, destroyed.
+//! A consumer group from an administrator's view: create, move, inspect, clean up, destroy.
 //!
-//! Each call opens a connection, and closes it at its end: a group between calls costs nothing. What is sent is made and
-//! what comes back is read here without I/O; the module `admin` carries it.
+//! Each call opens a connection and closes it at the end: a group costs nothing between calls. Requests are built and replies
+//! read here without I/O; the module `admin` transfers them.
 
 mod arguments;
 mod pending;
@@ -23,9 +23,10 @@ pub use start::Start;
 
 use pending::{Pages, milliseconds};
 
-/// Deletes consumers, in one step with the check that nothing is pending for them: XGROUP DELCONSUMER would drop it.
+/// Deletes consumers after checking in the same step that nothing is pending for them: XGROUP DELCONSUMER would drop pending
+/// entries.
 const DELETE: &str = include_str!("group/delete_consumers.lua");
-/// Entry IDs of one XCLAIM.
+/// The number of entry IDs in one XCLAIM.
 const CLAIM_IDS: usize = 1_000;
 
 /// A consumer group of the endpoint's stream. Immutable; holds no connection.
@@ -35,7 +36,7 @@ pub struct Group {
     name: Vec<u8>,
 }
 
-/// A consumer that the script looked at.
+/// A consumer that the script checked.
 struct Looked {
     name: Vec<u8>,
     pending: i64,
@@ -43,17 +44,17 @@ struct Looked {
 }
 
 impl Group {
-    /// The group `name`; `name` is not empty.
+    /// The group `name`, which must not be empty.
     pub fn new(endpoint: Endpoint, name: Vec<u8>) -> Self {
         Self { endpoint, name }
     }
 
-    /// Its name.
+    /// The name of the group.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// XGROUP CREATE, with MKSTREAM if `mkstream`. False if there is a group of that name, which is left as it is.
+    /// XGROUP CREATE, with MKSTREAM if `mkstream`. Returns false if a group of that name exists; it is left unchanged.
     pub fn create(&self, start: Start, mkstream: bool, watch: &mut dyn Watch) -> Result<bool> {
         let mut command = self.write("xgroup|create").arg(start.last_delivered());
         if mkstream {
@@ -87,7 +88,7 @@ impl Group {
         })
     }
 
-    /// The pending entries that `query` asks for, in the order of their IDs: XPENDING, page by page. The columns: `entry_id`,
+    /// The pending entries that match `query`, in the order of their IDs: XPENDING, page by page. The columns: `entry_id`,
     /// `consumer`, `idle` (since the last delivery), `deliveries`.
     pub fn pending(&self, query: &PendingQuery, watch: &mut dyn Watch) -> Result<Table> {
         let mut pages = Pages::new(self.key(), &self.name, query);
@@ -102,8 +103,8 @@ impl Group {
         })
     }
 
-    /// Makes `consumer` the owner of those of `ids` that are pending and were last delivered `min_idle` ago or longer: XCLAIM
-    /// with JUSTID, which leaves the number of deliveries. Never FORCE: it would make entries pending that were acknowledged.
+    /// Makes `consumer` the owner of those of `ids` that are pending and were last delivered at least `min_idle` ago: XCLAIM with
+    /// JUSTID, which keeps the number of deliveries. FORCE is never used: it would make acknowledged entries pending again.
     pub fn claim(
         &self,
         consumer: &[u8],
@@ -129,7 +130,7 @@ impl Group {
         })
     }
 
-    /// Deletes a consumer for which nothing is pending; false if there is none of that name.
+    /// Deletes a consumer that has no pending entries. Returns false if no consumer has that name.
     pub fn delete_consumer(&self, consumer: &[u8], watch: &mut dyn Watch) -> Result<bool> {
         let looked = self.delete(Duration::ZERO, Some(consumer), watch)?;
         match looked.first() {
@@ -144,13 +145,13 @@ impl Group {
         }
     }
 
-    /// Deletes the consumers that got no entry for `idle` and for which nothing is pending; returns their names.
+    /// Deletes the consumers that got no entry for `idle` and have no pending entries; returns their names.
     pub fn remove_idle_consumers(&self, idle: Duration, watch: &mut dyn Watch) -> Result<Vec<Vec<u8>>> {
         let looked = self.delete(idle, None, watch)?;
         Ok(looked.into_iter().filter(|consumer| consumer.deleted).map(|consumer| consumer.name).collect())
     }
 
-    /// XGROUP DESTROY, with everything that is pending. False if there was no such group.
+    /// XGROUP DESTROY, including everything that is pending. Returns false if the group did not exist.
     pub fn destroy(&self, watch: &mut dyn Watch) -> Result<bool> {
         let command = self.write("xgroup|destroy");
         with_session(&self.endpoint, watch, |session| match session.ask(&command)? {
@@ -200,7 +201,7 @@ impl Group {
         reply.map_err(|refusal| self.missing(&refusal).unwrap_or_else(|| command.refused(&refusal)))
     }
 
-    /// The error for a stream or group that is not there.
+    /// The error for a missing stream or group.
     fn missing(&self, refusal: &Fault) -> Option<Error> {
         let (key, name) = (shown(self.key()), shown(&self.name));
         let message = if refusal.text == ReplyText::NoSuchKey {

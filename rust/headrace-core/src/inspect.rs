@@ -1,11 +1,12 @@
-//! Streams, their groups, consumers and pending entries, as tables.
+//! Streams and their groups, consumers and pending entries, as tables.
 //!
 //! ```text
 //!  SCAN … ─▶ keys ─▶ TIME, XINFO STREAM, XINFO GROUPS, MEMORY USAGE ─▶ XINFO CONSUMERS, XPENDING ─▶ tables
 //!  for a pattern     one round trip for all streams                    one for all groups
 //! ```
 //!
-//! The commands of a round trip are not one transaction: what happens between two of them shows in one and not in the other.
+//! The commands of a round trip do not form a transaction: a change between two of them shows in one reply and not in the
+//! other.
 
 mod group;
 mod lag;
@@ -33,11 +34,11 @@ pub use survey::Survey;
 
 use group::{CONSUMER_COLUMNS, GROUP_COLUMNS, push_consumers};
 
-/// The most streams that a pattern finds.
+/// The maximum number of streams that a pattern finds.
 const MAX_FOUND: usize = 10_000;
-/// How many keys a SCAN looks at.
+/// How many keys one SCAN call examines.
 const SCAN_COUNT: u32 = 1_000;
-/// How many nodes of a stream MEMORY USAGE measures, to infer from them.
+/// How many nodes of a stream MEMORY USAGE samples for its estimate.
 const SAMPLES: u32 = 5;
 
 const PENDING_COLUMNS: [Column; 6] = [
@@ -49,12 +50,12 @@ const PENDING_COLUMNS: [Column; 6] = [
     ("deliveries", Kind::Number, false),
 ];
 
-/// What an inspection found.
+/// The result of an inspection.
 #[derive(Debug, Clone)]
 pub struct Inspection {
     /// The server's time, in microseconds since 1970; `None` if the user may not ask.
     pub now: Option<i64>,
-    /// Whether a pattern found more than 10,000 streams: then only those are here.
+    /// Whether a pattern found more than 10,000 streams: then only 10,000 of them are included.
     pub truncated: bool,
     /// One row per stream.
     pub streams: Table,
@@ -66,10 +67,10 @@ pub struct Inspection {
     pub pending: Table,
 }
 
-/// The streams to look at.
+/// The streams to inspect.
 struct Wanted {
     keys: Vec<Vec<u8>>,
-    /// Whether a search found them: one that is no longer there is left out.
+    /// Whether a search found them: a stream that no longer exists is then omitted.
     searched: bool,
     truncated: bool,
 }
@@ -80,7 +81,7 @@ impl Wanted {
     }
 }
 
-/// A stream, as far as the first round trip tells.
+/// A stream, as far as the first round trip describes it.
 struct Found {
     key: Vec<u8>,
     info: Option<StreamInfo>,
@@ -88,7 +89,7 @@ struct Found {
     groups: Vec<GroupInfo>,
 }
 
-/// What a command of the first round trip asks for; the number is that of the stream.
+/// What a command of the first round trip asks for; the number is the index of the stream.
 #[derive(Clone, Copy)]
 enum First {
     Time,
@@ -97,7 +98,7 @@ enum First {
     Memory(usize),
 }
 
-/// What a command of the second round trip asks for: the numbers are those of the stream and of its group.
+/// What a command of the second round trip asks for; the numbers are the indexes of the stream and of its group.
 #[derive(Clone, Copy)]
 enum Second {
     Consumers(usize, usize),
@@ -128,7 +129,7 @@ pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Wa
     })
 }
 
-/// What was found so far.
+/// The findings so far.
 struct Findings {
     now: Option<i64>,
     truncated: bool,
@@ -139,7 +140,8 @@ struct Findings {
 }
 
 impl Findings {
-    /// Adds what the servers say of the streams that `options` names. `connection`: to the only server.
+    /// Adds what the servers say about the streams that `options` names. `connection` leads to the only server, if there is
+    /// no cluster.
     fn look_at_all(
         &mut self,
         connection: &mut KeptConnection,
@@ -166,7 +168,8 @@ impl Findings {
         if !is_of_cluster {
             return connection.once(watch, |session| self.look(session, Wanted::named(keys.to_vec()), options));
         }
-        // A connection for each slot, of streams that follow each other: the tables have them in the order of their names.
+        // One connection for each run of consecutive streams in one slot: the tables list the streams in the order in which
+        // they were named.
         for keys in keys.chunk_by(|one, next| slot(one) == slot(next)) {
             let endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;
             with_session(&endpoint, watch, |session| self.look(session, Wanted::named(keys.to_vec()), options))?;
@@ -174,7 +177,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Adds what a server says of its streams.
+    /// Adds what a server says about its streams.
     fn look(&mut self, session: &mut Session<'_>, wanted: Wanted, options: &InspectOptions) -> Result<()> {
         self.truncated = wanted.truncated;
         let (now, mut found) = look_at_streams(session, wanted, options.groups)?;
@@ -190,7 +193,7 @@ impl Findings {
     }
 }
 
-/// The streams whose keys match, sorted; SCAN may return one twice.
+/// The streams whose keys match, sorted. SCAN may return a key twice.
 fn scan(session: &mut Session<'_>, pattern: &[u8]) -> Result<Wanted> {
     let mut keys = BTreeSet::new();
     let mut cursor = b"0".to_vec();
@@ -210,7 +213,7 @@ fn scan(session: &mut Session<'_>, pattern: &[u8]) -> Result<Wanted> {
     }
 }
 
-/// The first round trip: the server's time, and each stream.
+/// The first round trip: the server's time, and the information on each stream.
 fn look_at_streams(session: &mut Session<'_>, wanted: Wanted, with_groups: bool) -> Result<(Option<i64>, Vec<Found>)> {
     let Wanted { keys, searched, .. } = wanted;
     let mut commands = vec![Command::read("time")];
@@ -237,7 +240,7 @@ fn look_at_streams(session: &mut Session<'_>, wanted: Wanted, with_groups: bool)
             }
             (First::Memory(number), reply) => {
                 if let Some(stream) = found.get_mut(*number) {
-                    // Users may not be allowed to ask, and some services do not have the command.
+                    // Users may lack permission to ask, and some services do not have the command.
                     stream.memory = reply.ok().as_ref().and_then(integer);
                 }
                 Ok(())
@@ -283,7 +286,7 @@ fn look_at_groups(
                 asked.push(Second::Consumers(number, place));
             }
             if group.pending > 0 {
-                // One at least: the table of groups shows it.
+                // At least one, because the table of groups shows the oldest one.
                 commands.push(read("xpending").arg("-").arg("+").arg(pending_limit.max(1)));
                 asked.push(Second::Pending(number, place));
             }
@@ -307,12 +310,12 @@ fn look_at_groups(
     wrong.map_or(Ok(()), Err)
 }
 
-/// Whether the stream or group was there in the first round trip, and no longer is.
+/// Whether the stream or group existed in the first round trip but does not any more.
 fn has_gone(refusal: &Fault) -> bool {
     refusal.code == "NOGROUP" || refusal.code == "WRONGTYPE" || refusal.text == ReplyText::NoSuchKey
 }
 
-/// Appends pending entries of a group. False if the reply cannot be read.
+/// Appends pending entries of a group. Returns false if the reply cannot be read.
 fn push_pending(
     table: &mut TableBuilder,
     key: &[u8],
@@ -338,7 +341,7 @@ fn push_pending(
     Ok(true)
 }
 
-/// The reply to TIME: seconds, and microseconds within the second.
+/// Parses the reply to TIME: seconds, and microseconds within the second.
 fn microseconds(reply: &Value) -> Option<i64> {
     let [seconds, micros] = list(reply)? else { return None };
     let number = |part| bytes(part).and_then(decimal::parse).and_then(|number| i64::try_from(number).ok());

@@ -1,13 +1,13 @@
-//! Arrow IPC streams: an entry with many rows holds one. Encodes rows of a record batch and decodes them. No I/O.
+//! Arrow IPC streams, the payload of entries with many rows. Encodes rows of a record batch, and decodes them. No I/O.
 //!
 //! ```text
 //!  RecordBatch ─▶ Encoder ── encode(batch, rows) ─▶ schema · dictionaries · one record batch · end ─▶ decode ─▶ Decoded
 //!                 once per schema                   once per entry, self-contained
 //! ```
 //!
-//! The format is <https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format>; `arrow-ipc` writes and reads it.
-//! This module adds two things: an entry carries its own rows and nothing else, and a stream to decode is untrusted: each
-//! length in it is checked against the bytes before it is used.
+//! The format is <https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format>; `arrow-ipc` writes and reads it. This
+//! module adds two things: an entry carries only its own rows, and a stream to decode is untrusted, so each length in it is
+//! checked against the bytes before it is used.
 
 mod check;
 mod clean;
@@ -24,10 +24,10 @@ pub use decode::{Decoded, decode};
 pub use encode::{Codec, Encoder};
 pub(crate) use types::check_type;
 
-/// The most bytes of an entry's payload, the default of the server's `proto-max-bulk-len`
+/// The most bytes of an entry's payload, which is the default of the server's `proto-max-bulk-len`
 /// (<https://redis.io/docs/latest/develop/reference/protocol-spec/#bulk-strings>).
 pub const MAX_ENTRY_BYTES: usize = 512 << 20;
 
-/// The most bytes of an entry's rows before compression. The encoder and the decoder both enforce it: everything that is
-/// written can be read, and a small payload cannot expand without bound.
+/// The most bytes of an entry's rows before compression. Both the encoder and the decoder enforce it: everything that was written
+/// can be read, and a small payload cannot expand without bound.
 pub const MAX_ROWS_BYTES: usize = 1 << 30;

@@ -6,7 +6,8 @@
 //!   DeliveryReport ◀── report ◀─────────┴──── command ◀────┘
 //! ```
 //!
-//! One thread: [`Dispatcher`] owns a producer, which owns the connection and its socket, and every call moves it on.
+//! Everything runs in one thread: [`Dispatcher`] owns a producer, which owns the connection and its socket, and every call drives
+//! them.
 //!
 //! ```no_run
 //! use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, IdArgument, NeverInterrupted};

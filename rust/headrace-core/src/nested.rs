@@ -7,7 +7,7 @@ pub(crate) fn has_dictionary(data_type: &DataType) -> bool {
     first(data_type, &|part| matches!(part, DataType::Dictionary(..))).is_some()
 }
 
-/// The first part of a type, including the type itself, for which `holds` is true.
+/// The first part of a type, or the type itself, for which `holds` is true.
 pub(crate) fn first<'a>(data_type: &'a DataType, holds: &dyn Fn(&DataType) -> bool) -> Option<&'a DataType> {
     if holds(data_type) {
         return Some(data_type);

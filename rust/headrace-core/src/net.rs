@@ -1,4 +1,4 @@
-//! The socket: one connection from the host name to the last handshake reply under one deadline, then bytes in and out
+//! The socket: one connection, from the host name to the last handshake reply under one deadline, and then bytes in and out
 //! without ever blocking.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!           └────────── deadline, watch ────────────────────────────────────────────┘
 //! ```
 //!
-//! Nothing here retries, and a connection that failed is never repaired: [`Transport::abort`] it and connect again.
+//! Nothing here retries, and a failed connection is never repaired: [`Transport::abort`] it and connect again.
 
 mod block_on;
 mod change;

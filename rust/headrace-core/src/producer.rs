@@ -63,7 +63,7 @@ use retry_waits::RetryWaits;
 /// If a quarter of the window drains within this time, the next wait ends with the first byte.
 const QUICK: Duration = Duration::from_micros(500);
 
-/// What a [`Producer`] is made of, beside its endpoint.
+/// What a [`Producer`] is built from, in addition to its endpoint.
 #[derive(Debug)]
 pub(crate) struct ProducerOptions {
     pub(crate) classifier: Classifier,
@@ -84,38 +84,38 @@ pub(crate) struct Producer {
     batch: BatchState,
     outcomes: OutcomeQueue,
     lanes: Lanes,
-    /// Of each lane.
+    /// One for each lane.
     links: Vec<Link>,
-    /// Of each lane.
+    /// One for each lane.
     retry_waits: Vec<RetryWaits>,
-    /// How many sockets were opened.
+    /// How many sockets have been opened.
     opened: u64,
-    /// Of each lane: which of these its socket is.
+    /// For each lane, the number of its socket among these.
     numbers: Vec<u64>,
-    /// How many waits there were for sockets that were being opened beside others.
+    /// How many waits there have been for sockets that are opened while others are in use.
     waits: u64,
-    /// Which server to connect to, where there is one.
+    /// Finds the server to connect to, if there is only one.
     servers: ServerLookup,
     /// The nodes of a cluster.
     nodes: ClusterNodes,
-    /// What is noted of these.
+    /// The state of these nodes.
     node_states: NodeStates,
-    /// When these were asked last who has which slots.
+    /// When the nodes were last asked which of them has which slots.
     located: Option<Instant>,
-    /// Whether the rows that are encoded name their streams, which may be at several nodes; or all messages go to shards.
+    /// Whether messages may go to several nodes: the rows that are encoded name their streams, or all messages go to shards.
     is_routed: bool,
     registry: Registry,
     groups: Groups,
-    /// When the watch was asked last.
+    /// When the watch was last asked.
     watched: Instant,
-    /// When there was no room in the window last.
+    /// When the window last had no room.
     full: Instant,
-    /// Whether that was a short time after the time before.
+    /// Whether that was a short time after the previous time.
     is_quick: bool,
     scratch: Vec<u8>,
-    /// The fields of an entry of several rows, before it is known how many those are.
+    /// The fields of an entry of several rows, until their number is known.
     fields: Vec<u8>,
-    /// Whether there may be no room for other reasons than the window.
+    /// Whether there may be no room for reasons other than the window.
     holds_back: bool,
     /// While rows are encoded together: the first of them, and how many commands had been added before it.
     encoding: Option<(usize, u64)>,
@@ -177,12 +177,12 @@ impl Producer {
         }
     }
 
-    /// Whether messages go to shards, which may be at several nodes.
+    /// Whether messages go to shards, which may be on several nodes.
     fn has_shards_on_nodes(&self) -> bool {
         self.lanes.is_of_cluster() && self.endpoint.shards().is_some()
     }
 
-    /// The outcomes so far, and the message IDs: those of a message before it is encoded.
+    /// The outcomes so far, and the message IDs. The ID of a message is added before the message is encoded.
     #[inline]
     pub(crate) fn recorder(&mut self) -> &mut Recorder {
         self.outcomes.recorder()
@@ -212,7 +212,7 @@ impl Producer {
             && !matches!(self.links.first(), Some(Link::Down(_)))
     }
 
-    /// Of the endpoint's stream, as far as its connection alone decides it.
+    /// Whether another message of the endpoint's stream may follow, as far as its connection alone decides it.
     #[inline]
     fn takes_more(&self, connection: &Connection) -> bool {
         let retry = &connection.retry;
@@ -225,8 +225,8 @@ impl Producer {
             return false;
         }
         if self.is_routed {
-            // A node that takes no bytes does not stop messages for others. One that sent some elsewhere does: nothing more goes to
-            // it before they have gone there.
+            // A node that takes no bytes does not stop messages for others. A node that sent some elsewhere does: nothing more
+            // goes to it before they have gone there.
             let is_full = |connection: &Connection| connection.send.room() == 0 && !connection.is_stuck();
             return !self.lanes.all().any(|connection| is_full(connection) || connection.is_to_redirect());
         }
@@ -259,12 +259,12 @@ impl Producer {
         }
     }
 
-    /// Whether as many runs of outcomes as commands may be in flight wait for an outcome before them.
+    /// Whether the outcomes that wait for an earlier one form as many runs as commands may be in flight.
     fn is_crowded(&self) -> bool {
         self.outcomes.early() >= self.limits.max_entries
     }
 
-    /// The failure of every message of the endpoint's stream in this batch, if connecting failed. `None`, where messages go to
+    /// The failure of every message of the endpoint's stream in this batch, if connecting failed. `None` if messages go to
     /// several streams.
     pub(crate) fn down(&self) -> Option<&Arc<Failure>> {
         self.lane_down(self.lanes.home()).filter(|_| !self.is_routed)
@@ -308,7 +308,7 @@ impl Producer {
         driven
     }
 
-    /// Moves what can be moved without waiting. Opens no connection, and trusts none that was idle for long.
+    /// Sends and receives what it can without waiting. Opens no connection, and does not trust one that was idle for long.
     pub(crate) fn poll(&mut self) {
         self.close_runs();
         for at in 0..self.links.len() {
@@ -323,7 +323,7 @@ impl Producer {
         self.publish_nodes();
     }
 
-    /// Requests the WAIT that answered entries need, unless it is on its way. Waits for nothing.
+    /// Requests the WAIT that answered entries need, unless it has been requested. Does not wait.
     pub(crate) fn confirm_answered(&mut self) {
         let requested = self.lanes.all_mut().map(Connection::request_wait_for_answered);
         if requested.fold(false, |any, one| any | one) {
@@ -331,7 +331,7 @@ impl Producer {
         }
     }
 
-    /// Messages carry the present time from now on.
+    /// Makes messages carry the current time from now on.
     #[inline]
     pub(crate) fn refresh_time(&mut self) {
         let second = clock::unix_second();
@@ -342,7 +342,7 @@ impl Producer {
         }
     }
 
-    /// Messages carry no time until it is [refreshed](Self::refresh_time).
+    /// Makes messages carry no time until it is [refreshed](Self::refresh_time).
     pub(crate) fn drop_time(&mut self) {
         if self.encoder.has_time() {
             // The rows of a run share their time, or the lack of it.
@@ -368,7 +368,7 @@ impl Producer {
         self.resolve_failed(failure, count);
     }
 
-    /// The same for messages that were lost in a panic: in which streams they would have been is not known.
+    /// The same for messages that were lost in a panic: their streams are unknown.
     pub(crate) fn push_lost(&mut self, fault: &Fault, count: u64) {
         self.close_runs();
         match &mut self.dedup {
@@ -396,7 +396,7 @@ impl Producer {
         self.resolve_next(Outcome::Failed { failure, count });
     }
 
-    /// The next messages, if these are any, have this outcome.
+    /// Gives the next messages, if there are any, this outcome.
     fn resolve_next(&mut self, outcome: Outcome) {
         if outcome.count() == 0 {
             return;
@@ -409,7 +409,7 @@ impl Producer {
         Arc::new(self.rules.classifier.failure(fault, written))
     }
 
-    /// Sends one message behind all others and waits for its outcome.
+    /// Sends one message after all others and waits for its outcome.
     pub(crate) fn call(
         &mut self,
         payload: &[u8],
@@ -419,7 +419,7 @@ impl Producer {
         self.make_room(watch)?;
         let target = shard.map(Target::of_shard);
         if target.is_some() {
-            // A command of a call does not wait behind others that are to be sent again.
+            // The command of a call does not queue behind others that must be sent again.
             self.drive(Goal::Empty, None, watch)?;
         }
         let (route, at) = target.map_or((0, self.lanes.home()), |target| self.lane_of(target));
@@ -436,13 +436,13 @@ impl Producer {
             }
         }
         let driven = self.drive(Goal::Call, None, watch);
-        // The retries may have ended with this message, and that is to be reported now.
+        // The retries may have ended with this message, which must be reported now.
         self.take_own_retry_step(at);
         self.report_waits(watch);
         self.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))
     }
 
-    /// The next batch begins: it may connect again.
+    /// Allows the next batch to connect again.
     pub(crate) fn lift(&mut self) {
         for link in self.links.iter_mut().filter(|link| matches!(link, Link::Down(_))) {
             *link = Link::Closed;
@@ -450,19 +450,19 @@ impl Producer {
         self.lanes.all_mut().for_each(|connection| connection.retry.forgive());
     }
 
-    /// Another batch begins; every message has its outcome. `token`: the caller's, if it names the batch.
+    /// Starts another batch; every message has its outcome. `token`: the caller's, if it names the batch.
     pub(crate) fn begin(&mut self, token: Option<String>, version: u64) {
         let unattempted = if token.is_some() { Written::Unknown } else { Written::No };
         self.batch = BatchState { is_blocked: false, unattempted };
         if !matches!(self.dedup, Dedup::Off) {
             let token = token.unwrap_or_else(random::token);
-            // With another number of shards rows would count in other streams.
+            // With a different number of shards, rows would count in different streams.
             let token = self.endpoint.shards().map_or(token.clone(), |shards| format!("{token}/{}", shards.count()));
             self.dedup.begin(token, version);
         }
     }
 
-    /// All reported messages count as passed.
+    /// Counts all reported messages as passed.
     pub(crate) fn skip_failed(&mut self) {
         if let Dedup::Script(script) = &mut self.dedup {
             script.batch.skip_failed();
@@ -470,13 +470,13 @@ impl Producer {
         }
     }
 
-    /// Ends the connection in good order. Every message has its outcome.
+    /// Closes the connections cleanly. Every message has its outcome.
     pub(crate) fn close(&mut self) {
         (0..self.links.len()).for_each(|at| self.close_socket(at));
         self.servers.close();
     }
 
-    /// Fails every message that waits, and replaces the connections that some wait for.
+    /// Fails every message that waits, and replaces the connections that they wait for.
     pub(crate) fn abort(&mut self, fault: &Fault) {
         self.leave_openings(|_, connection| connection.is_idle());
         let failure = self.failure(fault, self.batch.unattempted);
@@ -490,14 +490,13 @@ impl Producer {
         }
     }
 
-    /// Whether a call is to report that a panic ended the reading of replies. Asked once.
+    /// Whether a call must report that a panic ended the reading of replies. Returns true once.
     pub(crate) fn take_defect(&mut self) -> bool {
         self.lanes.all_mut().map(Connection::take_defect).fold(false, |any, one| any | one)
     }
 
-    /// A panic came in the middle of a change. The connection and everything that waits are given up: of `waiting` messages
-    /// without an outcome it is not known whether they were written. `passed`: how many rows of the exactly-once batch were
-    /// handed over.
+    /// Gives up the connections and everything that waits, after a panic in the middle of a change: it is unknown whether the
+    /// `waiting` messages without an outcome were written. `passed`: how many rows of the exactly-once batch were handed over.
     pub(crate) fn abandon(&mut self, fault: &Fault, waiting: u64, passed: u64) {
         for at in 0..self.links.len() {
             self.drop_socket(at);
@@ -518,7 +517,7 @@ impl Producer {
         self.dedup.abandon(passed);
     }
 
-    /// In a forked child: everything here is the parent's.
+    /// Forgets everything in a forked child: it belongs to the parent.
     pub(crate) fn forget(&mut self) {
         for at in 0..self.links.len() {
             if let Link::Open(transport) = std::mem::replace(&mut self.links[at], Link::Closed) {

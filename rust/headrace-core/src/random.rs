@@ -1,4 +1,4 @@
-//! Random numbers: nothing else draws any.
+//! Random numbers: no other module draws any.
 
 /// A number from 0 to 1; 0 if the system has no randomness.
 pub(crate) fn jitter() -> f64 {
@@ -8,7 +8,7 @@ pub(crate) fn jitter() -> f64 {
 /// A random token, for a batch that was given none: it outlives a connection, not the process.
 pub(crate) fn token() -> String {
     let mut bytes = [0; 16];
-    // Without randomness, time and process make a token that no other process has.
+    // Without randomness, the time and the process ID make a token that no other process has.
     if getrandom::fill(&mut bytes).is_err() {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         bytes = (since.as_nanos() ^ (u128::from(std::process::id()) << 96)).to_be_bytes();

@@ -1,4 +1,4 @@
-//! Reads streams by position: entries become record batches, and the caller keeps the position.
+//! Reads streams by position: entries become record batches, and the caller stores the position.
 
 mod drive;
 mod line;
@@ -29,11 +29,11 @@ use drive::Drive;
 use options::{Beginning, Way};
 use sessions::Sessions;
 
-/// Reads the entries of streams, each stream in the order of its IDs, over one connection, or over one for each slot of a cluster
-/// that has some, unless the option `connections` lets slots share them.
+/// Reads the entries of streams, each stream in the order of its IDs. It uses one connection; in a cluster, one for each slot
+/// that holds some of the streams, unless slots share connections (option `connections`).
 ///
-/// [`open`](Self::open) connects, and finds where each stream begins and ends. Then [`next_batch`](Self::next_batch) reads on.
-/// Nothing moves on the server: the position of a batch, stored with its rows, is where a later reader starts.
+/// [`open`](Self::open) connects, and determines where each stream begins and ends. Then [`next_batch`](Self::next_batch) reads
+/// on. Nothing changes on the server: a later reader starts at the position of a batch, which the caller stores with its rows.
 #[derive(Debug)]
 pub struct Reader {
     sessions: Sessions,
@@ -43,14 +43,14 @@ pub struct Reader {
     fork: forkguard::Guard,
     is_closed: bool,
     endpoint: Endpoint,
-    /// What it was made of, until it is known whether the streams are in a cluster.
+    /// The arguments that it was created with, until it is known whether the streams are in a cluster.
     undecided: Option<Box<(Vec<Vec<u8>>, ReaderOptions)>>,
-    /// Whether it is still to be checked that the stream has as many shards.
+    /// Whether it has yet to be checked that the stream has as many shards.
     is_unchecked: bool,
 }
 
 impl Reader {
-    /// `streams`: their keys, that of the endpoint if there is none. Opens no connection.
+    /// `streams`: the stream keys; if empty, those of the endpoint. Opens no connection.
     pub fn new(endpoint: &Endpoint, streams: &[Vec<u8>], options: &ReaderOptions) -> Result<Self> {
         let keys = if streams.is_empty() { endpoint.stream_keys() } else { streams };
         let mut seen = BTreeSet::new();
@@ -79,18 +79,18 @@ impl Reader {
         &self.schema
     }
 
-    /// The counters, which any thread may read.
+    /// The counters, which can be read from any thread.
     pub fn counters(&self) -> &Arc<ReadCounters> {
         &self.counters
     }
 
-    /// Connects, and asks where each stream begins and ends.
+    /// Connects, and determines where each stream begins and ends.
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         self.contained(|reader| reader.begin(watch))
     }
 
-    /// Connects, and checks the shards: behind the drive, which waits for a server as its policy says.
+    /// Connects, then checks the shards. The drive connects first, because it waits for a server as its policy requires.
     fn begin(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.decide(watch)?;
         self.drive.until_begun(&mut self.sessions, watch)?;
@@ -101,7 +101,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Finds out whether the streams are in a cluster, if the endpoint leaves that open: then each slot has a connection.
+    /// Asks the server whether the streams are in a cluster, if the endpoint leaves that open: each slot then has a connection.
     fn decide(&mut self, watch: &mut dyn Watch) -> Result<()> {
         if self.undecided.is_none() {
             return Ok(());
@@ -121,7 +121,7 @@ impl Reader {
 
     /// The next batch. `None`: everything was read, or `timeout` is over.
     ///
-    /// An error leaves the reader where it was: the next call goes on.
+    /// An error leaves the reader where it was: the next call continues from there.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ReadBatch>> {
         self.enter()?;
         let read = self.contained(|reader| {
@@ -137,23 +137,23 @@ impl Reader {
         read
     }
 
-    /// Whether everything was read, so that there is no further batch.
+    /// Whether everything was read, so that no further batch follows.
     pub fn is_finished(&self) -> bool {
         self.sessions.is_finished()
     }
 
-    /// Where the batches so far end: a reader that starts there reads what follows.
+    /// The position after the batches so far: a reader that starts there reads what follows.
     pub fn position(&self) -> String {
         self.sessions.position().to_text()
     }
 
-    /// How many entries were trimmed before they were read, so far, in all streams; and whether that is exact, or the most that
-    /// it can be.
+    /// The number of entries so far, over all streams, that were trimmed before they were read; and whether it is exact or an
+    /// upper bound.
     pub fn lost(&self) -> (u64, bool) {
         self.sessions.lost()
     }
 
-    /// Whether entries may have been lost that the server does not count: before Redis 7.0. Asked once.
+    /// Whether entries may have been lost that the server does not count, as before Redis 7.0. The answer is given once.
     pub fn take_doubt(&mut self) -> bool {
         self.sessions.take_doubt()
     }
@@ -170,7 +170,7 @@ impl Reader {
             return Err(Error::Closed { what: "reader" });
         }
         if self.fork.detected_fork() {
-            // The connection is the parent's: this process reads on over one of its own, from where the parent was.
+            // The connection belongs to the parent: this process continues over its own, from the parent's position.
             self.drive.close(&mut self.sessions, true);
         }
         Ok(())
@@ -194,7 +194,7 @@ fn connections(
     let in_order = matches!(options.way, Way::Backward(..));
     let groups = by_slot(endpoint, keys, in_order);
     let endpoints: Vec<Endpoint> = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
-    // One stream after the other has one connection at a time anyhow.
+    // Streams that are read one after the other use one connection at a time anyway.
     let most = options.connections.filter(|_| endpoint.cluster().is_some() && groups.len() > 1 && !in_order);
     let rounds = most.and_then(|most| Rounds::new(&endpoints, Assignment::new(most, options.block)));
     let sessions = groups.iter().map(|keys| session(keys, options, groups.len())).collect();
@@ -206,7 +206,7 @@ fn connections(
 fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn Pages> {
     let session_options = SessionOptions {
         batch_rows: options.batch_rows,
-        // The entries that wait for their batches take no more memory than those of one session.
+        // The entries that wait for their batches take no more memory than those of a single session.
         batch_bytes: options.batch_bytes.div_ceil(sessions),
         block: options.block,
         linger: options.linger,
@@ -221,7 +221,7 @@ fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn 
             let streams = keys.iter().map(|key| {
                 let start = match &options.beginning {
                     Beginning::Start(start) => *start,
-                    // A stream that was added to those of a position.
+                    // A stream that was added to those of the position.
                     Beginning::Position(position) => {
                         position.places.get(*key).copied().map_or(Start::Earliest, Start::After)
                     }

@@ -1,6 +1,6 @@
-//! Reads entries of streams: what to ask for, what the replies mean, and what was lost.
+//! Reads the entries of streams: what to ask for, what the replies mean, and what was lost.
 //!
-//! [`session`] decides, without I/O and clock; [`crate::reader`] drives its socket.
+//! [`session`] decides, without I/O or a clock; [`crate::reader`] drives its socket.
 
 mod assignment;
 mod backward;

@@ -1,4 +1,4 @@
-//! The outcome of each message: recorded as replies come in, returned as a [`DeliveryReport`].
+//! The outcome of each message: recorded as replies arrive, returned as a [`DeliveryReport`].
 
 mod arrow;
 mod data;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::error::Failure;
 
-/// How often, how soon and for how long messages are sent again, or a server is tried that is read from. Only failures that pass
-/// by themselves are retried.
+/// How often, how soon and for how long messages are sent again, or a server that is read from is tried again. Only failures that
+/// pass by themselves are retried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
-    /// Tries of one message, or in one outage, the first included; `None`: as many as the deadline allows.
+    /// The maximum number of tries of one message, or in one outage, including the first; `None`: as many as the deadline allows.
     pub max_attempts: Option<u32>,
     /// The pause before the second try.
     pub initial_backoff: Duration,
@@ -19,20 +19,20 @@ pub struct RetryPolicy {
     pub multiplier: f64,
     /// The random part of a pause, 0 to 1, so that many clients do not come back at the same moment.
     pub jitter: f64,
-    /// How long after its first failure a message is tried again, or how long an outage may last.
+    /// For how long after its first failure a message is tried again, or how long an outage may last.
     pub deadline: Duration,
-    /// Whether messages that may be written already are sent again, which may write them twice. Reading writes none.
+    /// Whether messages that may have been written already are sent again, which may write them twice. Reading writes none.
     pub retry_unknown: bool,
 }
 
-/// A wait that begins: messages failed, or the server that is read from did; it is tried again once a pause is over.
+/// The start of a wait: messages failed, or the server that is read from did; the next try follows once a pause is over.
 #[derive(Clone, Copy)]
 pub struct RetryWait<'a> {
     /// Where messages go, or come from; without a secret.
     pub endpoint: &'a dyn fmt::Display,
     /// How many messages are sent again; `None`: a reader or consumer waits for its server.
     pub messages: Option<u64>,
-    /// How long it is tried at most.
+    /// For how long it is tried at most.
     pub left: Duration,
     /// The first failure.
     pub failure: &'a Failure,
@@ -45,7 +45,7 @@ pub struct RetryEnd<'a> {
     pub endpoint: &'a dyn fmt::Display,
     /// Whether a reader or consumer waited.
     pub is_reading: bool,
-    /// How often it was tried, the first time included.
+    /// How many times it was tried, including the first time.
     pub tries: u32,
     /// The time since the first failure.
     pub took: Duration,
@@ -71,7 +71,7 @@ impl RetryPolicy {
         retry_unknown: false,
     };
 
-    /// The pause after `attempts` tries that failed (1 and up). `chance`: 0 to 1, drawn for each pause.
+    /// The pause after `attempts` failed tries (1 and up). `chance`: 0 to 1, drawn for each pause.
     pub(crate) fn backoff(&self, attempts: u32, chance: f64) -> Duration {
         let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
         let longest = self.max_backoff.as_secs_f64();
@@ -79,7 +79,7 @@ impl RetryPolicy {
         Duration::try_from_secs_f64(pause * (1.0 - self.jitter * chance)).unwrap_or(self.max_backoff)
     }
 
-    /// Whether a message may be tried once more after `attempts` tries, `since` its first failure.
+    /// Whether a message may be tried once more after `attempts` tries, when the time `since` has passed since its first failure.
     pub(crate) fn allows(&self, attempts: u32, since: Duration) -> bool {
         since < self.deadline && self.max_attempts.is_none_or(|most| attempts < most)
     }

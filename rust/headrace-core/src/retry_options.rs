@@ -31,8 +31,8 @@ option_table! {
     retry_unknown => option(Takes::Boolean).or(Bool(RetryPolicy::DEFAULT.retry_unknown));
 }
 
-/// Reads `retry` and the options of its policy. These ask for one too; `retry` alone asks for the default one. `is_default`: so
-/// does nothing.
+/// Reads `retry` and the options of its policy. Options that differ from their defaults also ask for a policy; `retry` alone asks
+/// for the default one. `is_default`: whether the default policy applies if nothing asks for one.
 pub(crate) fn read_retry(given: &mut Given, is_default: bool) -> Result<Option<RetryPolicy>> {
     let retry = given.boolean("retry")?;
     let policy = RetryPolicy {

@@ -1,4 +1,4 @@
-//! Bytes that must not be printed or left in memory: passwords, keys.
+//! Bytes that must not be printed or left in memory: passwords and keys.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes `bytes` over; they are zeroed when the secret is dropped.
+    /// Takes ownership of `bytes`; they are zeroed when the secret is dropped.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }

@@ -1,7 +1,7 @@
 //! Sharded streams: several streams under one name, and which of them a message goes to. No I/O.
 //!
-//! Messages with equal keys go to one shard, so that their order is kept; shards are in different slots of a cluster. The hash
-//! that Kafka's clients use puts a message into the shard with the number of the partition it would have had there.
+//! Messages with equal keys go to one shard, so that their order is kept; shards are in different slots of a cluster. With the
+//! hash of Kafka's clients, a message goes to the shard with the number of the partition that it would have had there.
 
 mod murmur2;
 mod names;
@@ -10,15 +10,15 @@ use crate::cluster::slot;
 use murmur2::murmur2;
 pub(crate) use names::ShardNames;
 
-/// The most shards of a stream.
+/// The maximum number of shards of a stream.
 pub(crate) const MAX_SHARDS: i64 = 1_024;
 
 /// The option `shard_hash`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ShardHash {
-    /// That of Kafka's Java client.
+    /// The hash of Kafka's Java client.
     Murmur2,
-    /// The checksum of zlib, which librdkafka's `consistent` partitioners take.
+    /// The checksum of zlib, which librdkafka's `consistent` partitioners use.
     Crc32,
 }
 
@@ -37,7 +37,7 @@ impl ShardHash {
         }
     }
 
-    /// The shard of a key, of `count`.
+    /// The shard of a key, out of `count`.
     #[inline]
     pub(crate) fn shard(self, key: &[u8], count: usize) -> usize {
         let hash = match self {
@@ -67,7 +67,7 @@ impl Shards {
         Self { hash, names, keys, slots }
     }
 
-    /// The shards of the stream `name` as the fields of its registry have them; what is wrong with these.
+    /// The shards of the stream `name`, as the fields of its registry describe them; an error says what is wrong with the fields.
     ///
     /// `fields`: names and values, in turn; a later version may add others.
     pub(crate) fn from_registry(name: &[u8], fields: &[&[u8]]) -> Result<Self, String> {
@@ -106,8 +106,8 @@ impl Shards {
         self.hash.shard(key, self.keys.len())
     }
 
-    /// The number of the shard of a message without a key: shards take turns, so that a batch that is produced again goes to
-    /// the same ones. `ordinal`: the number of the message in its batch.
+    /// The number of the shard of a message without a key: shards take turns, in such a way that a batch that is produced again
+    /// goes to the same ones. `ordinal`: the number of the message in its batch.
     #[inline]
     pub(crate) fn of_ordinal(&self, ordinal: u64) -> usize {
         (ordinal % self.keys.len() as u64) as usize
@@ -126,7 +126,7 @@ impl Shards {
     }
 }
 
-/// The key beside the shards that says how many there are: in the slot of the stream's name.
+/// The key beside the shards that stores how many there are: in the slot of the stream's name.
 pub(crate) fn registry_key(name: &[u8]) -> Vec<u8> {
     [b"{", name, b"}:shards"].concat()
 }

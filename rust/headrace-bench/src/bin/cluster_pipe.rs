@@ -1,11 +1,12 @@
-//! Adds entries to streams of all nodes of a cluster by the blocking `cluster_pipe` of redis-rs, for comparison with headrace.
+//! Adds entries to streams on all nodes of a cluster with the blocking `cluster_pipe` of redis-rs, for comparison with
+//! headrace.
 //!
 //! ```text
 //! cluster_pipe 127.0.0.1:7000 PREFIX STREAMS ROWS MAXLEN TS     connects, reads payloads of 120 bytes, and prints `ready`
 //! ```
 //!
-//! The payloads come on its standard input, one a line, up to an empty line; they are sent again and again. When another line
-//! comes, it sends, and prints the number of entry IDs, the seconds and the CPU seconds that it took. The streams are
+//! The payloads are read from standard input, one per line, up to an empty line; they are sent repeatedly. After each further
+//! line it sends, and prints the number of entry IDs, the seconds and the CPU seconds that this took. The streams are
 //! `PREFIX00`, `PREFIX01` and so on, in turn.
 
 use std::env;
@@ -17,10 +18,10 @@ use std::time::Instant;
 use redis::cluster::{ClusterClient, ClusterConnection, cluster_pipe};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Commands of a pipeline: as many as the other clients send.
+/// The number of commands in a pipeline: the same as for the other clients.
 const PIPELINE: usize = 1_000;
 
-/// What to send.
+/// The entries to send.
 struct Load {
     keys: Vec<String>,
     payloads: Vec<Vec<u8>>,
@@ -86,7 +87,7 @@ fn print(line: &str) -> Result<(), String> {
     writeln!(io::stdout(), "{line}").map_err(|error| error.to_string())
 }
 
-/// The CPU time of this process: user and system, of all threads.
+/// The CPU time of this process: user and system, for all threads.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     std::time::Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32).as_secs_f64()

@@ -1,13 +1,13 @@
-//! Adds rows to streams of a cluster by the blocking `cluster_pipe` of redis-rs, and says which of them it believes delivered.
+//! Adds rows to streams of a cluster with the blocking `cluster_pipe` of redis-rs, and reports which rows it believes were
+//! delivered.
 //!
 //! ```text
 //! cluster_rows 127.0.0.1:7000 127.0.0.1:7001     connects to the cluster of these nodes, and prints `ready`
 //! ```
 //!
-//! A line `KEY PAYLOAD` on its standard input is a row. An empty line sends the rows before it as one pipeline; then a line is
-//! printed for each of them: `ok`, or the error. All options of the client are its defaults.
-//! Behind an error it connects again: the pipeline of redis-rs 1.8 neither replaces a connection that has ended nor looks for the
-//! node that a slot has moved to.
+//! A line `KEY PAYLOAD` on standard input is a row. An empty line sends the rows before it as one pipeline, and prints one
+//! line for each of them: `ok`, or the error. All options of the client have their defaults. After an error it reconnects:
+//! the pipeline of redis-rs 1.8 neither replaces a connection that has ended nor looks for the node that a slot has moved to.
 
 use std::env;
 use std::io::{self, BufRead, Write};
@@ -50,7 +50,7 @@ fn write_rows() -> Result<(), String> {
     Ok(())
 }
 
-/// What the client says of each row. An error that names no commands is one of each row.
+/// The client's result for each row. An error that names no commands applies to every row.
 fn send(
     pipeline: &ClusterPipeline,
     rows: usize,
@@ -70,7 +70,7 @@ fn send(
     let code = error.code().map_or_else(|| format!("{:?}", error.kind()), Into::into);
     let Some(refused) = error.into_server_errors() else { return vec![code; rows] };
     if let [(0, _)] = *refused {
-        // Of the first row, or an error that names no rows.
+        // An error of the first row, or one that names no rows.
         return vec![code; rows];
     }
     let mut said = vec!["ok".to_owned(); rows];

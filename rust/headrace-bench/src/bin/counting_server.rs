@@ -1,16 +1,17 @@
-//! A server that only counts: it measures the speed of a client without the limit of a real server.
+//! A server that only counts: it measures a client's speed without the limits of a real server.
 //!
 //! ```text
 //! counting_server          prints `127.0.0.1:PORT`, serves until its standard input ends
 //! counting_server 8        the same as a cluster of 8 nodes: prints as many lines
 //! ```
 //!
-//! It replies to each XADD with an increasing entry ID and stores nothing. XLEN of any key is the number of XADD to any key
-//! since the last FLUSHALL. It replies to the commands of a handshake (HELLO, CLIENT, AUTH, SELECT, PING) as a server does;
-//! HGETALL has the registry of a stream of 64 shards; any other command is unknown. Each connection has a thread.
+//! It replies to each XADD with an increasing entry ID and stores nothing. XLEN of any key returns the number of XADD
+//! commands for any key since the last FLUSHALL. The commands of a handshake (HELLO, CLIENT, AUTH, SELECT, PING) get the
+//! replies of a real server; HGETALL returns the registry of a stream with 64 shards; any other command is unknown. Each
+//! connection has its own thread.
 //!
-//! The nodes of a cluster share the slots evenly, and say so in HELLO and CLUSTER SLOTS. A node accepts every key: a client
-//! that sends one to the wrong node is not noticed here.
+//! The nodes of a cluster divide the slots evenly, and say so in HELLO and CLUSTER SLOTS. Each node accepts every key, so it
+//! is not detected if a client sends one to the wrong node.
 
 use std::env;
 use std::io::{self, Read, Write};
@@ -22,13 +23,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use headrace_bench::commands::{self, Commands, Front};
 use headrace_bench::entry_ids::EntryIds;
 
-/// The size of a read, which fits into the cache of a core.
+/// The size of a read; it fits into the cache of a core.
 const READ_BYTES: usize = 128 * 1024;
 
-/// The time of each connection's first entry ID: 2026-04-14T12:00:00Z.
+/// The time in each connection's first entry ID: 2026-04-14T12:00:00Z.
 const FIRST_MILLISECOND: u64 = 1_776_168_000_000;
 
-/// The slots of a cluster.
+/// The number of slots in a cluster.
 const SLOTS: usize = 16_384;
 
 static ADDED: AtomicU64 = AtomicU64::new(0);
@@ -65,7 +66,7 @@ fn serve() -> io::Result<()> {
     io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
 }
 
-/// The reply to CLUSTER SLOTS: each node has a range.
+/// The reply to CLUSTER SLOTS: each node has one range.
 fn slots(nodes: &[SocketAddr]) -> Vec<u8> {
     let mut reply = format!("*{}\r\n", nodes.len()).into_bytes();
     for (number, node) in nodes.iter().enumerate() {
@@ -79,7 +80,7 @@ fn slots(nodes: &[SocketAddr]) -> Vec<u8> {
     reply
 }
 
-/// Answers the commands of a connection. `cluster`: the reply to CLUSTER SLOTS, empty without a cluster.
+/// Replies to the commands on a connection. `cluster` is the reply to CLUSTER SLOTS, empty without a cluster.
 fn answer(mut connection: TcpStream, cluster: &[u8]) -> io::Result<()> {
     connection.set_nodelay(true)?;
     let (mut commands, mut ids) = (Commands::default(), EntryIds::starting(FIRST_MILLISECOND));

@@ -1,10 +1,10 @@
-//! A proxy that adds a round-trip time: forwards TCP connections, and delays each direction by half of it.
+//! A proxy that adds a round-trip time: it forwards TCP connections and delays each direction by half of that time.
 //!
-//! `delay_proxy --target 127.0.0.1:6379 --round-trip-ms 1.0` prints the port of 127.0.0.1 that it listens on, and ends
-//! when its stdin is closed. `--megabits 1000` limits the bandwidth of each direction, in 10⁶ bits a second.
+//! `delay_proxy --target 127.0.0.1:6379 --round-trip-ms 1.0` prints the port on 127.0.0.1 that it listens on, and exits when
+//! its stdin is closed. `--megabits 1000` limits the bandwidth of each direction, in 10⁶ bits per second.
 //!
-//! It does not limit the bytes in flight, like a long fat network. Each direction of a connection has two threads: one
-//! reads chunks and stamps them with the time when they are due, the other writes them at that time.
+//! Like a long fat network, it does not limit the bytes in flight. Each direction of a connection has two threads: one reads
+//! chunks and stamps them with the time when they are due, the other writes them at that time.
 
 use std::env;
 use std::fs;
@@ -19,16 +19,16 @@ use std::time::{Duration, Instant};
 /// The size of a read. A larger one would add copying without passing bytes on sooner.
 const READ_BYTES: usize = 256 * 1024;
 
-/// The time before a chunk is due at which the writer stops sleeping: a sleeping thread wakes up 10 to 60 µs late.
+/// How long before a chunk is due the writer stops sleeping: a sleeping thread wakes up 10 to 60 µs late.
 const WAKE_UP: Duration = Duration::from_micros(60);
 
-/// Chunks that are due within this time are sent together. A separate wait for each would keep a core busy.
+/// Chunks that are due within this time of each other are sent together. A separate wait for each would keep a core busy.
 const TOGETHER: Duration = Duration::from_micros(10);
 
-/// The size of a read where the bandwidth is limited: a chunk is due when its last byte has passed.
+/// The size of a read if the bandwidth is limited: a chunk is due when its last byte has passed.
 const LIMITED_READ_BYTES: usize = 16 * 1024;
 
-/// The bytes of one read, and when they are due. An empty chunk is the end of the stream.
+/// The bytes of one read, and the time when they are due. An empty chunk marks the end of the stream.
 struct Chunk {
     due: Instant,
     bytes: Vec<u8>,
@@ -40,7 +40,7 @@ struct Options {
     target: String,
     /// The delay of one direction.
     delay: Duration,
-    /// The time that a byte takes to pass; zero where the bandwidth is not limited.
+    /// The time that one byte takes; zero if the bandwidth is not limited.
     nanoseconds_per_byte: f64,
 }
 
@@ -91,15 +91,15 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("--round-trip-ms must be a number of at least 0: {text}"))
 }
 
-/// Asks Linux to wake this process's threads on time: by default it takes up to 50 µs more, to save wake-ups. Threads
-/// inherit the setting from the thread that starts them. Other systems lack it; there the writer spins longer.
+/// Asks Linux to wake this process's threads on time: by default it may take up to 50 µs longer, to save wake-ups. Threads
+/// inherit the setting from the thread that starts them. Other systems do not have it; there the writer spins for longer.
 fn precise_sleep() {
     let _ = fs::write("/proc/self/timerslack_ns", "1");
 }
 
 fn serve(listener: &TcpListener, options: &Options) {
     for client in listener.incoming().flatten() {
-        // The client sees an unreachable target as a connection that ends at once.
+        // The client sees an unreachable target as a connection that ends immediately.
         if let Err(error) = forward(client, options) {
             let _ = writeln!(io::stderr(), "delay_proxy: cannot connect to {}: {error}", options.target);
         }
@@ -124,7 +124,7 @@ fn forward(client: TcpStream, options: &Options) -> io::Result<()> {
 struct Line {
     delay: Duration,
     nanoseconds_per_byte: f64,
-    /// When the bytes that have been read will have passed.
+    /// The time when all bytes read so far will have passed.
     free: Instant,
 }
 
@@ -133,7 +133,7 @@ impl Line {
         if self.nanoseconds_per_byte > 0.0 { LIMITED_READ_BYTES } else { READ_BYTES }
     }
 
-    /// When the last of `count` bytes that arrive now is due at the other end.
+    /// The time when the last of `count` bytes that arrive now is due at the other end.
     fn due(&mut self, count: usize) -> Instant {
         #[allow(clippy::cast_precision_loss, reason = "a read has few bytes")]
         let passing = Duration::from_secs_f64(self.nanoseconds_per_byte * count as f64 / 1e9);
@@ -142,11 +142,11 @@ impl Line {
     }
 }
 
-/// Reads without a bound, so that the proxy never blocks the sender.
+/// Reads without a limit on buffered chunks, so that the proxy never blocks the sender.
 fn read(mut from: TcpStream, mut line: Line, chunks: &Sender<Chunk>) {
     let mut buffer = vec![0; line.read_bytes()];
     loop {
-        // The other side sees a broken connection as its end.
+        // A broken connection is passed on to the other side as its end.
         let count = from.read(&mut buffer).unwrap_or(0);
         let bytes = buffer.get(..count).unwrap_or_default().to_vec();
         if chunks.send(Chunk { due: line.due(count), bytes }).is_err() || count == 0 {
@@ -177,7 +177,7 @@ fn write(mut to: TcpStream, chunks: &Receiver<Chunk>) {
             }
         }
         if to.write_all(&buffer).is_err() {
-            // The receiver is gone: the reader of this direction notices it with its next chunk.
+            // The receiver is gone: the reading thread of this direction notices when it sends its next chunk.
             let _ = to.shutdown(Shutdown::Both);
             return;
         }
@@ -229,7 +229,7 @@ mod tests {
         options(text.split(' ').map(str::to_owned))
     }
 
-    /// The shortest of some times: on a busy machine the others include waits for a core.
+    /// The shortest of several times: on a busy machine the others include waits for a core.
     fn shortest(mut run: impl FnMut()) -> Duration {
         let times = (0..5).map(|_| {
             let start = Instant::now();
@@ -257,7 +257,7 @@ mod tests {
         let sent: Vec<u8> = (0..64 << 20).map(|n: u32| (n % 251) as u8).collect();
         let mut never = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_hours(1), 0.0))).unwrap();
         never.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
-        // The proxy takes them though it has passed none on.
+        // The proxy reads the bytes although it has not forwarded any of them.
         never.write_all(&sent).unwrap();
 
         let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_millis(1), 0.0))).unwrap();

@@ -1,16 +1,17 @@
-//! Reads a stream by pages, for comparison with headrace's reader and consumer: as bytes that are thrown away, or by redis-rs.
+//! Reads a stream page by page, for comparison with headrace's reader and consumer: as bytes that are discarded, or with
+//! redis-rs.
 //!
 //! ```text
 //! stream_reader --server 127.0.0.1:6379 --key bench --entries 1000000 --page 1000 --by bytes|values|entries|script|xack
 //! ```
 //!
-//! It prints `ready`, reads when a line comes on its standard input, and prints the number of entries, the seconds and
-//! the CPU seconds that it took.
+//! It prints `ready`, starts reading when a line arrives on standard input, and prints the number of entries, the seconds and
+//! the CPU seconds that this took.
 //!
-//! - `bytes`: XRANGE. The requests and the sizes of the replies are found beforehand; nothing is parsed.
+//! - `bytes`: XRANGE. The requests and the sizes of the replies are determined beforehand; nothing is parsed.
 //! - `values`: redis-rs parses each reply into its `Value`.
-//! - `entries`: redis-rs converts it into a list of entry IDs, names and values.
-//! - `script`, `xack`: XREADGROUP, through a group of its own, prepared like `bytes`. Each page is acknowledged in front of the
+//! - `entries`: redis-rs converts each reply into a list of entry IDs, names and values.
+//! - `script`, `xack`: XREADGROUP, through its own group, prepared like `bytes`. Each page is acknowledged just before the
 //!   request for the next one, by headrace's script or by XACK.
 
 use std::env;
@@ -23,7 +24,7 @@ use std::time::Instant;
 use redis::{Cmd, Connection, RedisError, Value};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The size of a read: a larger one takes no less time.
+/// The size of a read: a larger one is no faster.
 const READ_BYTES: usize = 256 * 1024;
 
 /// An entry as redis-rs converts it.
@@ -33,9 +34,9 @@ type Entry = (String, Vec<(Vec<u8>, Vec<u8>)>);
 struct Options {
     server: String,
     key: String,
-    /// Entries to read; the stream has as many.
+    /// The number of entries to read; the stream has exactly as many.
     entries: usize,
-    /// `COUNT` of a page.
+    /// The `COUNT` for a page.
     page: usize,
     by: By,
 }
@@ -54,11 +55,11 @@ enum Ack {
     Xack,
 }
 
-/// What headrace's consumer acknowledges with.
+/// The script with which headrace's consumer acknowledges.
 const OWN: &str = include_str!("../../../headrace-core/src/consumer/own.lua");
 const CONSUMER: &str = "bench";
 
-/// A request, and its reply.
+/// A request, and the size of its reply.
 struct Page {
     request: Vec<u8>,
     reply_bytes: usize,
@@ -143,7 +144,7 @@ fn say(line: &str) -> Result<(), String> {
     writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| format!("cannot print: {error}"))
 }
 
-/// CPU seconds of this process, user and system.
+/// The CPU time of this process in seconds, user and system.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     #[allow(clippy::cast_precision_loss, reason = "a process runs for minutes")]
@@ -151,7 +152,7 @@ fn cpu_seconds() -> f64 {
     seconds
 }
 
-/// Reads page after page. `read` sends a command and returns the number of entries and the ID of the last one.
+/// Reads page after page. `read` sends a command, and returns the number of entries and the ID of the last one.
 fn read_pages(
     options: &Options,
     mut read: impl FnMut(&Cmd, &mut Connection) -> Result<(usize, Option<String>), RedisError>,
@@ -179,7 +180,7 @@ fn request(options: &Options, start: &str) -> Cmd {
     command
 }
 
-/// The number of entries of a reply, and the ID of the last one.
+/// The number of entries in a reply, and the ID of the last one.
 fn last_of(reply: &Value) -> Result<(usize, Option<String>), RedisError> {
     let Value::Array(entries) = reply else { return Ok((0, None)) };
     let Some(Value::Array(last)) = entries.last() else { return Ok((0, None)) };
@@ -202,7 +203,7 @@ fn find_pages(options: &Options) -> Result<Vec<(Page, Value)>, String> {
     Ok(pages)
 }
 
-/// The same pages through a new group: what acknowledges one stands in front of the request for the next one.
+/// The same pages through a new group: the acknowledgement of one precedes the request for the next one.
 fn group_pages(options: &Options, group: &str, ack: Ack) -> Result<Vec<Page>, String> {
     let mut connection = connect(options)?;
     let mut create = redis::cmd("XGROUP");
@@ -213,7 +214,7 @@ fn group_pages(options: &Options, group: &str, ack: Ack) -> Result<Vec<Page>, St
     let mut read = redis::cmd("XREADGROUP");
     read.arg("GROUP").arg(group).arg(CONSUMER).arg("COUNT").arg(options.page).arg("STREAMS").arg(&options.key).arg(">");
     let read = read.get_packed_command();
-    // The reply has one stream: its key, and the entries.
+    // The reply contains one stream: its key, and the entries.
     let around = header(1) + header(2) + header(options.key.len()) + options.key.len() + 2;
     let mut pages: Vec<Page> = Vec::new();
     let mut before: Option<(Vec<u8>, usize)> = None;
@@ -228,7 +229,7 @@ fn group_pages(options: &Options, group: &str, ack: Ack) -> Result<Vec<Page>, St
     Ok(pages)
 }
 
-/// The command that acknowledges these entries, and the size of its reply.
+/// The command that acknowledges these entries, and the size of its reply in bytes.
 fn acknowledge(options: &Options, group: &str, ack: Ack, hash: &str, ids: &[String]) -> (Vec<u8>, usize) {
     match ack {
         Ack::Script => {
@@ -254,7 +255,7 @@ fn ids_of(reply: &Value) -> Result<Vec<String>, String> {
     ids.map(|ids| ids.into_iter().flatten().collect()).map_err(|error| error.to_string())
 }
 
-/// Removes the group. An error if it has entries that were not acknowledged.
+/// Removes the group. Returns an error if it has entries that were not acknowledged.
 fn end_group(options: &Options, group: &str) -> Result<(), String> {
     let mut connection = connect(options)?;
     let pending: (usize, Value, Value, Value) = redis::cmd("XPENDING")
@@ -270,7 +271,7 @@ fn end_group(options: &Options, group: &str) -> Result<(), String> {
     destroy.exec(&mut connection).map_err(|error| error.to_string())
 }
 
-/// The bytes of a reply with entries in RESP2.
+/// The size of a RESP2 reply with entries in bytes.
 fn bytes_of(value: &Value) -> usize {
     match value {
         Value::Array(values) => header(values.len()) + values.iter().map(bytes_of).sum::<usize>(),
@@ -279,7 +280,9 @@ fn bytes_of(value: &Value) -> usize {
     }
 }
 
-/// The bytes of `*3\r\n` or `$3\r\n`.
+/// The size of `*3\r
+/// ` or `$3\r
+/// ` in bytes.
 fn header(length: usize) -> usize {
     3 + length.to_string().len()
 }
@@ -293,7 +296,7 @@ fn read_bytes(server: &str, pages: &[Page]) -> io::Result<usize> {
         let mut missing = page.reply_bytes;
         while missing > 0 {
             let count = connection.read(&mut buffer)?;
-            // More than the reply would be a mistake of `bytes_of`.
+            // More bytes than the reply should have would be an error in `bytes_of`.
             if count == 0 || count > missing {
                 return Err(io::Error::other(format!("{count} bytes came where {missing} were missing")));
             }

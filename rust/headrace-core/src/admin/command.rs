@@ -1,4 +1,4 @@
-//! A command, the right that an ACL user needs for it, and what its refusal means.
+//! A command, the right that an ACL user needs for it, and the meaning of its refusal.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::utf8;
 /// The longest key or name that an error shows, in characters.
 const MAX_SHOWN: usize = 64;
 
-/// A command for a stream, or for none.
+/// A command, with or without a stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Command {
-    /// As in an ACL rule, without its `+`: `xgroup|create`.
+    /// The right as in an ACL rule, without the `+`: `xgroup|create`.
     right: Cow<'static, str>,
     cmd: Cmd,
     key: Option<Vec<u8>>,
@@ -36,7 +36,7 @@ impl Command {
         Self { writes: true, ..Self::read(right) }
     }
 
-    /// A command of these words, of which the first is its name.
+    /// A command made of these words; the first is its name.
     pub(super) fn of_words(words: &[Vec<u8>], key: Option<&[u8]>, writes: bool) -> Self {
         let mut cmd = Cmd::new();
         cmd.arg(words);
@@ -50,7 +50,7 @@ impl Command {
         self.arg(key)
     }
 
-    /// Appends an argument, or several.
+    /// Appends one or more arguments.
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         self.cmd.arg(argument);
         self
@@ -69,7 +69,7 @@ impl Command {
         self.writes
     }
 
-    /// `XGROUP CREATE`
+    /// The name of the command, such as `XGROUP CREATE`.
     pub(crate) fn name(&self) -> String {
         name_of(&self.right)
     }
@@ -79,7 +79,7 @@ impl Command {
         self.refused_for(&self.right, fault)
     }
 
-    /// The same where a script was refused a command of its own.
+    /// The error for a script that was refused one of its own commands.
     pub(crate) fn refused_for(&self, right: &str, fault: &Fault) -> Error {
         let (name, said) = (name_of(right), &fault.message);
         let message = if fault.code == "NOPERM" || fault.text == ReplyText::DeniedInScript {
@@ -94,7 +94,7 @@ impl Command {
         Error::Command { code: code.to_owned(), kind: Classifier::default().kind(fault), message }
     }
 
-    /// The error for a reply that is none to this command.
+    /// The error for a reply that does not fit this command.
     pub(crate) fn misunderstood(&self) -> Error {
         Error::Connection { message: format!("the server's reply to {} cannot be read", self.name()) }
     }
@@ -104,7 +104,7 @@ fn name_of(right: &str) -> String {
     right.to_ascii_uppercase().replace('|', " ")
 }
 
-/// A key or a name for an error.
+/// A key or a name as an error shows it.
 pub(crate) fn shown(name: &[u8]) -> String {
     format!("'{}'", cut(name))
 }

@@ -1,4 +1,4 @@
-//! Commands that a caller makes up, for tools: each goes to the server that has its key.
+//! Arbitrary commands for tools: each goes to the server that has its key.
 
 use redis::Value;
 
@@ -14,11 +14,11 @@ use crate::resp::outline::WHOLE;
 /// A command with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The name of the command and its arguments.
+    /// The name of the command and its arguments, in order.
     pub words: Vec<Vec<u8>>,
-    /// The key that decides which node of a cluster gets the command; `None`: the stream of the endpoint.
+    /// The key that determines which node of a cluster gets the command; `None` means the stream of the endpoint.
     pub key: Option<Vec<u8>>,
-    /// Whether it changes something. It is then never sent again over another connection.
+    /// Whether it changes anything. If so, it is never sent again over another connection.
     pub writes: bool,
 }
 
@@ -37,32 +37,32 @@ pub enum Answer {
     Refused(Error),
 }
 
-/// How a connect went.
+/// The result of a connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// What it came to.
+    /// The steps that were reached.
     pub steps: Vec<NotedStep>,
-    /// Why it failed: an error code, and a sentence.
+    /// The reason that it failed: an error code and a sentence.
     pub failure: Option<(String, String)>,
 }
 
-/// Sends commands over connections that it keeps: one, or one to each node of a cluster that was asked.
+/// Sends commands over connections that it keeps open: a single one, or one to each node of a cluster that was asked.
 pub struct Commands {
     connections: KeptConnections,
 }
 
 impl Commands {
-    /// Opens no connection yet.
+    /// Creates it without opening a connection.
     pub fn new(endpoint: &Endpoint) -> Self {
         Self { connections: KeptConnections::new(endpoint).with_depth(WHOLE) }
     }
 
-    /// All commands go to this node, which need not have their streams.
+    /// Sends all commands to this node, even if it does not have their streams.
     pub fn to_node(endpoint: &Endpoint, host: String, port: u16) -> Self {
         Self::to(endpoint, Target::Node(Node { host, port }))
     }
 
-    /// All commands go to a sentinel: its place in the list of the endpoint.
+    /// Sends all commands to one sentinel, given by its index in the list of the endpoint.
     pub fn to_sentinel(endpoint: &Endpoint, place: usize) -> Self {
         Self::to(endpoint, Target::Sentinel(place))
     }
@@ -71,10 +71,10 @@ impl Commands {
         Self { connections: KeptConnections::new(endpoint).with_depth(WHOLE).to(target) }
     }
 
-    /// Connects again, to the server that has the stream of the endpoint, and notes the steps.
+    /// Reconnects to the server that has the stream of the endpoint, and records the steps.
     ///
     /// # Errors
-    /// An option of the endpoint is wrong, or the watch ended the wait.
+    /// Fails if an option of the endpoint is invalid, or if the watch ended the wait.
     pub fn connect(&mut self, watch: &mut dyn Watch) -> Result<Attempt> {
         let mut log = ConnectLog::new(watch);
         let connected = contain(|| self.connections.connect(&mut log));
@@ -90,10 +90,10 @@ impl Commands {
         }
     }
 
-    /// The reply to each command, in their order. To each node they go in one round trip.
+    /// The reply to each command, in order. All commands for a node are sent in one round trip.
     ///
     /// # Errors
-    /// The server was not reached, or was lost. If a command writes, it is then unknown whether it took effect.
+    /// Fails if the server was not reached, or was lost. If a command writes, it is then unknown whether it took effect.
     pub fn call(&mut self, requests: &[Request], watch: &mut dyn Watch) -> Result<Vec<Answer>> {
         let commands: Vec<_> = requests.iter().map(Request::to_command).collect();
         let asked = contain(|| {
@@ -105,7 +105,7 @@ impl Commands {
         asked.unwrap_or_else(|_| Err(Error::Internal { message: "the command ended".to_owned() }))
     }
 
-    /// Closes the connections. The next call opens others.
+    /// Closes the connections. The next call opens new ones.
     pub fn close(&mut self) {
         self.connections.close();
     }
@@ -118,7 +118,7 @@ impl Request {
 }
 
 impl Answer {
-    /// `None`: a type that RESP2 does not have.
+    /// Converts a value; `None` for a type that RESP2 does not have.
     fn read(value: Value) -> Option<Self> {
         Some(match value {
             Value::Nil => Self::Nil,

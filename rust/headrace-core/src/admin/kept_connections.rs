@@ -1,4 +1,5 @@
-//! Connections that stay open between calls: one to the server of an endpoint, or one to each node of a cluster that was asked.
+//! Connections that stay open between calls: a single one to the server of an endpoint, or one to each node of a cluster that
+//! was asked.
 
 use std::collections::BTreeMap;
 use std::result;
@@ -13,41 +14,41 @@ use crate::error::{Error, Fault, Result, code};
 use crate::net::{ClusterNodes, ConnectError, SlotMap, Watch, block_on, is_redirect};
 use crate::resp::outline::WITHOUT_FIELDS;
 
-/// Commands of one round trip: a planner may ask for thousands of ranges.
+/// The maximum number of commands in one round trip: a planner may ask for thousands of ranges.
 const PIPELINE: usize = 1_000;
 
-/// Asks about streams, each at the server that has it.
+/// Sends commands about streams to the servers that have them.
 pub(crate) struct KeptConnections {
     endpoint: Endpoint,
-    /// The only server.
+    /// The connection to the only server.
     one: KeptConnection,
-    /// Whether all commands go to it, also those for a stream of another node.
+    /// Whether all commands go to `one`, even those for a stream of another node.
     is_one: bool,
-    /// How many levels of arrays of a reply are kept.
+    /// How many levels of arrays in a reply are kept.
     depth: usize,
     nodes: ClusterNodes,
-    /// What the nodes said last about who has which slots.
+    /// The latest answer of the nodes about the owners of slots.
     map: Option<SlotMap>,
-    /// Where slots went since.
+    /// The owners of slots that have moved since.
     moved: BTreeMap<u16, Node>,
-    /// A node that was lost: the others are asked before it.
+    /// A node that was lost: it is asked after the others.
     lost: Option<Node>,
     open: Vec<(Node, KeptConnection)>,
 }
 
 /// A command that has no reply yet.
 struct Pending {
-    /// Its index.
+    /// The index of the command.
     at: usize,
-    /// The node that takes its stream over, which gets it behind ASKING.
+    /// The node that is taking over its stream; it gets the command after ASKING.
     taker: Option<Node>,
 }
 
-/// What a node said to a command.
+/// The index of a command, and a node's reply to it.
 type Said = (usize, result::Result<Value, Fault>);
 
 impl KeptConnections {
-    /// Opens nothing yet, and never creates the endpoint's consumer group.
+    /// Creates it without opening a connection. Its connections never create the endpoint's consumer group.
     pub(crate) fn new(endpoint: &Endpoint) -> Self {
         Self {
             endpoint: endpoint.without_consumer_group(),
@@ -62,17 +63,17 @@ impl KeptConnections {
         }
     }
 
-    /// The same with replies of this depth.
+    /// Sets how many levels of arrays in replies are kept.
     pub(super) fn with_depth(self, depth: usize) -> Self {
         Self { depth, ..self }
     }
 
-    /// The same, to one server.
+    /// Directs all commands to one server.
     pub(super) fn to(self, target: Target) -> Self {
         Self { one: KeptConnection::to(&self.endpoint, target), is_one: true, ..self }
     }
 
-    /// Connects again, to the server that has the stream of the endpoint. The outer error is one of the options.
+    /// Reconnects to the server that has the stream of the endpoint. The outer error is about the options.
     pub(super) fn connect(&mut self, watch: &mut dyn Watch) -> Result<result::Result<(), ConnectError>> {
         if self.is_one || self.endpoint.cluster().is_none() {
             return self.one.connect(watch);
@@ -85,8 +86,8 @@ impl KeptConnections {
         }
     }
 
-    /// What `read` makes of the reply to each command. Commands that were sent over a connection that was lost are sent again over
-    /// another one, unless one of them writes.
+    /// Returns the result of `read` for the reply to each command. Commands that were sent over a connection that was then
+    /// lost are sent again over another one, unless one of the commands writes.
     pub(crate) fn ask_all<T>(
         &mut self,
         commands: &[Command],
@@ -111,7 +112,7 @@ impl KeptConnections {
             let mut is_redirected = false;
             for ((node, is_asking), asked) in self.by_node(commands, pending, watch)? {
                 if let Some(error) = lost.remove(&node) {
-                    // The others still say that it has the streams.
+                    // The other nodes still say that it has the streams.
                     return Err(error);
                 }
                 let said = match self.ask_node(&node, is_asking, commands, &asked, watch) {
@@ -146,7 +147,7 @@ impl KeptConnections {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Closes all connections. The next call opens others.
+    /// Closes all connections. The next call opens new ones.
     pub(crate) fn close(&mut self) {
         self.one.close();
         for (_, mut connection) in self.open.drain(..) {
@@ -154,7 +155,7 @@ impl KeptConnections {
         }
     }
 
-    /// Which commands go to which node, and whether behind ASKING.
+    /// Groups commands by the node that they go to, and by whether they need ASKING.
     fn by_node(
         &mut self,
         commands: &[Command],
@@ -177,7 +178,7 @@ impl KeptConnections {
         self.look_up(slot, watch)?.map_err(connect_error)
     }
 
-    /// The node that has a slot. The outer error is one of the options.
+    /// The node that has a slot. The outer error is about the options.
     fn look_up(&mut self, slot: u16, watch: &mut dyn Watch) -> Result<result::Result<Node, ConnectError>> {
         if let Some(node) = self.moved.get(&slot) {
             return Ok(Ok(node.clone()));
@@ -212,7 +213,7 @@ impl KeptConnections {
         self.moved.clear();
     }
 
-    /// Notes where a slot went. Returns the node that takes a stream of it over, while it is being moved.
+    /// Records where a slot has moved. If it is still being moved, returns the node that is taking over a stream of it.
     fn follow(&mut self, fault: &Fault, sender: &Node) -> Option<Node> {
         let redirect = Redirect::within(&fault.message);
         let target = redirect.as_ref().and_then(|redirect| self.nodes.target(redirect, Some(sender)));
@@ -246,7 +247,7 @@ impl KeptConnections {
     }
 }
 
-/// The replies to commands, in order. Those that only read are sent again where the server had closed the connection.
+/// The replies to commands, in order. Commands that only read are sent again if the server had closed the connection.
 fn ask_over(
     connection: &mut KeptConnection,
     commands: &[&Command],

@@ -5,7 +5,7 @@ use redis::Value;
 use crate::resp::value::{bytes, integer, list};
 use crate::resp::{EntryId, entry_id};
 
-/// One pending entry, as XPENDING with a range has it.
+/// One pending entry, as in the reply to XPENDING with a range.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Pending<'a> {
     pub(crate) id: EntryId,

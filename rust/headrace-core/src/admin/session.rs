@@ -1,4 +1,4 @@
-//! A connection for one call, or one that is kept between calls. The only I/O of `group` and `inspect`.
+//! A connection for one call, or one that is kept between calls. All I/O of `group` and `inspect` is here.
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::resp::outline::{WHOLE, WITHOUT_FIELDS};
 /// An open connection.
 pub(crate) struct Session<'w> {
     endpoint: Endpoint,
-    /// `None` once it was lost.
+    /// `None` after it was lost.
     transport: Option<Transport>,
-    /// `command_timeout`
+    /// The maximum silence of the server: `command_timeout`.
     silence: Duration,
     watch: &'w mut dyn Watch,
 }
@@ -35,14 +35,14 @@ pub(crate) fn with_session<T>(
     done
 }
 
-/// What a connection leads to.
+/// The peer of a connection.
 #[derive(Debug, Clone)]
 pub(super) enum Target {
     /// The server that the endpoint names.
     Endpoint,
     /// A node of a cluster.
     Node(Node),
-    /// A sentinel, by its place in the list of the endpoint.
+    /// A sentinel, by its index in the list of the endpoint.
     Sentinel(usize),
 }
 
@@ -50,28 +50,29 @@ pub(super) enum Target {
 pub(crate) struct KeptConnection {
     endpoint: Endpoint,
     target: Target,
-    /// With `command_timeout`.
+    /// The transport and its `command_timeout`.
     open: Option<(Transport, Duration)>,
 }
 
 impl KeptConnection {
-    /// Opens nothing yet, and never creates the endpoint's consumer group.
+    /// Creates it without opening a connection. The connection never creates the endpoint's consumer group.
     pub(crate) fn new(endpoint: &Endpoint) -> Self {
         Self { endpoint: endpoint.without_consumer_group(), target: Target::Endpoint, open: None }
     }
 
-    /// The same, to another server.
+    /// Like [`new`](Self::new), for a connection to `target`.
     pub(super) fn to(endpoint: &Endpoint, target: Target) -> Self {
         Self { target, ..Self::new(endpoint) }
     }
 
-    /// Connects again. The outer error is one of the options.
+    /// Reconnects. The outer error is about the options.
     pub(super) fn connect(&mut self, watch: &mut dyn Watch) -> Result<std::result::Result<(), ConnectError>> {
         self.close();
         Ok(open(&self.endpoint, &self.target, watch)?.map(|opened| self.open = Some(opened)))
     }
 
-    /// Does `work`, which must only read: it is done again, over a new connection, if the server had closed the one that was kept.
+    /// Does `work`, which must only read: it is repeated over a new connection if the server had closed the one that was
+    /// kept.
     pub(crate) fn with<T>(
         &mut self,
         watch: &mut dyn Watch,
@@ -84,14 +85,14 @@ impl KeptConnection {
         }
     }
 
-    /// Closes the connection. The next call opens another one.
+    /// Closes the connection. The next call opens a new one.
     pub(crate) fn close(&mut self) {
         if let Some((transport, _)) = self.open.take() {
             transport.close();
         }
     }
 
-    /// The endpoint as its server says that it is: of a cluster or not.
+    /// The endpoint, after its server has said whether it belongs to a cluster.
     pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
         if matches!(self.target, Target::Endpoint) && self.endpoint.is_undecided() {
             let mut settings = self.endpoint.settings()?;
@@ -101,7 +102,7 @@ impl KeptConnection {
         Ok(&self.endpoint)
     }
 
-    /// Does `work`, once.
+    /// Does `work`, without repeating it.
     pub(crate) fn once<T>(
         &mut self,
         watch: &mut dyn Watch,
@@ -139,7 +140,7 @@ fn open(
     Ok(opened.map(|transport| (transport, settings.command_timeout)))
 }
 
-/// The error for a server that was not reached, or refused the connection.
+/// The error if the server was not reached, or refused the connection.
 pub(super) fn connect_error(error: ConnectError) -> Error {
     match error {
         ConnectError::Interrupted => Error::Interrupted,
@@ -159,8 +160,8 @@ impl Session<'_> {
         Ok(only)
     }
 
-    /// Sends commands in one round trip; `each` gets the index of a command and its reply, in order, without the fields of
-    /// entries in it.
+    /// Sends commands in one round trip. `each` gets the index of each command and its reply, in order; the fields of entries
+    /// are left out of the reply.
     pub(crate) fn ask_all(
         &mut self,
         commands: &[impl Borrow<Command>],
@@ -169,7 +170,7 @@ impl Session<'_> {
         self.query(commands, WITHOUT_FIELDS, each)
     }
 
-    /// The same with at most this number of levels of arrays.
+    /// Like [`ask_all`](Self::ask_all), but keeps at most `depth` levels of arrays in a reply.
     pub(super) fn query(
         &mut self,
         commands: &[impl Borrow<Command>],

@@ -1,4 +1,4 @@
-//! The shards of a stream, for those who read it: which it has, and whether these are the ones of the endpoint.
+//! The shards of a stream, as its readers see them: which shards it has, and whether they match those of the endpoint.
 
 use super::command::Command;
 use super::kept_connections::KeptConnections;
@@ -8,7 +8,8 @@ use crate::net::{ShardRegistry, Watch};
 use crate::resp::value::{bytes, list};
 use crate::shards::{Shards, registry_key};
 
-/// Refuses shards that are others than those of the stream. While there is no registry, nothing was written by way of it.
+/// Fails if the endpoint's shards differ from those of the stream. As long as the registry does not exist, nothing was
+/// written with shards.
 pub(crate) fn check_shards(
     connections: &mut KeptConnections,
     endpoint: &Endpoint,
@@ -24,7 +25,7 @@ pub(crate) fn check_shards(
     read.map(drop)
 }
 
-/// The same over connections for this check alone.
+/// Like [`check_shards`], over connections that are used only for this check.
 pub(crate) fn check_shards_once(endpoint: &Endpoint, watch: &mut dyn Watch) -> Result<()> {
     if endpoint.shards().is_none() {
         return Ok(());
@@ -35,14 +36,14 @@ pub(crate) fn check_shards_once(endpoint: &Endpoint, watch: &mut dyn Watch) -> R
     checked
 }
 
-/// The same endpoint with the shards that its stream has, by what the first producer wrote beside them.
+/// The same endpoint with the shards of its stream, as recorded by the first producer.
 ///
-/// An endpoint that names shards is only checked. Needs the right HGETALL on the key `{stream_key}:shards`.
+/// If the endpoint names shards, they are only checked. Needs permission for HGETALL on the key `{stream_key}:shards`.
 ///
 /// # Errors
 ///
-/// [`Error::Command`] with `BAD_SHARDS`: nothing says that the stream has shards, or which; or it has others than the endpoint
-/// names. Otherwise as for [`inspect`](crate::inspect()).
+/// [`Error::Command`] with `BAD_SHARDS` if no record says that the stream has shards, or which ones, or if they differ from
+/// those of the endpoint. Otherwise as for [`inspect`](crate::inspect()).
 pub fn find_shards(endpoint: &Endpoint, watch: &mut dyn Watch) -> Result<Endpoint> {
     let mut connections = KeptConnections::new(endpoint);
     let found = if endpoint.shards().is_some() {

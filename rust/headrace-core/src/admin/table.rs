@@ -1,4 +1,4 @@
-//! Tables in Arrow's form, row by row.
+//! Tables in Arrow format, built row by row.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 
 use crate::error::{Error, Result};
 
-/// A record batch ends with the row that reaches either: offsets of texts have 32 bits.
+/// A record batch ends with the row that reaches either limit: the offsets of text columns have 32 bits.
 const BATCH_ROWS: usize = 64 * 1024;
 const BATCH_BYTES: usize = 64 << 20;
 
@@ -30,10 +30,10 @@ pub(crate) enum Kind {
     Time,
 }
 
-/// A column: its name, type, and whether it has nulls.
+/// A column: its name, its type, and whether it is nullable.
 pub(crate) type Column = (&'static str, Kind, bool);
 
-/// The value of a row in a column.
+/// The value of one row in one column.
 #[derive(Debug)]
 pub(crate) enum Cell<'a> {
     Text(Option<Cow<'a, str>>),
@@ -75,13 +75,13 @@ impl From<i64> for Cell<'_> {
 /// A table: record batches of one schema.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// The schema, which is there without rows too.
+    /// The schema; available even if there are no rows.
     pub schema: SchemaRef,
-    /// The rows, at most 65,536 in a record batch.
+    /// The rows, at most 65,536 per record batch.
     pub batches: Vec<RecordBatch>,
 }
 
-/// A table in the making.
+/// A table under construction.
 pub(crate) struct TableBuilder {
     schema: SchemaRef,
     builders: Vec<Builder>,
@@ -123,7 +123,7 @@ impl TableBuilder {
         Self { schema: Arc::new(Schema::new(fields)), builders, batches: Vec::new(), rows: 0, bytes: 0 }
     }
 
-    /// Appends a row: a cell of the right type for each column.
+    /// Appends a row: one cell of the right type for each column.
     pub(crate) fn push<const N: usize>(&mut self, row: [Cell<'_>; N]) -> Result<()> {
         debug_assert_eq!(N, self.builders.len());
         for (builder, cell) in self.builders.iter_mut().zip(row) {
@@ -150,7 +150,7 @@ impl TableBuilder {
 }
 
 impl Builder {
-    /// Appends a value; returns about how many bytes it takes.
+    /// Appends a value; returns its approximate size in bytes.
     fn append(&mut self, cell: Cell<'_>) -> usize {
         match (self, cell) {
             (Self::Text(column), Cell::Text(text)) => {

@@ -7,14 +7,14 @@ use super::node_name::NodeName;
 pub(crate) struct Members(Vec<NodeName>);
 
 impl Members {
-    /// The masters in a reply to CLUSTER NODES. Not those that have failed, and not those that the cluster does not know for its own
+    /// The masters in a reply to CLUSTER NODES, except those that have failed and those that the cluster does not know as its own
     /// yet. <https://redis.io/docs/latest/commands/cluster-nodes/>
     pub(crate) fn read(reply: &[u8]) -> Self {
         let text = String::from_utf8_lossy(reply);
         Self(text.lines().filter_map(names).flatten().collect())
     }
 
-    /// Whether one of them has this name. Without a host, which is then that of the node that said so, the port decides.
+    /// Whether one of them has this name. If the name has no host, which is then that of the node that sent it, the port decides.
     pub(crate) fn contain(&self, name: &NodeName) -> bool {
         self.0.iter().any(|known| known.port == name.port && (name.host.is_none() || known.host == name.host))
     }

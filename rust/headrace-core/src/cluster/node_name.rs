@@ -1,15 +1,15 @@
-//! The name of a node in a reply: where it is, as far as the server says.
+//! The name of a node in a reply: its address, as far as the server states it.
 
 /// A host, which may be missing, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeName {
-    /// `None`: the host of the node that said so, which is what servers mean that show no endpoints.
+    /// `None`: the host of the node that sent the reply. Servers that show no endpoints mean that.
     pub(crate) host: Option<String>,
     pub(crate) port: u16,
 }
 
 impl NodeName {
-    /// A name, unless it names no node: `?` is a host that the server does not know, and 0 no port.
+    /// A name, unless it names no node: `?` is a host that the server does not know, and 0 is no port.
     pub(super) fn new(host: &[u8], port: Option<u16>) -> Option<Self> {
         let port = port.filter(|port| *port > 0)?;
         let host =

@@ -1,4 +1,4 @@
-//! The reply of a node to a command for a slot that another one has.
+//! The reply of a node to a command for a slot that another node has.
 
 use super::node_name::NodeName;
 use super::slot::SLOTS;
@@ -9,7 +9,7 @@ pub(crate) struct Redirect {
     pub(crate) slot: u16,
     /// `None`: the server does not know the host of the other node.
     pub(crate) node: Option<NodeName>,
-    /// Whether only this command goes there, behind ASKING: the slot is being moved.
+    /// Whether only this command goes there, after ASKING: the slot is being moved.
     pub(crate) is_ask: bool,
 }
 

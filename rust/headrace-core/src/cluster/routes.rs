@@ -7,7 +7,7 @@ use super::slot::SLOTS;
 pub(crate) struct Routes(Box<[u16]>);
 
 impl Default for Routes {
-    /// All to the first one.
+    /// All slots lead to the first one.
     fn default() -> Self {
         Self(vec![0; usize::from(SLOTS)].into())
     }

@@ -3,12 +3,12 @@
 /// How many slots there are.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of `key`: that of what is between its first `{` and the next `}`, if that is anything.
+/// The slot of `key`: that of the part between its first `{` and the next `}`, if there is such a part and it is not empty.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
 
-/// What of `key` its slot depends on.
+/// The part of `key` on which its slot depends.
 pub(crate) fn tag(key: &[u8]) -> &[u8] {
     let inner = memchr::memchr(b'{', key).and_then(|open| key.get(open + 1..)).unwrap_or_default();
     match memchr::memchr(b'}', inner) {
@@ -19,7 +19,7 @@ pub(crate) fn tag(key: &[u8]) -> &[u8] {
 
 /// CRC-16/XMODEM: polynomial 0x1021, nothing reflected, initial value 0.
 ///
-/// Eight bytes at a time: each row of a record batch may have a key of its own, and one byte after the other, a key of 36 bytes
+/// Computed eight bytes at a time: each row of a record batch may have a key of its own, and byte by byte, a key of 36 bytes
 /// takes as long as the rest of its entry.
 fn crc16(bytes: &[u8]) -> u16 {
     let (chunks, rest) = bytes.as_chunks::<8>();
@@ -31,7 +31,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     rest.iter().fold(crc, |crc, byte| (crc << 8) ^ TABLES[0][usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-/// What a byte adds to the checksum, by the number of bytes behind it.
+/// What a byte adds to the checksum, by the number of bytes after it.
 static TABLES: [[u16; 256]; 8] = {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;

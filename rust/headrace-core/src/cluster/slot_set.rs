@@ -1,8 +1,8 @@
-//! A set of slots, and of what else has a number of 16 bits.
+//! A set of slots, or of anything else that has a 16-bit number.
 
 use super::slot::SLOTS;
 
-/// One bit per slot: 2 KiB, or 8 if it has numbers above those of slots.
+/// One bit per slot: 2 KiB, or 8 KiB if it has numbers above those of slots.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotSet(Vec<u64>);
 

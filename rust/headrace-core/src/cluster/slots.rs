@@ -1,5 +1,5 @@
-//! Which node has which slots: the reply to CLUSTER SLOTS, which every version has, and which lists no master that another one
-//! has replaced.
+//! Which node has which slots: the reply to CLUSTER SLOTS, which every version has, and which does not list a master that another
+//! node has replaced.
 
 use std::ops::RangeInclusive;
 
@@ -21,12 +21,13 @@ struct Range {
     last: u16,
     /// `None`: the server does not know its host.
     master: Option<NodeName>,
-    /// Those whose host is known.
+    /// The replicas whose host is known.
     replicas: Vec<NodeName>,
 }
 
 impl Slots {
-    /// The slots in a reply to CLUSTER SLOTS; `None`: it is none. <https://redis.io/docs/latest/commands/cluster-slots/>
+    /// The slots in a reply to CLUSTER SLOTS; `None`: it is not such a reply.
+    /// <https://redis.io/docs/latest/commands/cluster-slots/>
     pub(crate) fn read(reply: &Value) -> Option<Self> {
         let ranges = value::list(reply)?.iter().map(Range::read).collect::<Option<_>>()?;
         Some(Self { ranges })
@@ -50,13 +51,13 @@ impl Slots {
         ranges.map(|range| range.replicas.len()).max()
     }
 
-    /// Each replica with its master. One of several ranges comes several times.
+    /// Each replica with its master. A replica of several ranges occurs several times.
     pub(crate) fn followers(&self) -> impl Iterator<Item = (&NodeName, &NodeName)> {
         let masters = self.ranges.iter().filter_map(|range| Some((range, range.master.as_ref()?)));
         masters.flat_map(|(range, master)| range.replicas.iter().map(move |replica| (replica, master)))
     }
 
-    /// Every node with a known host, masters first. A node with several ranges comes several times.
+    /// Every node with a known host, masters first. A node with several ranges occurs several times.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeName> {
         let masters = self.ranges.iter().filter_map(|range| range.master.as_ref());
         masters.chain(self.ranges.iter().flat_map(|range| &range.replicas))
@@ -75,7 +76,7 @@ impl Range {
     }
 }
 
-/// What is no description of a node.
+/// A value that does not describe a node.
 struct NoNode;
 
 /// `[host, port, ID, metadata]`. `None`: a node whose host the server does not know.
@@ -85,7 +86,7 @@ fn node(node: &Value) -> Result<Option<NodeName>, NoNode> {
     let host = match host {
         Value::Nil => b"",
         Value::BulkString(host) if host == b"?" => {
-            // It announces a name that it does not have. Its address is as good.
+            // The node announces a hostname that it does not have. Its address is as good.
             rest.get(1).and_then(|metadata| value::field(metadata, "ip")).and_then(value::bytes).unwrap_or(b"?")
         }
         host => value::bytes(host).ok_or(NoNode)?,

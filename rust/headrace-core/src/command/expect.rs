@@ -7,15 +7,15 @@ use crate::resp::decode::Violation;
 /// The reply that a command expects. It is noted when the command is sent: nothing is inferred from the bytes of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Of XADD: an entry ID, nil or an error.
+    /// For XADD: an entry ID, nil or an error.
     EntryId,
-    /// Of a run of the script: an array, or an error. `has_source`: the command carries the script, not only its hash.
+    /// For a run of the script: an array, or an error. `has_source`: the command carries the script, not only its hash.
     ScriptRun { has_source: bool },
-    /// Of WAIT or WAITAOF: a count, two counts, or an error.
+    /// For WAIT or WAITAOF: a count, two counts, or an error.
     Wait,
-    /// Of a command that belongs to no message, such as PING: a simple string, or an error.
+    /// For a command that belongs to no message, such as PING: a simple string, or an error.
     Status,
-    /// Of ASKING, which lets the next command pass at a node that is still taking over its slot: a simple string, or an error.
+    /// For ASKING, which lets the next command pass at a node that is still taking over its slot: a simple string, or an error.
     Asking,
 }
 

@@ -14,7 +14,7 @@ pub(crate) enum Reply<'a> {
     Error(&'a [u8]),
     /// The result of a run of the script.
     Run(ScriptReply<'a>),
-    /// How many have what the connection wrote before. `local`: the server itself, for WAITAOF; WAIT does not report it.
+    /// How many servers have what the connection wrote before. `local`: the server itself, for WAITAOF; WAIT does not report it.
     Acknowledged { local: u64, replicas: u64 },
     /// A simple string, without its `+` and its line end.
     Status(&'a [u8]),
@@ -23,20 +23,20 @@ pub(crate) enum Reply<'a> {
 /// The reply to a run of rows ([`script`](super::script)).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ScriptReply<'a> {
-    /// How many of its first rows were there before.
+    /// How many of its first rows had been written before.
     pub(crate) deduplicated: u64,
-    /// Why the row behind the last entry ID was not written; empty: all were.
+    /// Why the row after the last entry ID was not written; empty: all were.
     pub(crate) refused: &'a [u8],
     /// How many rows were appended.
     pub(crate) appended: u64,
-    /// Whether `ids` has the first and the last ID of those only: the others are in between, without a gap.
+    /// Whether `ids` has only the first and the last of their IDs: the others are in between, without a gap.
     pub(super) is_range: bool,
     /// Their entry IDs, as bulk strings.
     pub(super) ids: &'a [u8],
 }
 
 impl ScriptReply<'_> {
-    /// The entry IDs: the first of those that follow each other, and how many do.
+    /// The entry IDs: the first of those that follow each other, and how many follow each other.
     pub(crate) fn ids(&self) -> impl Iterator<Item = (EntryId, u64)> {
         let length = if self.is_range { self.appended } else { 1 };
         let mut rest = self.ids;

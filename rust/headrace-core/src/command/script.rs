@@ -1,9 +1,8 @@
 //! The script that appends a run of rows and moves the marker of their batch, in one step. No I/O.
 //!
-//! Redis and Valkey run a script without anything in between
-//! (<https://redis.io/docs/latest/develop/programmability/eval-intro/>, since 2.6). [`append.lua`](SOURCE) writes the rows that
-//! a marker beside the stream has not passed: rows that are sent again, after a lost connection or a crash, are not written
-//! twice.
+//! Redis and Valkey run a script without any other command in between
+//! (<https://redis.io/docs/latest/develop/programmability/eval-intro/>, since 2.6). [`append.lua`](SOURCE) writes the rows that a
+//! marker beside the stream has not passed: rows that are sent again, after a lost connection or a crash, are not written twice.
 
 mod packed;
 mod row_form;
@@ -20,13 +19,13 @@ pub(crate) const SOURCE: &str = include_str!("script/append.lua");
 /// The script that checks whether [`SOURCE`] could do its work.
 const PROBE: &str = include_str!("script/probe.lua");
 
-/// The most arguments of one row: Lua's `unpack` takes 8,000 on every server.
+/// The maximum number of arguments of one row: Lua's `unpack` takes 8,000 on every server.
 pub(crate) const MAX_ARGUMENTS: usize = 7_000;
 
 /// The SHA-1 of the script, by which EVALSHA calls it.
 static HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(SOURCE).get_hash().to_owned());
 
-/// The beginning of each run's command, behind the number of its arguments.
+/// The start of each run's command, after the number of its arguments.
 static EVALSHA: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut bytes = Vec::new();
     write_bulk(&mut bytes, b"EVALSHA");
@@ -40,32 +39,32 @@ pub(crate) struct ScriptRun<'a> {
     pub(crate) stream_key: &'a [u8],
     pub(crate) marker_key: &'a [u8],
     pub(crate) version: u64,
-    /// Where the marker must be at least.
+    /// The lowest position that the marker must have.
     pub(crate) from: u64,
     /// The number of its first row.
     pub(crate) first: u64,
     pub(crate) rows: u64,
     /// Seconds.
     pub(crate) ttl: u64,
-    /// Whether it is to be a write even if all of its rows are there: WAIT covers what its own connection wrote.
+    /// Whether it must be a write even if all of its rows exist: WAIT covers what its own connection wrote.
     pub(crate) touches: bool,
-    /// In a batch of several streams: how many rows the stream had before there was another one.
+    /// In a batch of several streams: how many rows the stream had while it was the only one.
     pub(crate) alone: Option<u64>,
     pub(crate) form: &'a RowForm,
     /// NOMKSTREAM, trimming and `ts`, if all rows share them: see [`XaddEncoder`](super::xadd::XaddEncoder::write_shared).
     pub(crate) shared: (&'a [u8], usize),
-    /// The names of rows that bring theirs along.
+    /// The names of rows that bring their own names.
     pub(crate) gathered: &'a NameList,
     /// The sets of fields of the rows.
     pub(crate) sets: &'a [Box<[u8]>],
     /// The arguments of all rows.
     pub(crate) arguments: &'a [u8],
-    /// How many bulk strings `arguments` are.
+    /// How many bulk strings `arguments` consist of.
     pub(crate) argument_count: usize,
 }
 
 impl ScriptRun<'_> {
-    /// Appends the command. `scratch` is for its arguments.
+    /// Appends the command. `scratch`: a buffer for its arguments.
     pub(crate) fn write(&self, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         let packed = self.packed(scratch);
         let mut header = Vec::new();
@@ -91,8 +90,8 @@ impl ScriptRun<'_> {
         }
     }
 
-    /// The arguments of all rows as one, if the server takes less for it. A run of one row may be large, and together its
-    /// values may be more than the server takes as one.
+    /// The arguments of all rows packed as one, if this costs the server less. A run of one row may be large, and its values
+    /// together may be more than the server takes as one argument.
     fn packed<'a>(&self, scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         let has_fields = matches!(self.form, RowForm::All(_) | RowForm::Sparse(_) | RowForm::Gathered);
         let is_packed = has_fields && self.rows > 1 && packed::is_worth_it(self.arguments, self.argument_count);
@@ -119,7 +118,7 @@ pub(crate) fn with_source(command: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The marker of a batch for one stream: in the stream's hash slot, as a cluster needs it.
+/// The marker of a batch for one stream: in the stream's hash slot, as a cluster requires.
 pub fn marker_key(stream_key: &[u8], token: &str) -> Vec<u8> {
     // What is between the first `{` and the next `}`, if anything is, decides the slot
     // (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).

@@ -1,4 +1,4 @@
-//! The reply to a run of the script: how many rows were there before, why the next one was not written, the entry IDs.
+//! The reply to a run of the script: how many rows were written before, why the next one was not written, and the entry IDs.
 
 use super::reply::{Reply, ScriptReply};
 use super::xadd_reply;
@@ -6,14 +6,15 @@ use crate::decimal;
 use crate::resp::decode::{Violation, bulk, header, integer};
 use crate::resp::entry_id;
 
-/// The most rows of a run: its reply takes 67,119 bytes at most, each number of it with as many digits as are accepted.
+/// The maximum number of rows in a run: its reply takes 67,119 bytes at most, if each of its numbers has as many digits as are
+/// accepted.
 pub(crate) const MAX_RUN: u64 = 1000;
 
 /// How many parts of the reply come before the entry IDs.
 const BEFORE_IDS: u64 = 3;
 
-/// The reply to a run at the start of `bytes` and its length, once all of it has arrived: an array of an integer, a bulk
-/// string, an integer, and the entry IDs: all, or the first and the last of those in between.
+/// The reply to a run at the start of `bytes` and its length, once all of it has arrived: an array of an integer, a bulk string,
+/// an integer, and the entry IDs: all of them, or only the first and the last.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
     const NO_RUN: Violation = Violation("a reply that no run of rows is answered by");
     match bytes.first() {
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn a_last_id_that_is_off_by_one_is_a_violation() {
         for rows in [3, 400, MAX_RUN] {
-            // Numbers of Lua have 53 bits: about 2^53 and at the end two neighbours are the same to it.
+            // Lua's numbers have 53 bits: near 2^53 and at the end, it cannot tell two neighbours apart.
             for last in [rows, 1 << 53, (1 << 53) + 1, (1 << 53) + rows, u64::MAX - 2, u64::MAX - 1] {
                 let first = last - (rows - 1);
                 assert!(is_accepted(rows, first, last), "{rows} {last}");

@@ -19,7 +19,7 @@ use crate::resp::{write_array_header, write_bulk, write_bulk_length};
 /// The arguments of `ts`: name and value.
 const TS_ARGUMENTS: usize = 2;
 
-/// How the two fields of an entry are called.
+/// The names of the two fields of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldNames {
     pub(crate) payload: String,
@@ -34,7 +34,7 @@ pub(crate) struct FieldNames {
 pub(crate) enum Target<'a> {
     /// The endpoint's.
     Own,
-    /// A [known one](KnownStreams), by its place.
+    /// A [known stream](KnownStreams), by its place.
     Known(usize),
     /// Another one, by its key.
     Other(&'a [u8]),
@@ -48,27 +48,27 @@ impl Target<'static> {
     }
 }
 
-/// Everything of an XADD that does not change from message to message, as bytes.
+/// Everything in an XADD that does not change from message to message, as bytes.
 #[derive(Debug)]
 pub(crate) struct XaddEncoder {
     own_key: Box<[u8]>,
     /// The name of a payload's field, as a bulk string.
     payload_name: Box<[u8]>,
-    /// `XADD` and nothing else: what stands before a row's own stream key.
+    /// `XADD` and nothing else: what comes before a row's own stream key.
     name: Vec<u8>,
     /// `XADD key`, for the endpoint's stream key.
     name_and_key: Vec<u8>,
-    /// What stands between key and ID: without and with the trim options.
+    /// What comes between key and ID: without and with the trim options.
     options: [Vec<u8>; 2],
-    /// How many arguments a command has beside its fields, with `ts` as far as messages carry it now: without and with the
+    /// How many arguments a command has in addition to its fields, including `ts` if messages carry it now: without and with the
     /// trim options.
     arguments: [usize; 2],
     /// The whole start of a command with one payload and the endpoint's key, up to the payload.
     payload_start: [PayloadStart; 2],
-    /// The start of a command with the endpoint's key and an ID of the server's choice, up to its fields, and how many those
-    /// are. Kept from the last one: most rows have as many.
+    /// The start of a command with the endpoint's key and an ID chosen by the server, up to its fields, and the number of fields.
+    /// Kept from the last command: most rows have the same number.
     row_start: [(usize, Vec<u8>); 2],
-    /// The last field, `ts`, and the second that it tells; empty where messages carry no `ts`.
+    /// The last field, `ts`, and the second that it states; empty if messages carry no `ts`.
     ts: Vec<u8>,
     ts_second: Option<u64>,
     /// What follows a payload: its line end and `ts`.
@@ -129,7 +129,7 @@ impl XaddEncoder {
         template
     }
 
-    /// The time that messages carry from now on, in seconds since the epoch: `2026-04-14T12:00:00Z`.
+    /// Sets the time that messages carry from now on, in seconds since the epoch: `2026-04-14T12:00:00Z`.
     #[inline]
     pub(crate) fn set_time(&mut self, second: u64) {
         if self.ts_second != Some(second) {
@@ -157,7 +157,7 @@ impl XaddEncoder {
         self.payload_tail.extend_from_slice(&self.ts);
     }
 
-    /// Messages carry no time until [`set_time`](Self::set_time) gives them one: entries of fields that are to stay as they
+    /// Makes messages carry no time until [`set_time`](Self::set_time) sets one: for entries of fields that must stay as they
     /// are. A message of one payload always carries it.
     pub(crate) fn drop_time(&mut self) {
         if self.has_time() {
@@ -224,7 +224,7 @@ impl XaddEncoder {
 
     /// Appends the start of a message with `fields` pairs; the pairs and then [`write_end`](Self::write_end) follow.
     ///
-    /// `entry_id`: of the row, instead of `*`; checked before, since the server would read `MAXLEN` there as an option.
+    /// `entry_id`: that of the row, instead of `*`; checked before, since the server would read `MAXLEN` there as an option.
     #[inline]
     pub(crate) fn write_start(
         &mut self,
@@ -265,7 +265,7 @@ impl XaddEncoder {
         }
     }
 
-    /// Of a stream that is not known, or the endpoint's.
+    /// The same for a stream that is not known, or the endpoint's.
     #[inline(never)]
     fn write_start_of_other(&mut self, out: &mut Vec<u8>, fields: usize, target: Target<'_>, entry_id: Option<&[u8]>) {
         let stream_key = match target {
@@ -276,7 +276,7 @@ impl XaddEncoder {
         self.write_any_start(out, trim, fields, stream_key, entry_id);
     }
 
-    /// The same for the endpoint's stream key and an ID of the server's choice.
+    /// The same for the endpoint's stream key and an ID chosen by the server.
     #[inline]
     pub(crate) fn write_own_start(&mut self, out: &mut Vec<u8>, fields: usize) {
         let trim = usize::from(self.trims.is_due(None));
@@ -286,7 +286,7 @@ impl XaddEncoder {
         out.extend_from_slice(&self.row_start[trim].1);
     }
 
-    /// Apart from [`write_own_start`](Self::write_own_start), so that this does not save registers for a rare case.
+    /// Separate from [`write_own_start`](Self::write_own_start), so that the latter does not save registers for a rare case.
     #[inline(never)]
     fn keep_row_start(&mut self, trim: usize, fields: usize) {
         let (_, mut start) = std::mem::take(&mut self.row_start[trim]);
@@ -315,7 +315,7 @@ impl XaddEncoder {
         write_bulk(out, entry_id.unwrap_or(b"*"));
     }
 
-    /// The same with more arguments behind the key: `count` bulk strings.
+    /// The same with more arguments after the key: `count` bulk strings.
     pub(crate) fn write_start_with(&mut self, out: &mut Vec<u8>, fields: usize, arguments: &[u8], count: usize) {
         let trim = usize::from(self.trims.is_due(None));
         write_array_header(out, self.arguments[trim] + count + 2 * fields);
@@ -331,13 +331,13 @@ impl XaddEncoder {
         write_bulk(out, payload);
     }
 
-    /// Whether the next message of this stream key (`None`: the endpoint's) is to trim.
+    /// Whether the next message of this stream key (`None`: the endpoint's) must trim.
     pub(crate) fn is_trim_due(&mut self, stream_key: Option<&[u8]>) -> bool {
         self.trims.is_due(stream_key.filter(|key| *key != &*self.own_key))
     }
 
-    /// Appends what an XADD has behind the key, up to the fields, as arguments of a script: first their number. Returns how
-    /// many arguments that makes, the fields and `ts` included, which follow.
+    /// Appends what an XADD has after the key, up to the fields, as arguments of a script, with their number first. Returns how
+    /// many arguments these are, including the fields and `ts`, which follow.
     pub(crate) fn write_arguments(
         &self,
         out: &mut Vec<u8>,
@@ -346,7 +346,7 @@ impl XaddEncoder {
         entry_id: Option<&[u8]>,
     ) -> usize {
         let trim = usize::from(trims);
-        // The command's name and the key stand elsewhere.
+        // The command's name and the key are elsewhere.
         let count = self.arguments[trim] - 2 + 2 * fields;
         write_bulk(out, itoa::Buffer::new().format(count).as_bytes());
         out.extend_from_slice(&self.options[trim]);
@@ -354,8 +354,8 @@ impl XaddEncoder {
         1 + count
     }
 
-    /// Appends what the rows of a run share beside their fields: NOMKSTREAM or nothing, the trim options, if the run
-    /// `trims`, and `ts`, the latter two behind their number. Returns how many arguments these are.
+    /// Appends what the rows of a run share in addition to their fields: NOMKSTREAM or nothing, the trim options if the run
+    /// `trims`, and `ts`, the latter two after the number of their arguments. Returns how many arguments these are.
     pub(crate) fn write_shared(&self, out: &mut Vec<u8>, trims: bool) -> usize {
         let [plain, trimming] = &self.options;
         let trim_count = if trims { self.arguments[1] - self.arguments[0] } else { 0 };
@@ -391,7 +391,7 @@ impl XaddEncoder {
     }
 }
 
-/// The start of a command up to its payload. Kept with the length of the last one: many have the same.
+/// The start of a command up to its payload. Kept with the last payload's length: many payloads have the same.
 #[derive(Debug)]
 struct PayloadStart {
     bytes: Vec<u8>,
@@ -407,7 +407,7 @@ impl PayloadStart {
         start
     }
 
-    /// For a payload of `length` bytes.
+    /// The start for a payload of `length` bytes.
     #[inline]
     fn of(&mut self, length: usize) -> &[u8] {
         if self.length != length {

@@ -10,11 +10,11 @@ use crate::resp::{EntryId, entry_id, write_bulk};
 
 /// The most likely next reply: the last entry ID with the next sequence number.
 ///
-/// A busy server gives hundreds of IDs in a millisecond, so nearly every reply is this one, and comparing costs less than
+/// A busy server assigns hundreds of IDs in a millisecond, so nearly every reply is this one, and comparing costs less than
 /// parsing.
 #[derive(Debug)]
 pub(crate) struct NextId {
-    /// `$17\r\n1795249090487-123\r\n`, then whatever.
+    /// `$17\r\n1795249090487-123\r\n`, then any bytes.
     bytes: [u8; Self::WIDTH],
     /// Ones where `bytes` holds the reply.
     mask: [u8; Self::WIDTH],
@@ -24,7 +24,7 @@ pub(crate) struct NextId {
 }
 
 impl NextId {
-    /// Longer than the reply to a million entries in one millisecond. There is no prediction past it.
+    /// Longer than the reply to a million entries in one millisecond. Longer replies are not predicted.
     const WIDTH: usize = 32;
 
     pub(crate) fn none() -> Self {
@@ -43,7 +43,7 @@ impl NextId {
         self.id
     }
 
-    /// Whether `bytes` begin with the predicted reply.
+    /// Whether `bytes` start with the predicted reply.
     #[inline]
     pub(crate) fn matches(&self, bytes: &[u8; Self::WIDTH]) -> bool {
         (0..Self::WIDTH).fold(0, |any, at| any | ((bytes[at] ^ self.bytes[at]) & self.mask[at])) == 0

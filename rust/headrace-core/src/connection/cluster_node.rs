@@ -1,7 +1,7 @@
-//! What a connection needs to know of the node of a cluster that it leads to: which slots it has. No I/O and no clock.
+//! What a connection needs to know about the cluster node that it leads to: which slots it has. No I/O and no clock.
 //!
-//! A node that may not have a slot gets one command for it, and no other one until it has taken that: what is in flight when it
-//! gets the slot would be written before what it refused.
+//! A node that may not have a slot gets one command for it, and no further one until it has accepted the first. Otherwise,
+//! commands that are in flight when it gets the slot would be written before those that it refused.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 use super::in_flight::InFlight;
 use crate::cluster::{Redirect, SlotSet};
 
-/// For how long commands of a route go out behind ASKING at least.
+/// The shortest time for which commands of a route go out after ASKING.
 const ASKED_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct ClusterNode {
-    /// The routes of which it has taken a command on this socket.
+    /// The routes of which it has accepted a command on this socket.
     proven: SlotSet,
-    /// The other ones with a command that may go out.
+    /// Other routes with a command that may go out.
     probed: Vec<u16>,
     /// How many commands may go out, counted from the first one ever added.
     cleared: u64,
-    /// The offset behind the last of them.
+    /// The offset after the last of them.
     end: u64,
-    /// The routes whose commands it takes only behind ASKING, each with the time since when.
+    /// The routes whose commands it accepts only after ASKING, each with the time since when.
     asked: BTreeMap<u16, Instant>,
 }
 
 impl ClusterNode {
-    /// It takes commands of a route only behind ASKING since then; `None`: not so.
+    /// Notes that it accepts commands of a route only after ASKING since then; `None`: also without.
     pub(super) fn ask(&mut self, route: u16, since: Option<Instant>) {
         match since {
             Some(since) => self.asked.insert(route, since),
@@ -35,7 +35,7 @@ impl ClusterNode {
         };
     }
 
-    /// Whether a command of this route goes out behind ASKING.
+    /// Whether a command of this route goes out after ASKING.
     #[inline]
     pub(super) fn is_asked(&self, route: u16) -> bool {
         !self.asked.is_empty() && self.asked.contains_key(&route)
@@ -48,7 +48,7 @@ impl ClusterNode {
         for queued in window.commands_from(self.cleared) {
             commands += 1;
             if queued.is_asking {
-                // It goes out with the command behind it.
+                // It goes out with the command after it.
                 continue;
             }
             if let Some(route) = queued.route.filter(|route| !self.proven.contains(*route)) {
@@ -63,13 +63,13 @@ impl ClusterNode {
         window.until(self.end)
     }
 
-    /// Nothing is in flight any more, and offsets begin again.
+    /// Notes that nothing is in flight any more and that offsets start again.
     pub(super) fn restart(&mut self) {
         (self.cleared, self.end) = (0, 0);
         self.probed.clear();
     }
 
-    /// It has taken a command of this route.
+    /// Notes that it has accepted a command of this route.
     #[inline]
     pub(super) fn accept(&mut self, route: u16) {
         if !self.proven.contains(route) {
@@ -78,8 +78,8 @@ impl ClusterNode {
         }
     }
 
-    /// It refused a command of this route. Slots are looked at before anything else that a command may be refused for, but for
-    /// rights.
+    /// Notes that it refused a command of this route. A server checks the slot before anything else that a command may be refused
+    /// for, except rights.
     pub(super) fn refuse(&mut self, route: u16, line: &[u8], redirect: Option<&Redirect>) {
         if redirect.is_some() {
             self.proven.remove(route);

@@ -1,4 +1,4 @@
-//! What a connection needs of its producer: the rules, the state of the batch, the time, and where outcomes go.
+//! What a connection needs from its producer: the rules, the state of the batch, the time, and where outcomes go.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::retry::RetryPolicy;
 
 /// Where outcomes go.
 pub(crate) trait Outcomes {
-    /// The messages from `number` on have this outcome.
+    /// Resolves the messages from `number` on with this outcome.
     fn resolve(&mut self, number: u64, outcome: Outcome, owner: Owner);
 
     /// Whether the outcome of a message is still wanted: an interrupted call no longer waits for its own.
@@ -24,23 +24,23 @@ pub(crate) struct Rules {
     pub(crate) classifier: Classifier,
     /// `None`: nothing is sent again.
     pub(crate) retry: Option<RetryPolicy>,
-    /// Whether nil is a reply to XADD.
+    /// Whether nil is a valid reply to XADD.
     pub(crate) nomkstream: bool,
     /// Entries with lower IDs are trimmed as they are written.
     pub(crate) min_id: Option<EntryId>,
     /// Whether messages can be sent again without being written twice.
     pub(crate) exactly_once: bool,
-    /// How often in a row a message may be sent to another node of a cluster; `None`: a redirect is its outcome.
+    /// How many times in a row a message may be sent to another node of a cluster; `None`: a redirect is its outcome.
     pub(crate) max_redirects: Option<u32>,
 }
 
-/// What the fate of earlier messages means for those of the same batch.
+/// What the outcomes of earlier messages mean for those of the same batch.
 #[derive(Debug)]
 pub(crate) struct BatchState {
-    /// Whether a row was not written: those behind it in its stream are refused.
+    /// Whether a row was not written: the rows after it in its stream are refused.
     pub(crate) is_blocked: bool,
-    /// What is reported of a message that this try did not write: an earlier try may have, in a batch with a token of the
-    /// caller's.
+    /// What is reported for a message that this try did not write: in a batch with the caller's token, an earlier try may have
+    /// written it.
     pub(crate) unattempted: Written,
 }
 
@@ -50,7 +50,7 @@ impl Default for BatchState {
     }
 }
 
-/// What a connection needs of its producer to resolve messages.
+/// What a connection needs from its producer to resolve messages.
 #[derive(Debug)]
 pub(crate) struct Context<'a, O> {
     pub(crate) rules: &'a Rules,

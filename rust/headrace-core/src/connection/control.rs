@@ -1,6 +1,6 @@
 //! A command that belongs to no message, and that must be answered before messages go out.
 
-/// It goes out before everything that is encoded, and alone: nothing else is sent until its reply is here.
+/// It goes out before everything that is encoded, and alone: nothing else is sent until its reply has arrived.
 #[derive(Debug)]
 pub(crate) struct Control {
     command: &'static [u8],
@@ -8,7 +8,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Asks a server that was silent for long whether it is there. Any reply will do: a user without the right to PING, or a
+    /// Asks a server that was silent for long whether it is reachable. Any reply will do: a user without the right to PING, or a
     /// server that is loading, is on a live connection as well.
     pub(crate) fn ping() -> Self {
         Self { command: b"*1\r\n$4\r\nPING\r\n", sent: 0 }

@@ -1,20 +1,20 @@
-//! Where a node sent what it refused, until nothing is in flight and this is followed. No I/O.
+//! Where a node sent commands that it refused, until nothing is in flight and these redirects are followed. No I/O.
 
 use std::collections::BTreeMap;
 
 use crate::cluster::Redirect;
 
-/// Where a node sent commands: those of a route, or with ASK those of one stream alone.
+/// Where a node sent commands: all of a route, or with ASK only those of one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Detour {
-    /// That of the commands: the number of their slot, or that of a stream which is at another node than its slot.
+    /// The route of the commands: the number of their slot, or that of a stream that is on another node than its slot.
     pub(crate) route: u16,
-    /// The stream, behind ASK: others of its slot may not have moved.
+    /// The stream, after ASK: others of its slot may not have moved.
     pub(crate) asked: Option<Box<[u8]>>,
     pub(crate) redirect: Redirect,
 }
 
-/// Some commands: those of a route, or of one stream of it.
+/// Some commands: those of a route, or of one of its streams.
 pub(super) type Commands = (u16, Option<Box<[u8]>>);
 
 /// The detours of a round. What the node said last counts.
@@ -31,7 +31,7 @@ impl Detours {
         self.0.insert((detour.route, detour.asked), detour.redirect);
     }
 
-    /// Forgets what was said before of the same commands.
+    /// Forgets what was said before about the same commands.
     pub(super) fn forget(&mut self, detour: &Detour) {
         let of_route = (detour.route, None);
         let had_route = self.0.remove(&of_route).is_some();

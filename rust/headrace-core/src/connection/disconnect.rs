@@ -8,7 +8,7 @@ pub(crate) struct Disconnect {
     pub(crate) fault: Fault,
     /// Whether commands that were handed over may have been executed.
     pub(crate) may_be_written: bool,
-    /// Whether nothing is sent again: the caller waits no longer.
+    /// Whether nothing is sent again: the caller no longer waits.
     pub(crate) is_final: bool,
 }
 

@@ -3,7 +3,7 @@
 use crate::command::EntryId;
 use crate::error::{Fault, code};
 
-/// Why WAIT cannot cover a run that was there before, if that is what an error reply of the script reports.
+/// Why WAIT cannot cover a run that was written before, if that is what an error reply of the script reports.
 pub(crate) fn uncovered(line: &[u8]) -> Option<Fault> {
     let why = Fault::from_reply(line.strip_prefix(b"UNCOVERED ")?);
     Some(Fault { code: code::NOT_REPLICATED.into(), ..why })
@@ -23,7 +23,7 @@ pub(crate) fn marker_lost(line: &[u8]) -> Fault {
         (Some(marker), Some(before @ 1..), Some(stream)) => {
             let place = if marker == 0 { "gone".to_owned() } else { format!("at {marker}") };
             let last = before - 1;
-            // The sentence has to end within what is kept of it.
+            // The sentence must end within the part of it that is kept.
             let stream: String = stream.chars().take(60).collect();
             format!(
                 "the marker of the batch in {stream:?} is {place}: of its messages in this stream those from {marker} to {last} \
@@ -43,7 +43,7 @@ pub(crate) fn too_large(fault: Fault) -> Fault {
     Fault { code: code::TOO_LARGE.into(), ..fault }
 }
 
-/// Of a run: the other rows can be written, so none is called permanent.
+/// For a run: the other rows can be written, so none is called permanent.
 pub(crate) fn one_too_large(rows: u64, fault: &Fault) -> Fault {
     let reason = &fault.message;
     let message =

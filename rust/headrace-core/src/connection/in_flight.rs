@@ -1,8 +1,8 @@
 //! The in-flight window of a connection: commands that were encoded and have no reply yet, first in, first out.
 //!
-//! Replies come in the order of the commands, so a reply belongs to the first command that is still here. Offsets count
-//! the bytes of one connection; they tell which commands the transport was given a byte of, and so, when the connection
-//! breaks, whose fate is unknown. No I/O.
+//! Replies come in the order of the commands, so a reply belongs to the first command that is still here. Offsets count the bytes
+//! of one connection. They show which commands the transport was given at least one byte of, and therefore which ones are in
+//! doubt when the connection breaks. No I/O.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::command::Expect;
 /// One command that was encoded and has no reply yet.
 #[derive(Debug, Clone, Copy)]
 struct Awaited {
-    /// The offset just behind its last byte.
+    /// The offset just after its last byte.
     end: u64,
     /// How many messages it carries.
     rows: u32,
@@ -23,22 +23,22 @@ struct Awaited {
 }
 
 impl Awaited {
-    /// Whether it is what nearly every command is: one message, whose outcome goes to the next report.
+    /// Whether it is like nearly every command: one message, whose outcome goes to the next report.
     fn is_plain(self) -> bool {
         self.rows == 1 && self.expect == Expect::EntryId && self.owner == Owner::Report
     }
 }
 
-/// A command whose messages do not follow those of the command before it, for messages between them went elsewhere, or whose
-/// route is another one.
+/// A command whose messages do not follow those of the command before it, because messages between them went elsewhere, or whose
+/// route is a different one.
 #[derive(Debug)]
 struct Gap {
     /// Counted from the first command ever [added](InFlight::added).
     command: u64,
     /// The number of its first message.
     number: u64,
-    /// Its route in a cluster, and that of those behind it: the number of the slot of its key, or that of a stream which is at another
-    /// node than its slot.
+    /// Its route in a cluster, and that of the commands after it: the number of the slot of its key, or that of a stream that is
+    /// on another node than its slot.
     route: u16,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) max_entries: usize,
-    /// In bytes of commands. The message that passes the limit is let through: one is always in flight.
+    /// In bytes of commands. The message that exceeds the limit is let through: one can always be in flight.
     pub(crate) max_bytes: u64,
 }
 
@@ -63,14 +63,14 @@ pub(crate) struct Limits {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) entries: usize,
-    /// The entry that passes it is let through.
+    /// The entry that exceeds it is let through.
     pub(crate) bytes: usize,
 }
 
-/// A command that leaves the window: its reply is here, or its connection is gone.
+/// A command that leaves the window: its reply has arrived, or its connection is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Command {
-    /// Where it is, in offsets of the connection.
+    /// Its position, in offsets of the connection.
     pub(crate) bytes: Range<u64>,
     pub(crate) numbers: Numbers,
     /// How many messages it carries.
@@ -98,10 +98,10 @@ pub(crate) enum Sent {
     All,
 }
 
-/// A command in the window, as far as it matters for when it may be sent.
+/// What decides when a command in the window may be sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {
-    /// The offset just behind its last byte.
+    /// The offset just after its last byte.
     pub(crate) end: u64,
     /// The route of its key; `None`: it carries no message.
     pub(crate) route: Option<u16>,
@@ -111,24 +111,24 @@ pub(crate) struct Queued {
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     commands: VecDeque<Awaited>,
-    /// Slots that are not [plain](Awaited::is_plain).
+    /// How many commands are not [plain](Awaited::is_plain).
     special: usize,
     /// How many messages these carry.
     special_rows: u64,
     gaps: VecDeque<Gap>,
-    /// The numbers of commands whose messages do not follow each other, each with its command, as in [`Gap`].
+    /// The message numbers of commands whose messages do not follow each other, each with its command, as in [`Gap`].
     scattered: VecDeque<(u64, Arc<[Span]>)>,
     /// The number of the first message of the first command.
     number: u64,
-    /// The number behind the last message of the last command.
+    /// The number after the last message of the last command.
     next_number: u64,
     /// How many commands have [left](Self::answered).
     first: u64,
     /// Offset of the first byte of the first command.
     front: u64,
-    /// Offset just behind the last byte that was encoded.
+    /// Offset just after the last byte that was encoded.
     encoded: u64,
-    /// Offset just behind the last byte that the transport took.
+    /// Offset just after the last byte that the transport took.
     handed_over: u64,
     /// The route of the first command, and of those that are added from now on.
     front_route: u16,
@@ -157,7 +157,7 @@ impl InFlight {
         self.first + self.commands.len() as u64
     }
 
-    /// Whether one more entry may be encoded, where `others` take room beside the commands in flight.
+    /// Whether one more entry may be encoded if `others` take room in addition to the commands in flight.
     #[inline]
     pub(crate) fn has_room(&self, limits: Limits, others: usize) -> bool {
         self.commands.len() + others < limits.max_entries && self.encoded - self.front < limits.max_bytes
@@ -191,7 +191,7 @@ impl InFlight {
         (self.commands.len() - self.special) as u64 + self.special_rows
     }
 
-    /// How many of them are to be answered before there is [ample room](Self::has_ample_room).
+    /// How many of them must be answered before there is [ample room](Self::has_ample_room).
     pub(crate) fn until_ample_room(&self, limits: Limits) -> usize {
         let entries = self.commands.len().saturating_sub(limits.max_entries - limits.max_entries / 4);
         let bytes = limits.max_bytes - limits.max_bytes / 4;
@@ -208,8 +208,8 @@ impl InFlight {
         self.handed_over > self.front
     }
 
-    /// Whether the transport was given whole commands only, and all of those are answered: what follows may then go out
-    /// on another connection. Behind a reply that came too early the rest of a command is left.
+    /// Whether the transport was given whole commands only, and all of those are answered: what follows may then go out on
+    /// another connection. After a reply that came too early, the rest of a command is left.
     pub(crate) fn is_between_commands(&self) -> bool {
         self.handed_over == self.front
     }
@@ -244,7 +244,7 @@ impl InFlight {
         })
     }
 
-    /// How many bytes the transport may be given, if it may have those before the offset `end`.
+    /// How many bytes the transport may be given if it may have those before the offset `end`.
     pub(crate) fn until(&self, end: u64) -> usize {
         end.saturating_sub(self.handed_over) as usize
     }
@@ -254,7 +254,7 @@ impl InFlight {
         self.encoded - self.front
     }
 
-    /// Commands that are added from now on have keys of this route.
+    /// Sets the route of the keys of commands that are added from now on.
     #[inline]
     pub(crate) fn set_route(&mut self, route: u16) {
         if route != self.route {
@@ -263,13 +263,13 @@ impl InFlight {
         }
     }
 
-    /// All keys have the same route: there is no cluster.
+    /// Gives all commands the same route: there is no cluster.
     pub(crate) fn forget_routes(&mut self) {
         (self.front_route, self.route) = (0, 0);
         self.gaps.iter_mut().for_each(|gap| gap.route = 0);
     }
 
-    /// The reply that comes next. `None`: no reply can come, so bytes that do are a surplus.
+    /// The reply that comes next. `None`: no reply can come, so any received bytes are a surplus.
     #[inline]
     pub(crate) fn expects(&self) -> Option<Expect> {
         if self.awaits_reply() { self.commands.front().map(|command| command.expect) } else { None }
@@ -299,7 +299,7 @@ impl InFlight {
         self.push(length, numbers.first(), rows, expect, owner);
     }
 
-    /// The next command carries the message of this `number`: for [`push_plain`](Self::push_plain).
+    /// Sets the `number` of the message of the next command, for [`push_plain`](Self::push_plain).
     #[inline]
     pub(crate) fn align(&mut self, number: u64) {
         if number != self.next_number {
@@ -308,8 +308,8 @@ impl InFlight {
         }
     }
 
-    /// Adds an entry of `length` encoded bytes for one message, the one behind the last or the [aligned](Self::align) one, whose
-    /// outcome goes to the next report.
+    /// Adds an entry of `length` encoded bytes for one message, whose outcome goes to the next report: the message after the last
+    /// one, or the [aligned](Self::align) one.
     #[inline]
     pub(crate) fn push_plain(&mut self, length: usize) {
         self.encoded += length as u64;
@@ -341,9 +341,9 @@ impl InFlight {
         debug_assert!(self.handed_over <= self.encoded, "handed over more than was encoded");
     }
 
-    /// Takes out plain commands at the front whose messages follow each other, at most `at_most`, because their replies are
-    /// here. Returns the number of the first message, how many there are, and their route; 0 means that
-    /// [`answer`](Self::answer) has to look at the first command.
+    /// Takes out at most `at_most` plain commands at the front whose messages follow each other, because their replies have
+    /// arrived. Returns the number of the first message, how many there are, and their route; 0 messages mean that
+    /// [`answer`](Self::answer) must handle the first command.
     #[inline]
     pub(crate) fn answer_plain(&mut self, at_most: u64) -> (u64, u64, u16) {
         let nothing = (self.number, 0, 0);
@@ -363,7 +363,7 @@ impl InFlight {
         self.first += count;
         self.number += count;
         if count == 1 {
-            // Where commands for several connections take turns, most come alone.
+            // If commands for several connections alternate, most come alone.
             self.commands.pop_front();
         } else {
             self.commands.drain(..count as usize);
@@ -372,13 +372,13 @@ impl InFlight {
         (number, count, route)
     }
 
-    /// Takes the first command out, because its reply is here. `None`: the transport has no byte of it, so the reply is a
+    /// Takes the first command out, because its reply has arrived. `None`: the transport has no byte of it, so the reply is a
     /// surplus.
     pub(crate) fn answer(&mut self) -> Option<Command> {
         if self.awaits_reply() { self.pop() } else { None }
     }
 
-    /// Takes the first command out, because its connection is gone. Offsets start at 0 again when all are out.
+    /// Takes the first command out, because its connection is gone. Offsets start at 0 again once all are out.
     pub(crate) fn abandon(&mut self) -> Option<Command> {
         let command = self.pop();
         if command.is_none() {
@@ -508,7 +508,7 @@ mod tests {
         assert!(!window.is_between_commands(), "the rest of the command is still to come");
     }
 
-    /// What is in flight, as a plain list has it.
+    /// A command in flight, in the plain list of the test.
     #[derive(Debug, Clone, Copy, PartialEq)]
     struct Model {
         start: u64,
@@ -531,7 +531,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a plain list: which commands leave in which order, with which messages, and how much of each was sent.
+        /// Compared with a plain list: which commands leave in which order, with which messages, and how much of each was sent.
         #[test]
         fn commands_leave_as_they_do_from_a_list(steps in prop::collection::vec((0..6_u8, 1..50_usize), 1..200)) {
             let mut window = InFlight::default();

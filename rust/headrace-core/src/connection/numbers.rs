@@ -14,14 +14,14 @@ pub(crate) struct Span {
 /// The numbers of the messages of a command, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Numbers {
-    /// They follow each other from this one on.
+    /// Consecutive numbers from this one on.
     From(u64),
-    /// Messages between them went elsewhere.
+    /// Not consecutive: messages between them went elsewhere.
     Scattered(Arc<[Span]>),
 }
 
 impl Numbers {
-    /// Of the messages of `spans`.
+    /// The numbers of the messages of `spans`.
     pub(crate) fn of(spans: &[Span]) -> Self {
         match spans {
             [] => Self::From(0),
@@ -39,7 +39,7 @@ impl Numbers {
         }
     }
 
-    /// Passes each outcome of the messages behind the first `skipped` ones to `visit`, with the number of its first message. An
+    /// Passes each outcome of the messages after the first `skipped` ones to `visit`, with the number of its first message. An
     /// outcome of messages whose numbers do not follow each other is split.
     #[inline]
     pub(crate) fn assign(

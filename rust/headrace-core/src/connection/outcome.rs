@@ -1,11 +1,11 @@
-//! What became of some messages.
+//! The outcome of messages.
 
 use std::sync::Arc;
 
 use crate::command::EntryId;
 use crate::error::{Failure, Written};
 
-/// The outcome of one message, or the same of several that follow each other.
+/// The outcome of one message, or of several that follow each other and have the same outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// `entries` of `rows` messages each, the first under `first`, the others under the sequence numbers that follow.
@@ -17,7 +17,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// How many messages it is about.
+    /// How many messages it covers.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         match *self {
@@ -34,7 +34,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome of the first `count` messages, and that of the others. Of entries of several rows, `count` is that of whole
+    /// The outcome of the first `count` messages, and that of the others. For entries of several rows, `count` covers whole
     /// entries.
     pub(crate) fn split(self, count: u64) -> (Self, Option<Self>) {
         let rest = self.count().saturating_sub(count);
@@ -54,7 +54,7 @@ impl Outcome {
         }
     }
 
-    /// The failure of the same messages.
+    /// The same messages, failed with `failure`.
     pub(crate) fn failed_with(&self, failure: &Arc<Failure>) -> Self {
         Self::Failed { failure: Arc::clone(failure), count: self.count() }
     }
@@ -71,7 +71,7 @@ impl Outcome {
         }
     }
 
-    /// Joins the outcome of the messages that follow, if both are one. Returns whether it did.
+    /// Absorbs the outcome of the messages that follow, if both can be one. Returns whether it did.
     pub(crate) fn absorb(&mut self, next: &Self) -> bool {
         match (self, next) {
             (

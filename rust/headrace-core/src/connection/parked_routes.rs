@@ -1,4 +1,4 @@
-//! Commands of routes that the node does not take for a while, with those that came behind them, while others go on. No I/O and
+//! Commands of routes that the node does not take for a while, with those that came after them, while others continue. No I/O and
 //! no clock.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,7 +12,7 @@ use crate::error::Failure;
 #[derive(Debug)]
 pub(super) struct ParkedRoute {
     pub(super) commands: VecDeque<PendingRetry>,
-    /// When the first of them failed, and how often they were tried and sent again.
+    /// When the first of them failed, and how many times they were tried and sent again.
     pub(super) since: Instant,
     pub(super) attempts: u32,
     pub(super) resends: u32,
@@ -53,7 +53,7 @@ impl ParkedRoutes {
         self.routes.insert(route, parked);
     }
 
-    /// Adds a command behind the others of its route, if there are any. Otherwise returns it.
+    /// Adds a command after the others of its route, if there are any. Otherwise returns it.
     pub(super) fn push(&mut self, command: PendingRetry) -> Option<PendingRetry> {
         let Some(parked) = self.routes.get_mut(&command.route) else { return Some(command) };
         self.load.0 += 1;
@@ -62,7 +62,7 @@ impl ParkedRoutes {
         None
     }
 
-    /// The route that is to be sent again first, and when.
+    /// The route whose commands are sent again first, and when.
     pub(super) fn first(&self) -> Option<(u16, Instant)> {
         self.routes.iter().map(|(route, parked)| (*route, parked.next)).min_by_key(|(_, next)| *next)
     }
@@ -73,8 +73,8 @@ impl ParkedRoutes {
         Some(parked)
     }
 
-    /// Takes out some commands, in the order of each route. If none of a route is left, also returns since when those were tried,
-    /// and whether a caller knows that they wait.
+    /// Takes out some commands, in the order of each route. If a route has none left, also returns since when its commands have
+    /// been tried, and whether a caller knows that they wait.
     pub(super) fn extract(
         &mut self,
         is_taken: impl Fn(&PendingRetry) -> bool,
@@ -104,12 +104,12 @@ impl ParkedRoutes {
         self.routes.values().flat_map(|parked| &parked.commands)
     }
 
-    /// What the first command failed with.
+    /// The failure of the first command.
     pub(super) fn reason(&self) -> Option<Arc<Failure>> {
         self.commands().next().map(|command| Arc::clone(&command.failure))
     }
 
-    /// Since when the commands of some routes are tried, and how often they were at most.
+    /// Since when the commands of some routes have been tried, and how many times at most.
     pub(super) fn progress(&self, is_taken: impl Fn(u16) -> bool) -> (Option<Instant>, u32) {
         let taken = || self.routes.iter().filter(|(route, _)| is_taken(**route)).map(|(_, parked)| parked);
         (taken().map(|parked| parked.since).min(), taken().map(|parked| parked.attempts).max().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! A command that is to be sent again, and why it waits. No I/O and no clock.
+//! A command that must be sent again, and why it waits. No I/O and no clock.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) enum Cause {
     Failed,
     /// The server only lacked the script, or another node has its slot: no policy is needed.
     Free,
-    /// It was never sent, and only came while others waited.
+    /// It was never sent; it only came while others waited.
     New,
 }
 
@@ -25,7 +25,7 @@ impl Cause {
     }
 }
 
-/// A command that is to be sent again, or was.
+/// A command that must be sent again, or was.
 #[derive(Debug)]
 pub(crate) struct PendingRetry {
     pub(crate) bytes: Box<[u8]>,
@@ -38,9 +38,9 @@ pub(crate) struct PendingRetry {
     pub(crate) owner: Owner,
     /// How many of its last messages have no outcome.
     pub(crate) open: u64,
-    /// What the first of these failed with last.
+    /// The last failure of the first of these.
     pub(crate) failure: Arc<Failure>,
-    /// What the others failed with, if they failed for another reason.
+    /// The failure of the others, if they failed for another reason.
     pub(crate) behind: Option<Arc<Failure>>,
     /// Whether any try may have written it.
     pub(crate) may_be_written: bool,
@@ -51,7 +51,7 @@ pub(crate) struct PendingRetry {
 }
 
 impl PendingRetry {
-    /// Of a `command` that failed with `failure`.
+    /// Creates one for a `command` that failed with `failure`.
     pub(crate) fn new(command: &Command, bytes: Box<[u8]>, failure: Arc<Failure>) -> Self {
         let may_be_written = failure.written == Written::Unknown;
         let Command { rows, route, expect, owner, .. } = *command;
@@ -73,19 +73,20 @@ impl PendingRetry {
         }
     }
 
-    /// Its first messages have their outcome: `open` are left, and fail with `behind` from the second one on.
+    /// The same command after its first messages got their outcome: `open` are left, and fail with `behind` from the second one
+    /// on.
     #[must_use]
     pub(crate) fn with_open(self, open: u64, behind: Option<Arc<Failure>>) -> Self {
         Self { open, behind, ..self }
     }
 
-    /// It needs no policy to be sent again, if `is_free`.
+    /// The same command, which needs no policy to be sent again if `is_free`.
     #[must_use]
     pub(crate) fn free_if(self, is_free: bool) -> Self {
         Self { cause: Cause::of(is_free), ..self }
     }
 
-    /// A node sent it elsewhere, for the first time.
+    /// The same command after a node sent it elsewhere for the first time.
     #[must_use]
     pub(crate) fn after_redirect(self) -> Self {
         Self { redirects: 1, ..self }
@@ -110,7 +111,7 @@ impl PendingRetry {
         self.rows - self.open
     }
 
-    /// Whether it waits for a policy, and only because of what its node has of its slot: other slots of the node do not.
+    /// Whether it waits for a policy only because of the state of its slot on its node: other slots of the node do not.
     pub(super) fn waits_for_route(&self) -> bool {
         self.cause == Cause::Failed && matches!(self.failure.code.as_ref(), "TRYAGAIN" | "MOVED" | "ASK")
     }
@@ -120,7 +121,7 @@ impl PendingRetry {
         self.failure.code == code::BLOCKED
     }
 
-    /// What it fails with if it is not sent again.
+    /// Its outcomes if it is not sent again.
     pub(crate) fn outcomes(self) -> impl Iterator<Item = Outcome> {
         let first = if self.behind.is_some() { self.open.min(1) } else { self.open };
         let rest = self.behind.filter(|_| self.open > first);

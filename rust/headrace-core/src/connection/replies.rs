@@ -3,7 +3,7 @@
 use crate::command::{Expect, NextId, Reply};
 use crate::resp::decode::{MAX_LINE, Violation};
 
-/// There is room for the rest of any expected reply, and for more.
+/// Room for the rest of any expected reply, and for more.
 const CAPACITY: usize = 2 * MAX_LINE;
 /// With less free space than this at the end, unread bytes move to the front.
 const MIN_SPACE: usize = 16 * 1024;
@@ -42,7 +42,7 @@ impl ReplyBuffer {
 
     /// An estimate of the bytes still to come for `count` replies: rather too low than too high, and at least 1.
     pub(crate) fn still_to_come(&self, count: usize) -> usize {
-        // The first one may be here in part. An ID loses the digits of its sequence number when the server's clock ticks.
+        // The first reply may have arrived in part. An ID loses the digits of its sequence number when the server's clock ticks.
         let length = self.next_id.length().max(self.runs[0].min(self.runs[1])) * 3 / 4;
         1 + count.saturating_sub(1).saturating_mul(length)
     }
@@ -58,8 +58,8 @@ impl ReplyBuffer {
         (self.start, self.end, self.next_id, self.runs) = (0, 0, NextId::none(), [0; 2]);
     }
 
-    /// The next reply, once all of it has arrived. Entry IDs that follow each other come together, also behind the commands
-    /// that expect them: the caller matches each one to its command.
+    /// The next reply, once all of it has arrived. Entry IDs that follow each other are returned together, even beyond the
+    /// commands that expect them: the caller matches each one to its command.
     pub(crate) fn next(&mut self, expect: Expect) -> Result<Option<Reply<'_>>, Violation> {
         if expect == Expect::EntryId
             && let Some(ids) = self.predicted_ids()
@@ -87,7 +87,7 @@ impl ReplyBuffer {
         let first = self.next_id.id();
         let mut count = 0;
         while self.next_id.length() > 0 && self.next_id.length() <= self.end - self.start {
-            // What lies behind the end is not looked at.
+            // Bytes after the end are not used.
             let Some(bytes) = self.bytes.get(self.start..).and_then(<[u8]>::first_chunk) else { break };
             if !self.next_id.matches(bytes) {
                 break;

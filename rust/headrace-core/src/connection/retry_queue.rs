@@ -1,10 +1,10 @@
-//! The commands of a connection that are to be sent again.
+//! The commands of a connection that must be sent again.
 //!
-//! From the first one on, nothing new is sent on the connection: everything in flight gets its reply, then, after a pause,
-//! what failed is sent again in its old order, and so on until none is left. New commands, if there are any while other
-//! connections go on, queue up behind it. What a node of a cluster refuses because of its slot alone is parked during the pause,
-//! with what comes behind it, and commands of other routes go on. All of them are in the window, which bounds the queue. No I/O,
-//! no clock and no random number: `now` and `jitter` are arguments.
+//! From the first failure on, nothing new is sent on the connection: everything in flight gets its reply; then, after a pause,
+//! what failed is sent again in its old order, and so on until nothing is left. New commands, which can come while other
+//! connections continue, queue up behind it. What a node of a cluster refuses only because of its slot is parked during the
+//! pause, with the later commands of its route, and commands of other routes continue. All of them are in the window, which
+//! bounds the queue. No I/O, no clock and no random number: `now` and `jitter` are arguments.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::command::Expect;
 use crate::error::{Failure, Written};
 use crate::retry::RetryPolicy;
 
-/// Whether a command that was to run the script by its hash failed because the server does not know it (any more).
+/// Whether a command that should run the script by its hash failed because the server does not know it (any more).
 pub(crate) fn lacks_script(expect: Expect, code: &str) -> bool {
     expect == (Expect::ScriptRun { has_source: false }) && code == "NOSCRIPT"
 }
@@ -29,63 +29,63 @@ pub(crate) fn lacks_script(expect: Expect, code: &str) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct RetryQueue {
     pending: VecDeque<PendingRetry>,
-    /// Commands that came meanwhile: they are behind those in flight, which may fail as well.
+    /// Commands that came meanwhile: they follow those in flight, which may fail as well.
     new: VecDeque<PendingRetry>,
-    /// Where the next command in flight is.
+    /// The position of the next command in flight.
     cursor: usize,
     is_resending: bool,
     attempts: u32,
-    /// How often commands were sent again.
+    /// How many times commands were sent again.
     resends: u32,
     /// Whether it has paused: a caller waits.
     has_paused: bool,
     /// Where the server sent commands of this round.
     detours: Detours,
-    /// The commands that nodes sent elsewhere too often.
+    /// The commands that nodes sent elsewhere too many times.
     stranded: BTreeSet<Commands>,
     /// How many commands are not in flight, and their bytes.
     waiting: usize,
     waiting_bytes: u64,
-    /// What was given up.
+    /// The failure of what was given up.
     given_up: Option<Arc<Failure>>,
     /// When the first command failed; `None`: none did.
     since: Option<Instant>,
     next: Option<Instant>,
-    /// What lasted for too long.
+    /// The failure that lasted for too long.
     exhausted: Option<Arc<Failure>>,
     parked: ParkedRoutes,
     /// Whether nothing new is sent, because a parked route is due.
     is_unparking: bool,
-    /// Routes that are not waited for any more in this batch.
+    /// Routes that are no longer waited for in this batch.
     spent: BTreeSet<u16>,
-    /// The beginning of a wait for a parked route.
+    /// The start of a wait for a parked route, until it is returned.
     parked_began: Option<RetryEvent>,
 }
 
 impl RetryQueue {
-    /// All keys have the same route: there is no cluster.
+    /// Gives all commands the same route: there is no cluster.
     pub(crate) fn forget_routes(&mut self) {
         self.pending.iter_mut().chain(&mut self.new).for_each(|pending| pending.route = 0);
     }
 
-    /// Whether retries go on.
+    /// Whether retries are in progress.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.since.is_some()
     }
 
-    /// Whether no command waits, but for those that are parked.
+    /// Whether no command waits, except for parked ones.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.new.is_empty()
     }
 
-    /// Whether commands of some routes wait while others go on.
+    /// Whether commands of some routes wait while others continue.
     #[inline]
     pub(crate) fn has_parked(&self) -> bool {
         !self.parked.is_empty()
     }
 
-    /// Whether nothing waits or goes on.
+    /// Whether nothing waits or is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_active() && !self.has_parked() && self.is_empty()
     }
@@ -110,8 +110,8 @@ impl RetryQueue {
         self.is_resending
     }
 
-    /// The command in flight whose first message has this number, if it was sent before. Commands that were gathered before
-    /// the retries began may come behind those.
+    /// The command in flight whose first message has this number, if it was sent before. Commands that were gathered before the
+    /// retries started may follow those.
     pub(crate) fn in_flight(&mut self, first: u64) -> Option<&mut PendingRetry> {
         if !self.is_resending {
             return None;
@@ -144,13 +144,13 @@ impl RetryQueue {
         self.pending.iter().take(before).any(|pending| !pending.is_blocked())
     }
 
-    /// Whether every command that waits for no other one needs no policy.
+    /// Whether every command that waits for no other one can be sent again without a policy.
     pub(crate) fn is_free(&self) -> bool {
         let mut roots = self.pending.iter().filter(|pending| !pending.is_blocked()).peekable();
         roots.peek().is_some() && roots.all(PendingRetry::is_free)
     }
 
-    /// Adds a command that failed, behind all others.
+    /// Adds a command that failed, after all others.
     pub(crate) fn push(&mut self, pending: PendingRetry, now: Instant) {
         let Some(pending) = self.parked.push(pending) else { return };
         self.since.get_or_insert(now);
@@ -158,7 +158,7 @@ impl RetryQueue {
         self.pending.push_back(pending);
     }
 
-    /// Adds a command that is sent for the first time, behind all others. It is [held](Self::holds).
+    /// Adds a command that is sent for the first time, after all others. It is [held](Self::holds).
     pub(crate) fn queue(&mut self, bytes: Box<[u8]>, route: u16, numbers: Numbers, rows: u64, expect: Expect) {
         let Some(failure) = self.reason() else { return };
         let (sent, owner) = (Sent::Nothing, Owner::Report);
@@ -174,7 +174,8 @@ impl RetryQueue {
         self.new.push_back(pending);
     }
 
-    /// No socket could be opened: if commands that were never sent fail, it is for that, not for what they were queued behind.
+    /// Notes that no socket could be opened: if commands that were never sent fail, this is the reason, not the failure that they
+    /// were queued behind.
     pub(crate) fn blame(&mut self, failure: &Arc<Failure>) {
         for pending in self.pending.iter_mut().chain(&mut self.new).filter(|pending| pending.cause == Cause::New) {
             pending.failure = Arc::clone(failure);
@@ -186,13 +187,13 @@ impl RetryQueue {
         self.waiting_bytes += pending.bytes.len() as u64;
     }
 
-    /// The command [in flight](Self::in_flight) is answered: all of its messages have outcomes. Returns whether an earlier try
-    /// may have written them.
+    /// Removes the command [in flight](Self::in_flight), which is answered: all of its messages have outcomes. Returns whether an
+    /// earlier try may have written them.
     pub(crate) fn finish(&mut self) -> bool {
         self.pending.remove(self.cursor).is_some_and(|pending| pending.may_be_written)
     }
 
-    /// The command [in flight](Self::in_flight) failed again, and may be sent again.
+    /// Puts back the command [in flight](Self::in_flight), which failed again and may be sent again.
     pub(crate) fn put_back(&mut self, open: u64, failure: Arc<Failure>, behind: Option<Arc<Failure>>, is_free: bool) {
         if let Some(pending) = self.pending.get_mut(self.cursor) {
             pending.may_be_written |= failure.written == Written::Unknown;
@@ -205,8 +206,8 @@ impl RetryQueue {
         }
     }
 
-    /// The server sent the command that comes next elsewhere, whose first message has this number. It is not followed, if the
-    /// command was sent elsewhere more than `most` times in a row.
+    /// Notes that the server sent the next command, whose first message has this number, elsewhere. The redirect is not followed
+    /// if the command was sent elsewhere more than `most` times in a row.
     pub(crate) fn note_detour(&mut self, first: u64, detour: Detour, most: u32) {
         let redirects = match self.in_flight(first) {
             Some(pending) => {
@@ -216,7 +217,7 @@ impl RetryQueue {
             None => 1,
         };
         if redirects > most {
-            // The nodes send it to and fro. That passes, but only a policy waits for it.
+            // The nodes send it back and forth. That passes, but only a policy waits for it.
             self.detours.forget(&detour);
             self.strand(detour);
         } else {
@@ -224,12 +225,12 @@ impl RetryQueue {
         }
     }
 
-    /// Commands that the server sent elsewhere are not sent there: only a policy waits until it takes them.
+    /// Notes that commands which the server sent elsewhere do not go there: only a policy waits until the server takes them.
     pub(crate) fn strand(&mut self, detour: Detour) {
         self.stranded.insert((detour.route, detour.asked));
     }
 
-    /// Streams of a route have routes of their own from now on.
+    /// Gives streams of a route their own routes.
     pub(crate) fn reroute(&mut self, route: u16, streams: &BTreeMap<&[u8], u16>) {
         if let Some(parked) = self.parked.take(route) {
             for pending in parked.commands {
@@ -244,20 +245,20 @@ impl RetryQueue {
         }
     }
 
-    /// Whether the server sent a command of this round elsewhere: then nothing more of the round is sent to it.
+    /// Whether the server sent a command of this round elsewhere: nothing more of the round is then sent to it.
     #[inline]
     pub(crate) fn has_redirect(&self) -> bool {
         !self.detours.is_empty() || !self.stranded.is_empty()
     }
 
-    /// What a command failed with that the server sent elsewhere: the last one that did.
+    /// The failure of the last command that the server sent elsewhere.
     pub(crate) fn redirected(&self) -> Option<Arc<Failure>> {
         let mut failed = self.pending.iter().rev().filter(|pending| pending.is_free() && !pending.is_in_flight);
         failed.next().map(|pending| Arc::clone(&pending.failure))
     }
 
-    /// Goes on with parked commands that are due, if nothing else waits to be sent again. `is_quiet`: nothing is in flight; before
-    /// that they only hold new ones. Returns when the next ones are due.
+    /// Continues with parked commands that are due, if nothing else waits to be sent again. `is_quiet`: nothing is in flight;
+    /// until then they only hold back new ones. Returns when the next ones are due.
     pub(crate) fn unpark(&mut self, now: Instant, is_quiet: bool) -> Option<Instant> {
         if self.is_active() {
             return None;
@@ -276,7 +277,7 @@ impl RetryQueue {
                 (self.attempts, self.resends) = (parked.attempts, parked.resends);
             }
             Some((_, next)) if next <= now => self.is_unparking = true,
-            // What was due went elsewhere, and what it held goes on.
+            // What was due went elsewhere, and what it held back continues.
             Some(_) | None => {
                 self.is_unparking = false;
                 self.since = (!self.is_empty()).then_some(now);
@@ -285,7 +286,8 @@ impl RetryQueue {
         None
     }
 
-    /// Parks the routes that wait for a policy because of what the node has of their slots. Returns what comes next for the others.
+    /// Parks the routes that wait for a policy only because of the state of their slots on the node. Returns the next step for
+    /// the others.
     fn park(&mut self, policy: &RetryPolicy, now: Instant, jitter: f64) -> RetryStep {
         self.attempts = self.attempts.saturating_add(1);
         let since = self.since.unwrap_or(now);
@@ -324,20 +326,20 @@ impl RetryQueue {
         } else if self.pending.iter().all(|pending| pending.cause == Cause::New) {
             RetryStep::Resume
         } else if self.pending.iter().any(|pending| !pending.is_blocked() && !pending.is_free()) {
-            // Routes that are not waited for any more.
+            // Routes that are no longer waited for.
             RetryStep::GiveUp
         } else {
             RetryStep::Resend
         }
     }
 
-    /// The next batch begins: routes are waited for again.
+    /// Lets the next batch wait for routes again.
     pub(crate) fn forgive(&mut self) {
         self.spent.clear();
     }
 
-    /// What comes next. Nothing is in flight. `policy`: without one, only what needs none is sent again. `parks`: the node may
-    /// refuse some routes and take others. `jitter`: 0 to 1, another number for each call.
+    /// The next step. Nothing is in flight. `policy`: without one, only what needs none is sent again. `parks`: the node may
+    /// refuse some routes and take others. `jitter`: 0 to 1, a new number for each call.
     pub(crate) fn step(&mut self, policy: Option<&RetryPolicy>, parks: bool, now: Instant, jitter: f64) -> RetryStep {
         if self.is_resending {
             (self.is_resending, self.next) = (false, None);
@@ -389,7 +391,7 @@ impl RetryQueue {
         }
     }
 
-    /// The wait that begins with the first pause, or with the first one of a parked route. Returned once.
+    /// The wait that starts with the first pause, or with the first one of a parked route. Returned once.
     pub(crate) fn began(&mut self, is_pause: bool) -> Option<RetryEvent> {
         if self.parked_began.is_some() || !is_pause {
             return self.parked_began.take();
@@ -401,11 +403,11 @@ impl RetryQueue {
         Some(RetryEvent::Began { messages, since: self.since?, failure: self.reason()? })
     }
 
-    /// Ends the retries: nothing is left. Returns the end of the wait, if the caller waited, and the failure that messages
-    /// which come now would meet as well.
+    /// Ends the retries: nothing is left. Returns the end of the wait, if the caller waited, and the failure that new messages
+    /// would meet as well.
     pub(crate) fn end(&mut self, now: Instant) -> (Option<RetryEvent>, Option<Arc<Failure>>) {
         let ended = std::mem::take(self);
-        // What is parked goes on.
+        // Parked commands continue.
         (self.parked, self.spent, self.parked_began) = (ended.parked, ended.spent, ended.parked_began);
         let since = ended.since.filter(|_| ended.has_paused);
         let event = since.map(|since| RetryEvent::Ended {
@@ -416,19 +418,20 @@ impl RetryQueue {
         (event, ended.exhausted)
     }
 
-    /// Notes, before they are [taken out](Self::extract), what the waiting commands failed with.
+    /// Notes the failure of the waiting commands before they are [taken out](Self::extract).
     pub(crate) fn note_given_up(&mut self) {
         self.given_up = self.given_up.take().or_else(|| self.reason());
     }
 
-    /// What the first command failed with that waits for no other one.
+    /// The failure of the first command that waits for no other one.
     pub(crate) fn reason(&self) -> Option<Arc<Failure>> {
         let mut pending = self.pending.iter().chain(&self.new);
         let root = pending.clone().find(|pending| !pending.is_blocked()).or_else(|| pending.next());
         root.map(|pending| Arc::clone(&pending.failure)).or_else(|| self.parked.reason())
     }
 
-    /// The streams whose commands fail when nothing is sent again that needs a policy: with one that lasted for too long, all.
+    /// The streams whose commands fail if nothing that needs a policy is sent again; all of them if a failure lasted for too
+    /// long.
     pub(crate) fn streams_to_give_up(&self) -> StreamSet {
         let all = || self.pending.iter();
         let needs_policy = |pending: &&PendingRetry| !pending.is_free() && !pending.is_blocked();
@@ -448,7 +451,7 @@ impl RetryQueue {
             self.has_paused |= is_reported;
             self.is_unparking &= self.has_parked();
             if is_reported || !(self.is_unparking || self.is_empty()) {
-                // The end of the wait is still to be reported, and what it held goes on.
+                // The end of the wait must still be reported, and what it held back continues.
                 self.since.get_or_insert(since);
             }
         }
@@ -463,20 +466,20 @@ impl RetryQueue {
         taken
     }
 
-    /// Since when commands are tried again, and how often they were. `is_taken`: the routes that count where they are parked.
+    /// Since when commands have been tried again, and how many times. `is_taken`: the routes that count where they are parked.
     pub(crate) fn progress(&self, is_taken: impl Fn(u16) -> bool) -> (Option<Instant>, u32) {
         let (since, attempts) = self.parked.progress(is_taken);
         (self.since.into_iter().chain(since).min(), self.attempts.max(attempts))
     }
 
-    /// Goes on where the retries of another connection were, whose commands were added here: what a policy allows does not begin
-    /// again with each node that commands are sent to.
+    /// Continues the retries of another connection whose commands were added here: the limits of a policy do not start again with
+    /// each node that commands are sent to.
     pub(crate) fn go_on(&mut self, (since, attempts): (Option<Instant>, u32)) {
         self.since = self.since.into_iter().chain(since).min();
         self.attempts = self.attempts.max(attempts);
     }
 
-    /// Takes out what came meanwhile: see [`RetryStep::Resume`].
+    /// Takes out the commands that came meanwhile: see [`RetryStep::Resume`].
     pub(crate) fn take_new(&mut self) -> VecDeque<PendingRetry> {
         (self.waiting, self.waiting_bytes) = (0, 0);
         std::mem::take(&mut self.pending)
@@ -495,7 +498,7 @@ impl RetryQueue {
         waiting.map(|pending| pending.route).collect()
     }
 
-    /// Says in some failures that the policy allows no more tries. Returns the last one.
+    /// Adds to some failures that the policy allows no more tries. Returns the last one.
     fn exhaust(&mut self, since: Duration, is_exhausted: impl Fn(&PendingRetry) -> bool) -> Option<Arc<Failure>> {
         self.note_given_up();
         let mut known: Option<(Arc<Failure>, Arc<Failure>)> = None;
@@ -509,7 +512,7 @@ impl RetryQueue {
         known.map(|(_, after)| after)
     }
 
-    /// Sends everything again that waits: passes each command to `send`, in order.
+    /// Sends again everything that waits: passes each command to `send`, in order.
     pub(crate) fn resend(&mut self, mut send: impl FnMut(&mut PendingRetry)) {
         (self.is_resending, self.cursor) = (true, 0);
         self.resends = self.resends.saturating_add(1);

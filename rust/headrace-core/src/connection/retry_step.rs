@@ -1,4 +1,4 @@
-//! What the retries of a connection need next, and what a caller sees of them.
+//! The next step of a connection's retries, and what a caller sees of them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use super::detours::Detour;
 use crate::error::Failure;
 
-/// What comes next, once nothing is in flight.
+/// The next step, once nothing is in flight.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RetryStep {
-    /// Nothing before then.
+    /// Wait until then.
     Pause(Instant),
-    /// To send what this node refused to others.
+    /// Send what this node refused to others.
     Redirect(Vec<Detour>),
-    /// To send what failed.
+    /// Send again what failed.
     Resend,
-    /// To send what came meanwhile: nothing else waits.
+    /// Send what came meanwhile: nothing else waits.
     Resume,
-    /// To fail what waits for a policy that allows no more tries, or for none.
+    /// Fail what waits for a policy that allows no more tries, or for none.
     GiveUp,
     /// Nothing: no command is left.
     Done,
@@ -28,6 +28,6 @@ pub(crate) enum RetryStep {
 pub(crate) enum RetryEvent {
     /// The first pause: how many messages wait, since when, and why.
     Began { messages: u64, since: Instant, failure: Arc<Failure> },
-    /// The end of retries that paused, with the failure that was not overcome.
+    /// The end of retries that paused, with the failure if it was not overcome.
     Ended { tries: u32, took: Duration, failure: Option<Arc<Failure>> },
 }

@@ -1,4 +1,4 @@
-//! The send buffer of a connection: encoded bytes that the transport does not have yet, and between them large payloads that
+//! The send buffer of a connection: encoded bytes that the transport does not have yet and, between them, large payloads that
 //! stay where they are. No I/O.
 
 use std::collections::VecDeque;
@@ -7,36 +7,36 @@ use std::ops::Range;
 
 use arrow_buffer::Buffer;
 
-/// Encoded bytes go out when there are this many: large writes cost less, most of all under TLS.
+/// Encoded bytes go out when there are this many: large writes cost less, especially under TLS.
 const CHUNK: usize = 64 * 1024;
-/// What the buffer keeps: one large message must not hold its memory for ever.
+/// The capacity that the buffer keeps: one large message must not hold its memory forever.
 const KEPT_CAPACITY: usize = 4 * CHUNK;
-/// The most slices of one write; what is left goes with the next.
+/// The maximum number of slices in one write; the rest goes with the next write.
 pub(crate) const MAX_SLICES: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct SendBuffer {
     bytes: Vec<u8>,
-    /// How many of `bytes` are with the transport.
+    /// How many of `bytes` the transport has.
     taken: usize,
     /// Whether sent bytes stay until they are [released](Self::release): they may have to be sent again.
     keeps: bool,
-    /// How many of `bytes` are of no more use.
+    /// How many of `bytes` are no longer needed.
     done: usize,
-    /// Where `bytes` begin, in offsets of the connection.
+    /// Where `bytes` start, in offsets of the connection.
     offset: u64,
     lent: VecDeque<Lent>,
-    /// How many bytes of `lent` are not with the transport.
+    /// How many bytes of `lent` the transport does not have.
     lent_bytes: usize,
 }
 
 /// A payload that goes out from the buffer that holds it.
 #[derive(Debug)]
 struct Lent {
-    /// Where it stands: before this one of `bytes`.
+    /// Its position: before this index of `bytes`.
     at: usize,
     payload: Buffer,
-    /// Whether it is a copy of ours.
+    /// Whether it is our own copy.
     owned: bool,
 }
 
@@ -53,12 +53,12 @@ impl SendBuffer {
         }
     }
 
-    /// Whether sent bytes stay from now on. None was sent.
+    /// Sets whether sent bytes stay from now on. None has been sent.
     pub(crate) fn keep(&mut self, keeps: bool) {
         self.keeps = keeps;
     }
 
-    /// Bytes before the offset `until` are answered and need not be kept.
+    /// Releases the bytes before the offset `until`: they are answered and need not be kept.
     #[inline]
     pub(crate) fn release(&mut self, until: u64) {
         if self.keeps {
@@ -67,13 +67,13 @@ impl SendBuffer {
         }
     }
 
-    /// Bytes that are kept.
+    /// Bytes that are kept, by their offsets.
     pub(crate) fn kept(&self, bytes: Range<u64>) -> &[u8] {
         let place = |offset: u64| offset.saturating_sub(self.offset) as usize;
         self.bytes.get(place(bytes.start)..place(bytes.end)).unwrap_or_default()
     }
 
-    /// How many bytes are to be sent.
+    /// How many bytes are left to send.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.taken + self.lent_bytes
@@ -83,7 +83,7 @@ impl SendBuffer {
         self.len() == 0
     }
 
-    /// How many more bytes are to be encoded before these go out. The message that passes the limit is let through.
+    /// How many more bytes may be encoded before these go out. The message that exceeds the limit is let through.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         CHUNK.saturating_sub(self.len())
@@ -95,7 +95,7 @@ impl SendBuffer {
         &mut self.bytes
     }
 
-    /// Appends a payload, which is not empty, without copying it, if it need not be kept.
+    /// Appends a payload, which is not empty, without copying it, unless it must be kept.
     pub(crate) fn lend(&mut self, payload: Buffer) {
         if self.keeps {
             self.bytes.extend_from_slice(&payload);
@@ -105,7 +105,7 @@ impl SendBuffer {
         self.lent.push_back(Lent { at: self.bytes.len(), payload, owned: false });
     }
 
-    /// The last `length` bytes, where bytes are kept.
+    /// The last `length` bytes, if bytes are kept.
     pub(crate) fn last(&self, length: usize) -> &[u8] {
         self.bytes.get(self.bytes.len().saturating_sub(length)..).unwrap_or_default()
     }
@@ -127,7 +127,7 @@ impl SendBuffer {
         }
     }
 
-    /// Copies lent payloads that are not sent yet: their owner may change them from now on.
+    /// Copies lent payloads that have not been sent yet: their owner may change them from now on.
     pub(crate) fn own(&mut self) {
         for lent in self.lent.iter_mut().filter(|lent| !lent.owned) {
             lent.payload = Buffer::from(lent.payload.as_slice());
@@ -140,7 +140,7 @@ impl SendBuffer {
         if self.lent.is_empty() { self.bytes.get(self.taken..) } else { None }
     }
 
-    /// Fills in the bytes to send next, piece by piece. Returns how many pieces these are.
+    /// Fills in the bytes to send next, piece by piece. Returns the number of pieces.
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
         let mut places = slices.iter_mut();
         let mut start = self.taken;
@@ -188,7 +188,7 @@ impl SendBuffer {
         self.tidy();
     }
 
-    /// Gives up memory that is no longer needed.
+    /// Frees memory that is no longer needed.
     fn tidy(&mut self) {
         if !self.keeps {
             self.done = self.taken;

@@ -14,7 +14,7 @@ impl StreamSet {
         }
     }
 
-    /// `stream_key`: `None`, if there is only one stream.
+    /// `stream_key`: `None` if there is only one stream.
     pub(super) fn contains(&self, route: u16, stream_key: Option<&[u8]>) -> bool {
         self.0.get(&route).is_some_and(|streams| stream_key.is_none_or(|stream_key| streams.contains(stream_key)))
     }

@@ -2,8 +2,8 @@
 //! WAITAOF confirms them.
 //!
 //! Such a command goes out after every `wait_every` entries and after the last one. Its reply covers everything that was answered
-//! before it on its connection, or shows that it is not covered. When the connection ends, nothing can confirm any more what
-//! it wrote: those messages fail. No I/O.
+//! before it on its connection, or shows that it is not covered. Once the connection has ended, nothing can confirm what was
+//! written on it: those messages fail. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::error::Fault;
 #[derive(Debug)]
 pub(crate) struct WaitTracker {
     pub(crate) durability: Durability,
-    /// How many replicas must have an entry; `None`: they are counted when the connection is open.
+    /// How many replicas must have an entry; `None`: they are counted when the connection is opened.
     wanted: Option<u64>,
     unconfirmed: VecDeque<Unconfirmed>,
-    /// The routes whose slot the server has handed over, or taken over and written nothing of yet: what it says of its replicas
-    /// does not hold for the node that has it now.
+    /// The routes whose slot the server has handed over, or has taken over without writing to it yet: what it says about its
+    /// replicas does not hold for the node that has the slot now.
     moved: BTreeSet<u16>,
     /// The same for single streams, while their slot moves.
     moved_streams: BTreeSet<Option<Arc<[u8]>>>,
-    /// Whether entries are held by their streams.
+    /// Whether held entries name their streams.
     names_streams: bool,
-    /// How many commands had been added to the window at the last WAIT, this one included.
+    /// How many commands had been added to the window at the last WAIT, including the WAIT.
     requested: u64,
     /// How many WAITs are in flight.
     in_flight: usize,
 }
 
-/// The outcome of entries that are not confirmed.
+/// The outcome of entries that are not confirmed yet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unconfirmed {
     /// The number of their first message.
@@ -44,7 +44,7 @@ pub(crate) struct Unconfirmed {
     pub(crate) owner: Owner,
     /// The route of their key in a cluster.
     pub(crate) route: u16,
-    /// Their stream, where the connection has several.
+    /// Their stream, if the connection has several.
     pub(crate) stream: Option<Arc<[u8]>>,
 }
 
@@ -63,13 +63,13 @@ impl WaitTracker {
         }
     }
 
-    /// The server of the connection has this number of replicas, and all of them are wanted. What was requested before, for
-    /// another number, fails if these are more.
+    /// Sets how many replicas the server of the connection has: all of them are wanted. What was requested before for a smaller
+    /// number fails.
     pub(crate) fn count(&mut self, replicas: u64) {
         self.wanted = Some(replicas);
     }
 
-    /// What is missing by the reply to a WAIT.
+    /// What is missing according to the reply to a WAIT.
     pub(crate) fn shortfall(&self, local: u64, replicas: u64) -> Option<Fault> {
         self.durability.shortfall(local, replicas, self.wanted.unwrap_or(u64::MAX))
     }
@@ -79,12 +79,12 @@ impl WaitTracker {
         !self.unconfirmed.is_empty()
     }
 
-    /// Whether entries of this route do.
+    /// Whether outcomes of this route wait for a confirmation.
     pub(crate) fn holds(&self, route: u16) -> bool {
         self.unconfirmed.iter().any(|held| held.route == route)
     }
 
-    /// Their routes. Some come several times.
+    /// The routes of these outcomes. Some occur several times.
     pub(crate) fn routes(&self) -> impl Iterator<Item = u16> {
         self.unconfirmed.iter().map(|held| held.route)
     }
@@ -94,7 +94,7 @@ impl WaitTracker {
         self.in_flight > 0
     }
 
-    /// Whether there are commands behind the last WAIT, and another one can be written.
+    /// Whether there are commands after the last WAIT, and another one can be written.
     pub(crate) fn has_unrequested(&self, window: &InFlight) -> bool {
         self.wanted.is_some() && window.added() > self.requested
     }
@@ -107,7 +107,7 @@ impl WaitTracker {
         self.durability.every.saturating_sub(window.added() - self.requested)
     }
 
-    /// How long the server may be silent because it waits for others, and how many of the expected replies are short.
+    /// How long the server may be silent because it waits for others, and how many of the expected replies are short ones.
     pub(crate) fn patience(&self) -> (Duration, usize) {
         if self.is_waiting() { (self.durability.timeout, self.in_flight) } else { (Duration::ZERO, 0) }
     }
@@ -126,7 +126,7 @@ impl WaitTracker {
         self.unconfirmed.push_back(Unconfirmed { number, outcome, owner, route, stream });
     }
 
-    /// Appends a WAIT for all commands before.
+    /// Appends a WAIT for all commands before it.
     pub(crate) fn request(&mut self, window: &mut InFlight, send: &mut SendBuffer) {
         let Some(wanted) = self.wanted else { return };
         let before = send.len();
@@ -136,7 +136,7 @@ impl WaitTracker {
         self.in_flight += 1;
     }
 
-    /// A WAIT was answered. Returns what that decides.
+    /// Notes that a WAIT was answered. Returns what that decides.
     pub(crate) fn answered(&mut self) -> VecDeque<Unconfirmed> {
         self.in_flight -= 1;
         if self.moved.is_empty() && self.moved_streams.is_empty() {
@@ -155,17 +155,17 @@ impl WaitTracker {
         taken.into()
     }
 
-    /// The server has handed a slot over, or takes it over.
+    /// Notes that the server has handed a slot over, or takes it over.
     pub(crate) fn hand_over(&mut self, route: u16) {
         self.moved.insert(route);
     }
 
-    /// The server has handed one stream of a slot over.
+    /// Notes that the server has handed one stream of a slot over.
     pub(crate) fn hand_over_stream(&mut self, stream: Option<Arc<[u8]>>) {
         self.moved_streams.insert(stream);
     }
 
-    /// The server has taken a command of a stream: it has its slot, again or still.
+    /// Notes that the server has accepted a command of a stream: it has its slot, again or still.
     #[inline]
     pub(crate) fn keep(&mut self, route: u16, stream: Option<&Arc<[u8]>>) {
         if !self.moved.is_empty() {
@@ -176,12 +176,12 @@ impl WaitTracker {
         }
     }
 
-    /// Whether entries are held by their streams.
+    /// Whether held entries name their streams.
     pub(crate) fn names_streams(&self) -> bool {
         self.names_streams
     }
 
-    /// The entries so far are of this stream: others will be of other ones.
+    /// Notes that the entries so far are of this stream; others will be of other streams.
     pub(crate) fn name_streams(&mut self, stream: &Arc<[u8]>) {
         if std::mem::replace(&mut self.names_streams, true) {
             return;
@@ -194,10 +194,10 @@ impl WaitTracker {
         }
     }
 
-    /// Streams of a route, which the server has handed over, have routes of their own from now on.
+    /// Gives streams of a route, which the server has handed over, their own routes.
     pub(crate) fn reroute(&mut self, route: u16, streams: &BTreeMap<&[u8], u16>) {
         for held in self.unconfirmed.iter_mut().filter(|held| held.route == route) {
-            // Without a name all are of one stream.
+            // Without names, all entries are of one stream.
             let own = held.stream.as_deref().map_or_else(|| streams.values().next(), |stream| streams.get(stream));
             if let Some(own) = own {
                 held.route = *own;
@@ -207,7 +207,7 @@ impl WaitTracker {
         self.moved_streams.retain(|stream| stream.as_deref().is_some_and(|stream| !streams.contains_key(stream)));
     }
 
-    /// Takes out the entries of some routes: another node has them.
+    /// Takes out the entries of some routes, which another node has now.
     pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> VecDeque<Unconfirmed> {
         self.moved.retain(|route| !is_taken(*route));
         let taken = self.take_out(|held| is_taken(held.route));
@@ -217,7 +217,7 @@ impl WaitTracker {
         taken
     }
 
-    /// Adds entries that another node wrote. Behind a write to their slot, a WAIT will prove that the replicas of this one have
+    /// Adds entries that another node wrote. After a write to their slot, a WAIT will prove that the replicas of this node have
     /// them.
     pub(crate) fn arrive(&mut self, entries: VecDeque<Unconfirmed>) {
         for entry in entries {
@@ -246,13 +246,13 @@ impl WaitTracker {
         std::mem::take(&mut self.unconfirmed)
     }
 
-    /// Nothing is in flight any more. What no WAIT has decided is left for another one.
+    /// Forgets the WAITs: nothing is in flight any more. What no WAIT has decided is left for another one.
     pub(crate) fn forget_requests(&mut self, window: &InFlight) {
         let left = u64::from(!self.unconfirmed.is_empty());
         (self.requested, self.in_flight) = (window.added().saturating_sub(left), 0);
     }
 
-    /// In a forked child: everything here is the parent's.
+    /// Forgets everything in a forked child: it belongs to the parent.
     pub(crate) fn forget(&mut self) {
         drop(self.lose());
         (self.requested, self.in_flight) = (0, 0);

@@ -1,4 +1,4 @@
-//! What a consumer hands out.
+//! The batches that a consumer returns.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use arrow_schema::{DataType, Field, Schema};
 use crate::error::{Error, Result};
 use crate::resp::EntryId;
 
-/// Columns that only a group can fill, behind the others.
+/// Columns that only a group can fill; they follow the others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Extra {
-    /// Its name, if it was asked for.
+    /// The column's name, if it was requested.
     pub(super) deliveries: Option<String>,
     pub(super) reclaimed: Option<String>,
 }
@@ -33,7 +33,7 @@ impl Extra {
 #[derive(Debug, Clone)]
 pub struct ConsumerBatch {
     batch: RecordBatch,
-    /// The ledger of its consumer.
+    /// The number of its consumer's ledger.
     owner: u64,
     number: u64,
     stream: Arc<[u8]>,
@@ -41,7 +41,7 @@ pub struct ConsumerBatch {
 }
 
 impl ConsumerBatch {
-    /// `deliveries`: of each entry; none if all were delivered for the first time.
+    /// `deliveries`: the counter of each entry; empty if all were delivered for the first time.
     pub(super) fn new(
         batch: RecordBatch,
         (owner, number): (u64, u64),
@@ -84,17 +84,17 @@ impl ConsumerBatch {
         &self.ids
     }
 
-    /// What the consumer knows it by.
+    /// The number by which the ledger knows the batch.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The number of the ledger that knows it.
+    /// The number of the ledger that holds the batch.
     pub(super) fn owner(&self) -> u64 {
         self.owner
     }
 
-    /// `mask` as it is, if it has one value for each row.
+    /// Checks that `mask` has one value for each row.
     pub fn check_mask(&self, mask: &[bool]) -> Result<()> {
         if mask.len() == self.ids.len() {
             return Ok(());

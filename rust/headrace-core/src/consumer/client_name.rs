@@ -1,21 +1,21 @@
-//! The name of a consumer's connections, which `CLIENT LIST` shows.
+//! The name of a consumer's connections, as `CLIENT LIST` shows it.
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 use super::work::Names;
 use crate::random;
 
-/// `headrace-consumer:group/consumer/token`. The token tells the connections of one consumer, also those that its server has not
-/// ended yet, from those of another one with its name.
+/// `headrace-consumer:group/consumer/token`. The token distinguishes the connections of this consumer, including those that its
+/// server has not ended yet, from those of another consumer with the same name.
 #[derive(Debug)]
 pub(super) struct ClientName {
-    /// What all consumers of the name have.
+    /// The part that all consumers of the same name share.
     shared: String,
     own: String,
 }
 
 impl ClientName {
-    /// The names without the characters that a server refuses.
+    /// Percent-encodes the names of the group and the consumer: a server refuses some characters.
     pub(super) fn new(names: &Names) -> Self {
         let part = |name: &[u8]| percent_encode(name, NON_ALPHANUMERIC).to_string();
         let shared = format!("headrace-consumer:{}/{}", part(&names.group), part(&names.consumer));
@@ -27,7 +27,7 @@ impl ClientName {
         &self.own
     }
 
-    /// Whether a line of `CLIENT LIST` is of another consumer with this name, of any version of headrace.
+    /// Whether a line of `CLIENT LIST` belongs to another consumer with this name, of any version of headrace.
     pub(super) fn is_of_namesake(&self, client: &str) -> bool {
         let name = client.split(' ').find_map(|field| field.strip_prefix("name="));
         name.filter(|name| *name != self.own)

@@ -1,4 +1,4 @@
-//! The time since the boot of the machine. It goes on while the process is stopped or the machine sleeps: leases do too.
+//! The time since the boot of the machine. It continues while the process is stopped or the machine sleeps, as leases do.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
-/// On macOS it goes on while the machine sleeps.
+/// On macOS it continues while the machine sleeps.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 

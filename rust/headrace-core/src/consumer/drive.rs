@@ -1,4 +1,4 @@
-//! The loop of a consumer: sends, receives and waits, until there is a batch, or until the server knows what the caller said.
+//! The loop of a consumer: sends, receives and waits until a batch is ready, or until the server has the caller's decisions.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::net::{ServerChange, Transport, Watch};
 use crate::reading::{Exchange, Pass, Round, Rounds, WATCH_EVERY};
 use crate::retry::{RetryEnd, RetryWait};
 
-/// All connections that read: one, or in a cluster one for each slot that has some of the streams, or those that slots share.
+/// All connections that read: one; in a cluster, one for each slot that holds some of the streams, or those that slots share.
 #[derive(Debug)]
 pub(super) struct Drive {
     pub(super) lines: Vec<Line>,
@@ -27,20 +27,20 @@ pub(super) struct Drive {
     shared: Arc<Shared>,
     pub(super) namesakes: Namesakes,
     turns: Turns,
-    /// Errors that the caller gets once the batches that were read are taken. At most one for each line.
+    /// Errors that the caller gets after the batches that were read. At most one for each line.
     failed: VecDeque<Error>,
-    /// The line that is the first to connect.
+    /// The line that connects first.
     first: usize,
-    /// When to connect again: the time that a try took is given to the other lines behind it.
+    /// When to connect again: after an attempt, the other lines get as much time as the attempt took.
     rests: Option<Instant>,
 }
 
-/// What became of the lines whose servers were to know what the caller said.
+/// The result of sending the caller's decisions to the servers.
 #[derive(Debug)]
 pub(super) struct Settled {
-    /// Whether the server of each knows it.
+    /// Whether the server of each line has all decisions.
     pub(super) lines: Vec<bool>,
-    /// What kept one of them from it.
+    /// The error of a line that could not send them.
     pub(super) error: Option<Error>,
 }
 
@@ -58,12 +58,12 @@ impl Drive {
         }
     }
 
-    /// The endpoint as its server says that it is, asked on the connection of the first line.
+    /// The endpoint as its server describes it, asked over the connection of the first line.
     pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<Endpoint> {
         self.lines[0].decided(watch)
     }
 
-    /// Connects, and makes the groups.
+    /// Connects, and creates the groups.
     pub(super) fn until_open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         if self.rounds.is_some() {
             while !self.lines.iter().all(Line::has_begun) {
@@ -85,7 +85,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Runs until there is a batch, the caller stops, or `timeout` is over.
+    /// Runs until a batch is ready, the caller stops, or `timeout` is over.
     pub(super) fn until_batch(
         &mut self,
         timeout: Option<Duration>,
@@ -113,7 +113,7 @@ impl Drive {
                 Err(Error::Interrupted) if shared.stops() => return Ok(None),
                 passed => passed?,
             }
-            // Also without time to wait, what has come is taken.
+            // Even with no time left to wait, return what has arrived.
             let isolating = self.isolating();
             let has_more = self.lines.iter().enumerate().any(|(at, Line { session, .. })| {
                 isolating.is_none_or(|isolating| isolating == at) && (session.is_ready() || session.is_suspended())
@@ -124,7 +124,7 @@ impl Drive {
         }
     }
 
-    /// The next batch, or what kept it from being read.
+    /// The next batch, or the error that prevented it from being read.
     fn take(&mut self) -> Option<Result<ConsumerBatch>> {
         let now = clock::now();
         let isolating = self.isolating();
@@ -148,18 +148,18 @@ impl Drive {
         }
     }
 
-    /// The line that asked for an entry that must be alone. Its batch comes next, and no other line asks for such an entry meanwhile: if
-    /// the process ends, no entry has failed that was not handed out.
+    /// The line that asked for an entry that must be alone. Its batch comes next, and until then no other line asks for such an
+    /// entry: if the process ends, only an entry that was returned to the caller counts as failed.
     fn isolating(&self) -> Option<usize> {
         self.lines.iter().position(|line| line.session.isolates())
     }
 
-    /// Sends what the caller said of the batches before, where another one of several lines may have the next batch.
+    /// Sends the caller's decisions on earlier batches, because with several lines the next batch may be another line's.
     fn send_work(&mut self, watch: &mut dyn Watch) -> Result<()> {
         if self.lines.len() == 1 {
             return Ok(());
         }
-        // A reply that is here may be in front of it.
+        // A reply that has arrived may have to be read first.
         for _ in 0..2 {
             let wanted: Vec<bool> = (0..self.lines.len())
                 .map(|at| self.is_connected(at) && !self.lines[at].ledger().is_settled())
@@ -173,7 +173,8 @@ impl Drive {
         Ok(())
     }
 
-    /// Looks at all of several sockets, if that was not done for a while: what came waits there without a renewal.
+    /// Checks all sockets, if there are several and the last check was some time ago: entries that arrived wait there without
+    /// renewal.
     fn look(&mut self, watch: &mut dyn Watch) -> Result<()> {
         if self.turns.looks(clock::now()) {
             let round = self.step_all(watch)?;
@@ -182,7 +183,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Moves the bytes of requests that were made, without waiting.
+    /// Moves the bytes of requests that were already written, without waiting.
     fn step_all(&mut self, watch: &mut dyn Watch) -> Result<Round> {
         if self.rounds.is_some() {
             return self.run_rounds(Aim::Work(&vec![false; self.lines.len()]), watch);
@@ -201,7 +202,7 @@ impl Drive {
         Ok(round)
     }
 
-    /// One pass over the lines of `wanted` that sends what the caller said.
+    /// One pass over the lines of `wanted` that sends the caller's decisions.
     fn pass_work(&mut self, wanted: &[bool], deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<Round> {
         if self.rounds.is_some() {
             return self.run_rounds(Aim::Work(wanted), watch);
@@ -236,7 +237,7 @@ impl Drive {
         }
     }
 
-    /// One pass over connections that lines share.
+    /// One pass over the connections that lines share, with a wait if nothing moved.
     fn run_shared(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let Round { has_moved, pause, failed } = self.run_rounds(Aim::Batch(deadline), watch)?;
         self.failed.extend(failed.into_iter().map(|(_, error)| error));
@@ -261,7 +262,7 @@ impl Drive {
         )
     }
 
-    /// Whether there is a connection that the line can use.
+    /// Whether the line has a connection that it can use.
     fn is_connected(&mut self, at: usize) -> bool {
         let Self { rounds, lines, turns, namesakes, .. } = self;
         match rounds {
@@ -270,7 +271,7 @@ impl Drive {
         }
     }
 
-    /// One pass over several lines, none of which waits while another one can go on, but for connecting.
+    /// One pass over several lines. Except when connecting, none of them waits while another one can continue.
     fn run_all(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let mut has_moved = false;
         let mut pause = self.connect_all(&mut has_moved, watch)?;
@@ -302,7 +303,7 @@ impl Drive {
         self.wait(until, watch)
     }
 
-    /// Connects the lines for which it is time. Returns when to connect next.
+    /// Connects the lines that are due. Returns when to connect next.
     fn connect_all(&mut self, has_moved: &mut bool, watch: &mut dyn Watch) -> Result<Option<Instant>> {
         let total = self.lines.len();
         let mut next = None;
@@ -313,7 +314,7 @@ impl Drive {
             match note(&mut self.failed, connect(&mut self.lines[at], &mut self.rests, &mut self.namesakes, watch))? {
                 Some(Some(until)) => next = sooner(next, Some(until)),
                 tried => {
-                    // An error is one of this call: the caller gets it before another try.
+                    // An error belongs to this call: the caller gets it before the next attempt.
                     (self.first, *has_moved) = ((at + 1) % total, true);
                     if tried.is_none() {
                         return Ok(None);
@@ -324,7 +325,7 @@ impl Drive {
         Ok(next)
     }
 
-    /// Waits until one of several sockets is ready, or until then.
+    /// Waits until one of several sockets is ready, or until `until`.
     fn wait(&mut self, until: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let now = Instant::now();
         let mut timeout = until.map_or(WATCH_EVERY, |until| until.saturating_duration_since(now).min(WATCH_EVERY));
@@ -350,8 +351,8 @@ impl Drive {
         if is_interrupted && watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Runs until the servers know what the caller said so far, or `deadline` is over; of the lines that `wanted` has, by default of
-    /// all. One that meets an error is left alone; the others go on.
+    /// Runs until the servers have the decisions that the caller has made so far, or `deadline` is over. Covers the lines of
+    /// `wanted`, by default all. A line that meets an error is left alone; the others continue.
     pub(super) fn until_settled(
         &mut self,
         wanted: Option<&[bool]>,
@@ -383,13 +384,13 @@ impl Drive {
             match (round.has_moved, awaits_reply) {
                 (true, _) => {}
                 (false, true) => self.wait(sooner(deadline, round.pause), watch)?,
-                // The keeper has the rest, or it is too early to connect.
+                // The keeper has taken the rest, or it is too early to connect.
                 (false, false) => thread::sleep(Duration::from_millis(1).min(left(deadline))),
             }
         }
     }
 
-    /// Reads the replies that are on their way, so that no entry is delivered to a connection that is gone. `deadline`: for how long.
+    /// Reads the replies that are on their way until `deadline`, so that no entry is delivered to a connection that is closed.
     pub(super) fn drain(&mut self, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
         let mut error = None;
         while self.lines.iter().any(Line::awaits_reply) && !left(Some(deadline)).is_zero() {
@@ -402,7 +403,8 @@ impl Drive {
         error.map_or(Ok(()), Err)
     }
 
-    /// Whether another process has the name of this consumer now, by the server of line `at`. Where `deadline` comes first, it may have it.
+    /// Whether the server of line `at` shows another process with this consumer's name. If `deadline` comes first, returns true
+    /// to be safe.
     pub(super) fn finds_namesake(
         &mut self,
         at: usize,
@@ -434,7 +436,7 @@ impl Drive {
         }
     }
 
-    /// Gives the line the connection that it shares, unless a reply is to come on it. Returns whether it has it now.
+    /// Gives the line the connection that it shares, unless a reply is due on it. Returns whether the line has it now.
     fn lend(&mut self, at: usize) -> bool {
         let Self { rounds, lines, turns, namesakes, .. } = self;
         let mut sharing = Sharing { lines, turns, namesakes, aim: Aim::Begun };
@@ -452,7 +454,7 @@ impl Drive {
     }
 }
 
-/// Connects, unless it is too early; returns then when it is time.
+/// Connects, unless it is too early; in that case, returns when it is time.
 fn connect(
     line: &mut Line,
     rests: &mut Option<Instant>,
@@ -468,7 +470,7 @@ fn connect(
     opened.map(|()| None)
 }
 
-/// What came of it; an error of one line is kept, so that the others go on.
+/// The result; an error of one line is kept, so that the others continue.
 fn note<T>(failed: &mut VecDeque<Error>, passed: Result<T>) -> Result<Option<T>> {
     match passed {
         Ok(passed) => Ok(Some(passed)),
@@ -484,7 +486,7 @@ fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
 
-/// Ends waits when the caller stops, too.
+/// Also ends waits when the caller stops.
 struct Stopping<'a> {
     watch: &'a mut dyn Watch,
     shared: &'a Shared,

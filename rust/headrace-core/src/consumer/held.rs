@@ -1,28 +1,28 @@
-//! The entries of one batch that wait for what the caller says of them.
+//! The entries of one batch that await the caller's decision.
 
 use std::time::Duration;
 
 use crate::resp::EntryId;
 
-/// What is known of an entry that was read.
+/// The state of an entry that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// The caller has not said anything of it.
+    /// The caller has not decided.
     Held,
-    /// What the caller said is on its way to the server.
+    /// The caller's decision is on its way to the server.
     Settling,
-    /// The same, and a renewal found it deleted meanwhile: the server has forgotten it.
+    /// The same, and a renewal has found the entry deleted in the meantime: the server no longer has it.
     SettlingDeleted,
-    /// The server knows.
+    /// The server has the decision.
     Settled,
-    /// The stream no longer has it, so no other consumer can get it.
+    /// The stream no longer has the entry, so no other consumer can get it.
     Deleted,
-    /// It is not this consumer's any more, and the caller has not said anything of it.
+    /// The entry no longer belongs to this consumer, and the caller has not decided.
     Stale,
 }
 
 impl State {
-    /// Whether the caller has the entry, or the server is about to know what became of it.
+    /// Whether the caller holds the entry, or its decision is on its way to the server.
     pub(super) fn is_open(self) -> bool {
         matches!(self, Self::Held | Self::Settling | Self::SettlingDeleted)
     }
@@ -35,15 +35,15 @@ pub(super) struct Held {
     /// Ascending.
     pub(super) ids: Vec<EntryId>,
     states: Vec<State>,
-    /// The server's counter of deliveries of each: one number if it is the same for all.
+    /// The server's counter of deliveries of each entry; a single number if it is the same for all.
     deliveries: Vec<u64>,
-    /// When they were read.
+    /// When the entries were read.
     pub(super) since: Duration,
-    /// When the server last confirmed that they are this consumer's.
+    /// When the server last confirmed that the entries belong to this consumer.
     pub(super) confirmed: Duration,
-    /// The entries that are not settled.
+    /// The number of entries that are not settled.
     open: usize,
-    /// A renewal that is under way: when it was asked for, and how many entries it has not confirmed yet.
+    /// A renewal in progress: when it was requested, and how many entries it has not confirmed yet.
     renewal: Option<(Duration, usize)>,
 }
 
@@ -84,14 +84,14 @@ impl Held {
         *now = state;
     }
 
-    /// All entries that are held are to be confirmed.
+    /// Starts a renewal of all entries that are held; returns their IDs.
     pub(super) fn renews(&mut self, now: Duration) -> Vec<EntryId> {
         let ids: Vec<EntryId> = self.in_state(State::Held).collect();
         self.renewal = Some((now, ids.len()));
         ids
     }
 
-    /// One of them was looked at, in the renewal of that time.
+    /// Counts one entry as checked by the renewal that was requested at `since`.
     pub(super) fn renewed(&mut self, since: Duration) {
         if let Some((of, left)) = &mut self.renewal
             && *of == since
@@ -103,7 +103,7 @@ impl Held {
         }
     }
 
-    /// The entries that the server is still to know about.
+    /// The number of entries that the server does not have a decision on yet.
     pub(super) fn open(&self) -> usize {
         self.open
     }

@@ -1,5 +1,5 @@
-//! The thread that renews leases, and sends what the caller said while a connection that reads is waiting. It has a connection
-//! of its own beside each of those, or one to each node where lines share them.
+//! The thread that renews leases, and sends the caller's decisions while a reading connection waits. It has its own connection
+//! beside each of those, or one to each node where lines share connections.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -20,11 +20,11 @@ use crate::reading::{Asked, Exchange, Input, Link, Members, Outbox, Rounds, Trou
 use crate::resp::framing::Framing;
 use crate::retry::RetryPolicy;
 
-/// How long the connection that reads has the first chance to send what the caller said.
+/// How long the reading connection has the first chance to send the caller's decisions.
 const PATIENCE: Duration = Duration::from_millis(80);
-/// How long the keeper waits at least before it connects again.
+/// The shortest pause of the keeper before it connects again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// How long it waits at most, unless a renewal is due earlier: leases must not end because of it.
+/// The longest such pause, unless a renewal is due earlier: leases must not end because of it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long the keeper sleeps at most.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -38,9 +38,9 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread. `endpoints`: one for each ledger. `rounds`: how these share connections, if they do. `renews`: how often
-    /// leases are renewed; `None`: never. `retry`: how long it pauses before it connects again, which it does for as long as the
-    /// consumer lives.
+    /// Starts the thread. `endpoints`: one for each ledger. `rounds`: how these share connections, if they do. `renews`: how
+    /// often leases are renewed; `None`: never. `retry`: how long the keeper pauses before it connects again, which it does for
+    /// as long as the consumer lives.
     pub(super) fn start(
         endpoints: Vec<Endpoint>,
         rounds: Option<Rounds>,
@@ -53,21 +53,21 @@ impl Keeper {
         Builder::new().name("headrace-keeper".to_owned()).spawn(run).map(|thread| Self { thread: Some(thread) })
     }
 
-    /// Waits for the end of the thread, which was asked to end.
+    /// Waits for the end of the thread, which has been asked to end.
     pub(super) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // A panic in it was printed by its hook.
+            // The panic hook has already printed any panic of the thread.
             let _ = thread.join();
         }
     }
 
-    /// The thread is the parent's: this process has none.
+    /// The thread belongs to the parent: this process has none.
     pub(super) fn forget(&mut self) {
         self.thread = None;
     }
 }
 
-/// What the thread does: wait, take work, send it, read the replies.
+/// The work of the thread: wait, take work, send it, read the replies.
 struct Keeping {
     shared: Arc<Shared>,
     lines: Vec<Line>,
@@ -75,9 +75,9 @@ struct Keeping {
     rounds: Option<Rounds>,
     renews: Option<Duration>,
     retry: RetryPolicy,
-    /// The line that is the first to connect.
+    /// The line that connects first.
     first: usize,
-    /// When to connect again: the time that a try took is given to the other lines behind it.
+    /// When to connect again: after an attempt, the other lines get as much time as the attempt took.
     rests: Option<Instant>,
 }
 
@@ -86,9 +86,9 @@ struct Line {
     session: KeeperSession,
     link: Link,
     renewed: Duration,
-    /// The rounds in a row that failed.
+    /// The number of rounds in a row that failed.
     failures: u32,
-    /// When to go on after a round that failed.
+    /// When to continue after a failed round.
     rests: Option<Instant>,
 }
 
@@ -101,11 +101,11 @@ impl Keeping {
         renews: Option<Duration>,
         retry: RetryPolicy,
     ) -> Self {
-        // A node that is away must not end the leases of streams at others.
+        // A node that is unreachable must not end the leases of streams on other nodes.
         let longest = renews.filter(|_| endpoints.len() > 1).map(|every| every / 4);
         let line = |(endpoint, ledger): (Endpoint, &Arc<Mutex<Ledger>>)| Line {
             session: KeeperSession::new(Arc::clone(ledger), names.clone()),
-            // Those of the connection that reads are counted.
+            // Only the counters of the reading connection are reported.
             link: Link::new(endpoint, None, Arc::default()).connecting_for(longest),
             renewed: clock::now(),
             failures: 0,
@@ -166,7 +166,7 @@ impl Keeping {
         let mut is_due = |line: &mut Line| !line.session.awaits_reply() && turn.is_due(line, shared, *renews);
         let due: Vec<bool> = lines.iter_mut().map(&mut is_due).collect();
         let Some(rounds) = rounds else { return turn };
-        // The only error is that the thread is to end.
+        // The only error is that the thread must end.
         let round = rounds.run(&mut Keepers { lines, due: &due }, watch).unwrap_or_default();
         for (at, error) in round.failed {
             lines[at].ended(&Err(error), retry, *renews);
@@ -179,7 +179,7 @@ impl Keeping {
         turn
     }
 
-    /// Waits for replies, or for work. `is_long`: there is none.
+    /// Waits for replies, or for work. `is_long`: no work is waiting.
     fn wait(&mut self, until: Duration, is_long: bool, watch: &mut Until) {
         if !self.lines.iter().any(|line| line.session.awaits_reply()) {
             self.shared.sleep(until, is_long);
@@ -204,10 +204,10 @@ impl Keeping {
     }
 }
 
-/// What a pass over all lines came to.
+/// The result of a pass over all lines.
 struct Turn {
     has_moved: bool,
-    /// Whether nothing is to be done before a renewal.
+    /// Whether nothing has to be done before the next renewal.
     is_long: bool,
     /// The time until the next pass.
     until: Duration,
@@ -220,7 +220,7 @@ impl Default for Turn {
 }
 
 impl Turn {
-    /// Whether the line is to send something now. Otherwise the next pass comes when it is to.
+    /// Whether the line must send something now. If not, the next pass is scheduled for when it must.
     fn is_due(&mut self, line: &mut Line, shared: &Shared, renews: Option<Duration>) -> bool {
         let (left, has_work) = line.left(shared, renews);
         self.is_long &= !has_work;
@@ -232,7 +232,7 @@ impl Turn {
     }
 }
 
-/// The lines as those of connections that they share, for a pass.
+/// The lines as members of the connections that they share, for one pass.
 struct Keepers<'a> {
     lines: &'a mut [Line],
     /// Which of them have something to send.
@@ -308,7 +308,7 @@ impl Members for Keepers<'_> {
 }
 
 impl Line {
-    /// The time until there is work to do, and whether some waits already.
+    /// The time until the line has something to send, and whether work is waiting already.
     fn left(&mut self, shared: &Shared, renews: Option<Duration>) -> (Duration, bool) {
         let now = clock::now();
         let mut ledger = lock(&self.session.ledger);
@@ -322,25 +322,25 @@ impl Line {
             Some(_) if ledger.reader_waits || is_due => (Duration::ZERO, true),
             Some(waited) => (PATIENCE.saturating_sub(waited).min(until_renewal), true),
             None => {
-                // Work that is added from here on finds the keeper asleep, and wakes it.
+                // Work that is added from now on finds the keeper asleep, and wakes it.
                 shared.sleeps_from_now();
                 (until_renewal, false)
             }
         }
     }
 
-    /// The time until the pause after a round that failed is over.
+    /// The time left of the pause after a failed round.
     fn rested(&self) -> Duration {
         self.rests.map_or(Duration::ZERO, |rests| rests.saturating_duration_since(Instant::now()))
     }
 
-    /// Connects. Returns whether there is a connection now, or another try may be made at once.
+    /// Connects. Returns whether the line is connected, or another attempt may be made immediately.
     fn connect(&mut self, watch: &mut Until, retry: &RetryPolicy, renews: Option<Duration>) -> bool {
         let connected = self.link.connect(&mut self.session, watch, |_, _, _| Ok(()));
         self.ended(&connected, retry, renews)
     }
 
-    /// Moves bytes. Returns whether any moved, or the connection ended.
+    /// Moves bytes. Returns whether any bytes moved, or the connection ended.
     fn step(&mut self, watch: &mut Until, retry: &RetryPolicy, renews: Option<Duration>) -> bool {
         match self.link.step(&mut self.session, watch) {
             Ok(moved) => {
@@ -357,7 +357,7 @@ impl Line {
         }
     }
 
-    /// Pauses after a round that failed. Returns whether it did not.
+    /// Pauses after a failed round. Returns whether the round succeeded.
     fn ended(&mut self, round: &Result<()>, retry: &RetryPolicy, renews: Option<Duration>) -> bool {
         if round.is_ok() {
             return true;
@@ -371,7 +371,7 @@ impl Line {
     }
 }
 
-/// Ends the keeper's waits.
+/// Ends the keeper's waits when the consumer ends.
 struct Until(Arc<Shared>);
 
 impl Watch for Until {

@@ -1,8 +1,8 @@
-//! What a consumer holds, what the caller said of it, and what the server made of that. No I/O and no clock: `now` is the
-//! caller's, since the boot of the machine.
+//! The entries that a consumer holds, the caller's decisions on them, and the server's replies. No I/O and no clock: `now` comes
+//! from the caller, as the time since the boot of the machine.
 //!
-//! Two connections take work from it: the one that reads, in front of each read, and the one of the keeper while the other is
-//! waiting. Each piece of work is with one of them at a time.
+//! Two connections take work from a ledger: the reading connection, before each read, and the keeper's, while the other one
+//! waits. Each piece of work is with one of them at a time.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use crate::entries::escaped;
 use crate::error::{Error, Result};
 use crate::resp::EntryId;
 
-/// The most errors that wait for the caller's next call.
+/// The most errors kept for the caller's next call.
 const MAX_ERRORS: usize = 8;
 
 /// The rules of a ledger.
@@ -30,16 +30,16 @@ pub(super) struct LedgerOptions {
     pub(super) max_processing: Duration,
     pub(super) max_failures: Option<u64>,
     pub(super) deletes: bool,
-    /// The most entries that are remembered as released by this consumer.
+    /// The most entries that this consumer remembers as released.
     pub(super) max_released: usize,
 }
 
-/// The ledgers of this process so far.
+/// The number of ledgers that this process has created so far.
 static LEDGERS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Of this consumer alone, in this process.
+    /// Unique among the ledgers of this process.
     pub(super) number: u64,
     options: LedgerOptions,
     keys: Vec<Arc<[u8]>>,
@@ -48,11 +48,11 @@ pub(super) struct Ledger {
     queue: VecDeque<Work>,
     /// The pieces of work that a connection has taken.
     taken: usize,
-    /// Entries that this consumer has released, each until others had the time to claim it.
+    /// Entries that this consumer has released, each until others have had time to claim it.
     released: BTreeMap<(usize, EntryId), Duration>,
     report: ReadReport,
     renewals: u64,
-    /// What the next call of the caller raises.
+    /// The errors that the caller's next calls raise.
     errors: VecDeque<Error>,
     /// Whether the connection that reads waits for new entries, so that nothing can be sent over it.
     pub(super) reader_waits: bool,
@@ -76,7 +76,8 @@ impl Ledger {
         }
     }
 
-    /// Entries were read; returns the number of their batch. `deliveries`: of each, or one number for all.
+    /// Records entries that were read; returns the number of their batch. `deliveries`: the counter of each, or one number for
+    /// all.
     pub(super) fn hold(&mut self, stream: usize, ids: Vec<EntryId>, deliveries: Vec<u64>, now: Duration) -> u64 {
         let batch = self.next_batch;
         self.next_batch += 1;
@@ -85,25 +86,25 @@ impl Ledger {
         batch
     }
 
-    /// Whether a batch waits for the caller for so long, without a renewal, that it may be another consumer's soon.
+    /// Whether a batch has waited for the caller so long without a renewal that it may soon belong to another consumer.
     pub(super) fn is_old(&self, batch: u64, now: Duration) -> bool {
         let confirmed = self.held.get(&batch).map(|held| held.confirmed);
         confirmed.is_some_and(|confirmed| now.saturating_sub(confirmed) > self.options.min_idle / 2)
     }
 
-    /// The caller will not get the batch. Entries of it that a renewal found deleted are pending no more: nothing else tells of
-    /// them.
+    /// Forgets a batch that the caller will not get. Entries of it that a renewal found deleted are no longer pending, so they
+    /// are counted as lost here.
     pub(super) fn forget(&mut self, batch: u64) {
         let forgotten = self.held.remove(&batch);
         self.report.lost += forgotten.map_or(0, |held| held.in_state(State::Deleted).count() as u64);
     }
 
-    /// A batch was handed to the caller.
+    /// Counts the entries of a batch that was returned to the caller.
     pub(super) fn handed_over(&mut self, entries: usize) {
         self.report.handed_over += entries as u64;
     }
 
-    /// Whether this consumer holds the entry, or is about to say something of it.
+    /// Whether this consumer holds the entry, or a decision on it is on its way to the server.
     pub(super) fn has(&self, stream: usize, id: EntryId) -> bool {
         self.held
             .values()
@@ -111,7 +112,7 @@ impl Ledger {
             .any(|held| held.find(id).and_then(|at| held.state(at)).is_some_and(State::is_open))
     }
 
-    /// Whether this consumer has released the entry so lately that others should get it.
+    /// Whether this consumer released the entry so recently that it should be left to others.
     pub(super) fn has_released(&mut self, stream: usize, id: EntryId, now: Duration) -> bool {
         match self.released.get(&(stream, id)) {
             Some(until) if *until > now => true,
@@ -123,13 +124,13 @@ impl Ledger {
         }
     }
 
-    /// The caller is done with the entries of a batch: all, or those whose rows `mask` names.
+    /// Acknowledges the entries of a batch: all, or the rows that `mask` selects.
     pub(super) fn ack(&mut self, batch: u64, mask: Option<&[bool]>, now: Duration) {
         let action = if self.options.deletes { Action::AckDelete } else { Action::Ack };
         self.say(batch, mask, &action, now);
     }
 
-    /// The same by IDs. Those that this consumer does not hold are acknowledged only if they are its own on the server.
+    /// The same by IDs. Entries that this consumer does not hold are acknowledged only if the server has them as pending for it.
     pub(super) fn ack_ids(&mut self, stream: usize, ids: &[EntryId], now: Duration) {
         let action = if self.options.deletes { Action::AckDelete } else { Action::Ack };
         let mut unknown = Vec::new();
@@ -144,7 +145,7 @@ impl Ledger {
         }
     }
 
-    /// The caller could not work on the entries. Each is tried again after `delay`, by default ever later, or becomes a dead letter.
+    /// Marks entries as failed. Each is tried again after `delay`, by default ever later, or becomes a dead letter.
     pub(super) fn fail(
         &mut self,
         batch: u64,
@@ -177,7 +178,7 @@ impl Ledger {
         unknown
     }
 
-    /// The entries go back to the group as if they had not been delivered: others may claim them after `delay`.
+    /// Gives entries back to the group as if they had not been delivered: others may claim them after `delay`.
     pub(super) fn release(&mut self, batch: u64, mask: Option<&[bool]>, delay: Duration, now: Duration) {
         for at in self.said(batch, mask) {
             self.release_one(batch, at, delay, now);
@@ -202,12 +203,12 @@ impl Ledger {
         unknown
     }
 
-    /// An entry that this consumer has released came back to it, before another one could claim it.
+    /// Gives an entry back again: this consumer had released it, and got it before another one could claim it.
     pub(super) fn release_again(&mut self, stream: usize, id: EntryId, now: Duration) {
         self.push(stream, &Action::Return { idle: self.options.min_idle }, id, now);
     }
 
-    /// Gives back everything that the caller said nothing of.
+    /// Gives back every entry that the caller has not decided on.
     pub(super) fn release_all(&mut self, now: Duration) {
         let batches: Vec<u64> = self.held.keys().copied().collect();
         for batch in batches {
@@ -215,31 +216,31 @@ impl Ledger {
         }
     }
 
-    /// An entry cannot be delivered any more: it failed too often.
+    /// Queues an entry that failed too often as a dead letter: it cannot be delivered any more.
     pub(super) fn bury(&mut self, stream: usize, id: EntryId, reason: String, failures: u64, now: Duration) {
         self.hold_alone(stream, id, failures, now);
         self.queue_dead(stream, id, reason, failures, now);
     }
 
-    /// An entry was deleted while it was pending: there is nothing to hand over.
+    /// Counts an entry as lost, and acknowledges it: it was deleted while it was pending, so there is nothing to return.
     pub(super) fn lost(&mut self, stream: usize, id: EntryId, now: Duration) {
         self.report.lost += 1;
         self.push(stream, &Action::AckLost, id, now);
     }
 
-    /// Entries were trimmed before the group got them.
+    /// Counts entries that were trimmed before the group got them.
     pub(super) fn trimmed(&mut self, entries: u64) {
         self.report.lost += entries;
     }
 
-    /// Another consumer's entries are this one's now.
+    /// Counts entries taken over from other consumers.
     pub(super) fn claimed(&mut self, entries: u64) {
         self.report.reclaimed += entries;
     }
 
-    /// Renews the leases of all entries that the caller works on.
+    /// Renews the leases of all entries that the caller is working on.
     pub(super) fn renew(&mut self, now: Duration) {
-        // This renewal does what one that was not sent would do.
+        // This renewal replaces one that was not sent.
         self.queue.retain(|work| work.action != Action::Renew);
         let mut due = Vec::new();
         for held in self.held.values_mut() {
@@ -254,11 +255,11 @@ impl Ledger {
         }
     }
 
-    /// The entries of a batch that may be another consumer's by now.
+    /// Fails if entries of a batch may belong to another consumer by now.
     pub(super) fn check(&self, batch: u64, now: Duration) -> Result<()> {
         let Some(held) = self.held.get(&batch) else { return Ok(()) };
         let mut ids: Vec<EntryId> = held.in_state(State::Stale).collect();
-        // A server counts in milliseconds, from the beginning of the turn in which it read the request.
+        // A server counts in milliseconds, from the beginning of the event loop turn in which it read the request.
         let lease = self.options.min_idle.saturating_sub(self.options.min_idle / 10);
         if now.saturating_sub(held.confirmed) > lease {
             ids.extend(held.in_state(State::Held));
@@ -281,14 +282,14 @@ impl Ledger {
         })
     }
 
-    /// The next piece of work; the connection that takes it says what became of it.
+    /// The next piece of work. The connection that takes it must report the result.
     pub(super) fn take(&mut self) -> Option<Work> {
         let work = self.queue.pop_front()?;
         self.taken += 1;
         Some(work)
     }
 
-    /// A connection begins with a piece of work of its own.
+    /// Counts a piece of work that a connection creates itself.
     pub(super) fn begin(&mut self) {
         self.taken += 1;
     }
@@ -303,7 +304,7 @@ impl Ledger {
         self.queue.is_empty() && self.taken == 0
     }
 
-    /// The server did the work, but for the entries `missed`.
+    /// Records that the server did the work, except for the entries in `missed`.
     pub(super) fn done(&mut self, work: &Work, missed: &[(EntryId, Missed)]) {
         self.taken = self.taken.saturating_sub(1);
         if work.action == Action::Renew {
@@ -316,7 +317,7 @@ impl Ledger {
         self.held.retain(|_, held| held.open() > 0);
     }
 
-    /// The connection was lost before the reply: the work is done again, and says then what became of it.
+    /// Queues the work again after its connection was lost before the reply: the repetition shows what became of it.
     pub(super) fn returned(&mut self, work: Work) {
         self.taken = self.taken.saturating_sub(1);
         // The next renewal covers the leases; isolation is planned with the next read.
@@ -325,20 +326,20 @@ impl Ledger {
         }
     }
 
-    /// The work was not sent, or the server did not know its script.
+    /// Queues work again that was not sent, or whose script the server did not know.
     pub(super) fn unsent(&mut self, work: Work) {
         self.taken = self.taken.saturating_sub(1);
         self.queue.push_front(work);
     }
 
-    /// The server refused the work. The entries stay pending, and the caller gets `error`.
+    /// Records that the server refused the work. The entries stay pending, and the caller gets `error`.
     pub(super) fn refused(&mut self, work: &Work, error: Error, now: Duration) {
         self.taken = self.taken.saturating_sub(1);
         if self.errors.len() < MAX_ERRORS {
             self.errors.push_back(error);
         }
         if let Action::Dead { failures, .. } = work.action {
-            // It is tried again when the entry was idle for long enough.
+            // It is tried again once the entry has been idle for long enough.
             let action = Action::Release { idle: Duration::ZERO, deliveries: rules::ALONE + failures };
             work.ids.iter().for_each(|id| self.push(work.stream, &action, *id, now));
             return;
@@ -352,7 +353,7 @@ impl Ledger {
         }
     }
 
-    /// What the next call raises.
+    /// The error that the next call raises.
     pub(super) fn take_error(&mut self) -> Option<Error> {
         self.errors.pop_front()
     }
@@ -362,7 +363,7 @@ impl Ledger {
         &self.keys
     }
 
-    /// What was read, and what became of it, so far.
+    /// The counts so far of what was read, and what became of it.
     pub(super) fn report(&self) -> ReadReport {
         let pending = self.held.values().map(|held| held.open() as u64).sum();
         ReadReport { pending, ..self.report }
@@ -373,7 +374,7 @@ impl Ledger {
         self.renewals
     }
 
-    /// What cannot be settled any more.
+    /// Counts as unknown what can no longer be settled.
     pub(super) fn give_up(&mut self) {
         let queued = self.queue.drain(..).filter(|work| work.is_repeated).map(|work| work.ids.len() as u64);
         self.report.unknown += queued.sum::<u64>();
@@ -398,7 +399,8 @@ impl Ledger {
             place = Some(deleted);
             missed = missed.map(|_| Missed::Deleted);
         }
-        // What was repeated may have taken effect the first time: an acknowledged entry is gone, a released one may be another's.
+        // Repeated work may have taken effect the first time: an acknowledged entry is gone, a released one may be another
+        // consumer's.
         let is_unknown = work.is_repeated
             && match missed {
                 Some(Missed::Gone) => !is_ack,
@@ -422,7 +424,7 @@ impl Ledger {
             Action::Dead { .. } => report.dead += 1,
         }
         let Some((batch, at)) = place else {
-            // Its batch was forgotten while the renewal was under way.
+            // Its batch was forgotten during the renewal.
             if is_renewal && missed == Some(Missed::Deleted) && !self.has(work.stream, id) {
                 self.report.lost += 1;
             }
@@ -441,7 +443,7 @@ impl Ledger {
         }
     }
 
-    /// The entry among those that are held, if it is in this state.
+    /// The place of the entry among those that are held, if it is in this state.
     fn place(&self, stream: usize, id: EntryId, state: State) -> Option<(u64, usize)> {
         let of_stream = self.held.iter().filter(|(_, held)| held.stream == stream);
         let mut found = of_stream.filter_map(|(batch, held)| held.find(id).map(|at| (*batch, at, held.state(at))));
@@ -462,7 +464,7 @@ impl Ledger {
         self.held.insert(batch, held);
     }
 
-    /// The places of a batch that the caller says something of, and has not yet said anything of.
+    /// The places in a batch that `mask` selects; all if there is no mask.
     fn said(&self, batch: u64, mask: Option<&[bool]>) -> Vec<usize> {
         let Some(held) = self.held.get(&batch) else { return Vec::new() };
         let is_named = |at: usize| mask.is_none_or(|mask| mask.get(at).copied().unwrap_or(false));
@@ -476,7 +478,7 @@ impl Ledger {
         self.held.retain(|_, held| held.open() > 0);
     }
 
-    /// Queues the action for an entry that is held. One that went to another consumer counts as stale at once.
+    /// Queues the action for an entry that is held. An entry that went to another consumer counts as stale immediately.
     fn settle_one(&mut self, batch: u64, at: usize, action: &Action, now: Duration) {
         let Some(held) = self.held.get_mut(&batch) else { return };
         let (stream, Some(id)) = (held.stream, held.ids.get(at).copied()) else { return };
@@ -540,7 +542,7 @@ impl Ledger {
         self.queue.push_back(Work { stream, action, ids: vec![id], is_repeated: false, since: now });
     }
 
-    /// Adds an entry to the last piece of work, if that is of the same kind.
+    /// Adds an entry to the last piece of work if that is of the same kind; otherwise starts a new one.
     fn push(&mut self, stream: usize, action: &Action, id: EntryId, now: Duration) {
         if let Some(last) = self.queue.back_mut()
             && last.stream == stream

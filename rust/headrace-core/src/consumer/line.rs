@@ -1,4 +1,4 @@
-//! One connection of a consumer that reads, and the session of the streams that it is for.
+//! One reading connection of a consumer, and the session of its streams.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,21 +16,21 @@ use crate::error::{Error, Fault, Result};
 use crate::net::{Transport, Wanted, Watch};
 use crate::reading::{Exchange, Link, Pass, Trouble, wait_for_more};
 
-/// What the connections of a consumer do first, the same for all.
+/// What each connection of a consumer does first; the same for all.
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) names: Names,
     pub(super) client_name: ClientName,
-    /// Whether entries are acknowledged, and whether those of others are claimed.
+    /// Whether entries are acknowledged, and whether those of other consumers are claimed.
     pub(super) needs: (bool, bool),
-    /// Where groups begin that are to be made: by the first connection of a line only.
+    /// Where new groups begin. Only the first connection of a line creates them.
     pub(super) create: Option<Create>,
-    /// Whether streams may move to another node, and then seem to be deleted here.
+    /// Whether streams may move to another node, and then appear deleted on this one.
     pub(super) is_of_cluster: bool,
 }
 
 impl Opening {
-    /// What is done once for the streams of a line.
+    /// Does what has to be done once for the streams of a line.
     fn begin(&self, setup: &mut Setup<'_>, keys: &[Arc<[u8]>]) -> std::result::Result<(), Trouble> {
         let (acks, claims) = self.needs;
         for key in keys {
@@ -45,21 +45,21 @@ impl Opening {
     }
 }
 
-/// Whether another consumer has the name of this one, by the servers that were asked.
+/// Whether another consumer has the name of this one, according to the servers asked so far.
 #[derive(Debug, Default)]
 pub(super) struct Namesakes {
     pub(super) is_found: bool,
-    /// Those that are known by their run ID: a server shows the connections of all its streams.
+    /// The servers asked so far, by run ID: each lists the connections for all of its streams.
     asked: BTreeSet<String>,
 }
 
-/// Whether a line is to ask for entries.
+/// Whether a line should ask for entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reads {
     No,
-    /// For those that are there.
+    /// For entries that are there already.
     Now,
-    /// The server may wait for new ones.
+    /// The server may wait for new entries.
     Waits,
 }
 
@@ -71,11 +71,11 @@ pub(super) struct Line {
     keys: Vec<Arc<[u8]>>,
     opening: Arc<Opening>,
     has_begun: bool,
-    /// Its connection, or the one before it. `None`: nothing is sent over one that was not answered.
+    /// Its current connection, or the previous one. `None`: no earlier connection has an unanswered request.
     identity: Option<Identity>,
-    /// Whether a connection was lost that may not have ended: the server may get its last request at any time.
+    /// Whether a lost connection may still be open at the server, which can then execute its last request at any time.
     pub(super) may_come_late: bool,
-    /// Until when the entries that came wait for more of them, where other lines go on meanwhile.
+    /// The time up to which entries that arrived wait for more, while other lines continue.
     lingers: Option<Instant>,
     reads: bool,
 }
@@ -101,7 +101,7 @@ impl Line {
         lock(&self.ledger)
     }
 
-    /// The endpoint as its server says that it is.
+    /// The endpoint as its server describes it.
     pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<Endpoint> {
         self.link.decided(watch).cloned()
     }
@@ -115,17 +115,17 @@ impl Line {
         self.link.is_open() && self.session.awaits_reply()
     }
 
-    /// Whether the server knows what the caller said, and what there was to give back.
+    /// Whether the server has all decisions of the caller, and nothing is left to give back.
     pub(super) fn is_settled(&self) -> bool {
         self.ledger().is_settled() && !self.session.looks_back()
     }
 
-    /// Asks the watch, if it was not asked for a while.
+    /// Asks the watch, unless it was asked recently.
     pub(super) fn ask(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.link.ask(watch)
     }
 
-    /// Waits for a moment, at most for `most`, if it is too early to connect; connects otherwise.
+    /// Connects. If it is too early, waits instead, at most for `most`.
     pub(super) fn open_in_time(
         &mut self,
         most: Duration,
@@ -135,12 +135,12 @@ impl Line {
         if self.link.may_connect(most, watch)? { self.open(namesakes, watch) } else { Ok(()) }
     }
 
-    /// When to connect, while that is put off; `None`: at once.
+    /// When to connect, if connecting is put off; `None`: immediately.
     pub(super) fn next_try(&mut self) -> Option<Instant> {
         self.link.next_try()
     }
 
-    /// Connects, and makes the groups.
+    /// Connects, and creates the groups.
     pub(super) fn open(&mut self, namesakes: &mut Namesakes, watch: &mut dyn Watch) -> Result<()> {
         self.session.now = clock::now();
         let Self { session, link, keys, opening, has_begun, identity, may_come_late, lingers, .. } = self;
@@ -193,7 +193,7 @@ impl Line {
         Ok(())
     }
 
-    /// Gives the connection to another line. No reply is to come on it.
+    /// Gives the connection to another line. No reply may be due on it.
     pub(super) fn pass_on(&mut self, other: &mut Self) {
         self.link.pass_on(&mut other.link);
         let new = self.identity.take();
@@ -207,7 +207,7 @@ impl Line {
         self.has_begun
     }
 
-    /// Makes the groups, over a connection that other lines use too.
+    /// Creates the groups, over a connection that other lines use too.
     pub(super) fn begin(
         &mut self,
         namesakes: &mut Namesakes,
@@ -248,14 +248,15 @@ impl Line {
         Ok(())
     }
 
-    /// Asks for entries, if `reads` says so, and moves bytes, without waiting. There is a connection.
+    /// Asks for entries, if `reads` says so, and moves bytes, without waiting. The line must be connected.
     pub(super) fn pass(&mut self, reads: Reads, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<Pass> {
         let until = self.request(reads, deadline);
         let has_moved = self.step(watch)?;
         Ok(if has_moved { Pass::Moved } else { until.map_or(Pass::Idle, Pass::Paused) })
     }
 
-    /// Sends what the caller said, and asks for entries, if `reads` says so. Returns until when those that came wait for more of them.
+    /// Sends the caller's decisions, and asks for entries if `reads` says so. Returns the time up to which entries that arrived
+    /// wait for more.
     pub(super) fn request(&mut self, reads: Reads, deadline: Option<Instant>) -> Option<Instant> {
         let now = Instant::now();
         let pause = self.session.pause();
@@ -279,7 +280,7 @@ impl Line {
         self.reads
     }
 
-    /// Receives what is there, and sends what the socket takes. Returns whether anything moved.
+    /// Receives what has arrived, and sends what the socket accepts. Returns whether any bytes moved.
     pub(super) fn step(&mut self, watch: &mut dyn Watch) -> Result<bool> {
         match self.try_step(watch) {
             Ok(moved) => Ok(moved),
@@ -287,14 +288,14 @@ impl Line {
         }
     }
 
-    /// The same; a fault is to be passed to [`lose`](Self::lose).
+    /// The same, but returns a fault, which the caller passes to [`lose`](Self::lose).
     pub(super) fn try_step(&mut self, watch: &mut dyn Watch) -> std::result::Result<bool, Fault> {
         let stepped = self.link.step(&mut self.session, watch);
         self.session.looked();
         stepped
     }
 
-    /// The connection is of no further use. What was asked for is asked for again, or the caller gets the error.
+    /// Gives up the connection. Its requests are repeated on the next one, or the caller gets the error.
     pub(super) fn lose(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
         match self.missing(&fault) {
             missing
@@ -302,8 +303,9 @@ impl Line {
                     && self.opening.is_of_cluster
                     && (missing.is_some() || fault.code == "ASK") =>
             {
-                // A stream that moves is deleted here: servers say that, or name the other node, to a client that waits for
-                // its entries, and then it may have arrived. The next command shows whether it has, and whether its group is gone.
+                // A stream that moves is deleted on this node. To a client that waits for its entries, the server reports the
+                // deletion or names the other node, possibly before the stream has arrived there. The next command shows whether
+                // it has arrived, and whether its group is gone.
                 self.link.close(&mut self.session, false);
                 Ok(())
             }
@@ -315,29 +317,29 @@ impl Line {
         }
     }
 
-    /// The link, where lines share their connections.
+    /// The link, for lines that share connections.
     pub(super) fn link(&mut self) -> &mut Link {
         &mut self.link
     }
 
-    /// Sends what the socket takes. A fault shows again in the next call.
+    /// Sends what the socket accepts. A fault shows again in the next call.
     pub(super) fn send(&mut self) {
         let _ = self.link.send(&mut self.session);
     }
 
-    /// What it shares with other lines is gone.
+    /// Ends the session's use of a shared connection that was lost.
     pub(super) fn disconnected(&mut self) {
         self.session.now = clock::now();
         self.session.disconnected();
     }
 
-    /// The server gets the next page ready while the caller works. A fault shows again in the next call.
+    /// Requests the next page, so that the server prepares it while the caller works. A fault shows again in the next call.
     pub(super) fn read_ahead(&mut self) {
         self.session.request(None);
         self.send();
     }
 
-    /// For how long the server may go on being silent. `None`: no reply is to come. One that was silent for too long is given up.
+    /// How long the server may stay silent. `None`: no reply is due. A connection that was silent for too long is given up.
     pub(super) fn patience(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<Option<Duration>> {
         match self.link.patience(&self.session, now) {
             None => Ok(None),
@@ -346,13 +348,13 @@ impl Line {
         }
     }
 
-    /// The socket, and what a wait for it is for.
+    /// The socket, and the events to wait for.
     pub(super) fn socket(&mut self) -> Option<(&mut Transport, Wanted)> {
         self.link.socket(&self.session)
     }
 
-    /// Whether another process has this consumer's name now: what is pending under it may be that process's work. Where `deadline`
-    /// comes first, it may have it.
+    /// Whether another process has this consumer's name now: what is pending under the name may be that process's work. If
+    /// `deadline` comes first, returns true to be safe.
     pub(super) fn finds_namesake(
         &mut self,
         namesakes: &mut Namesakes,
@@ -373,7 +375,7 @@ impl Line {
         }
     }
 
-    /// The same over the connection that there is, within the time that is `left`. `None`: there is none.
+    /// The same over the current connection, within the time `left`. `None`: there is no connection.
     pub(super) fn look_for_namesake(
         &mut self,
         namesakes: &mut Namesakes,
@@ -405,7 +407,7 @@ impl Line {
     }
 
     fn missing(&self, fault: &Fault) -> Option<Error> {
-        // Redis before 7.2, where the stream was deleted while the server waited. Other texts with this code are no such thing.
+        // Redis before 7.2, if the stream was deleted while the server waited. Other messages with this code mean something else.
         let is_deleted = fault.code == "UNBLOCKED" && fault.message.contains("no longer exists");
         let is_missing = fault.code == "NOGROUP" || is_deleted;
         let is_of = |key: &&Arc<[u8]>| fault.message.contains(&format!("'{}'", String::from_utf8_lossy(key)));
@@ -426,7 +428,7 @@ impl Line {
 }
 
 impl Namesakes {
-    /// Looks at a server for `time`, unless it was asked already.
+    /// Watches a server for up to `time`, unless it was asked before.
     fn look(
         &mut self,
         setup: &mut Setup<'_>,

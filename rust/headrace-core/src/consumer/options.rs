@@ -16,7 +16,7 @@ use crate::reading::{MAX_BATCH_ROWS, MAX_CONNECTIONS, columns, read_body, read_m
 use crate::retry::RetryPolicy;
 use crate::retry_options::{RETRY_OPTIONS, read_retry};
 
-/// How often to look for idle entries of others, where few are pending: one look takes less than a millisecond.
+/// How often to look for idle entries of other consumers while few are pending: one look takes less than a millisecond.
 const CLAIM_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE: Takes = Takes::Seconds { min: 0.001, max: 31_536_000.0 };
 
@@ -115,7 +115,7 @@ pub struct ConsumerOptions {
     pub(super) renews: bool,
     pub(super) max_processing: Duration,
     pub(super) claim_interval: Option<Duration>,
-    /// The same where a look at all pending entries takes several claims.
+    /// The same, used when a look at all pending entries takes several claims.
     pub(super) long_claim_interval: Duration,
     pub(super) acks: bool,
     pub(super) deletes: bool,
@@ -125,8 +125,8 @@ pub struct ConsumerOptions {
 }
 
 impl ConsumerOptions {
-    /// Checks `options`, which are those of [`CONSUMER_OPTIONS`]; null is the default. `schema`: the columns of the entries'
-    /// fields, in place of the option `fields`.
+    /// Checks `options`, which are those of [`CONSUMER_OPTIONS`]; null selects the default. `schema`: the columns for the
+    /// entries' fields, in place of the option `fields`.
     pub fn new(
         options: impl IntoIterator<Item = (String, OptionValue)>,
         form: Form,
@@ -225,7 +225,7 @@ fn name(option: &'static str, given: Option<Vec<u8>>) -> Result<Vec<u8>> {
     }
 }
 
-/// Takes the columns that only a group can fill out of the metadata columns, each with its name.
+/// Removes from the metadata columns those that only a group can fill, and returns them with their names.
 fn take_extra(columns: &mut Vec<(String, String)>) -> Extra {
     let mut take = |wanted: &str| {
         let place = columns.iter().position(|(column, _)| column == wanted);

@@ -1,27 +1,27 @@
-//! What a consumer read, and what became of it.
+//! The counts of what a consumer read, and what became of it.
 
 /// Counts of entries since the consumer was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadReport {
-    /// Handed to the caller in batches, each delivery counted.
+    /// Returned to the caller in batches; each delivery counts.
     pub handed_over: u64,
     /// Of those, entries that had been delivered before.
     pub redelivered: u64,
-    /// Taken over from other consumers, which had them for longer than `min_idle`.
+    /// Taken over from other consumers that had held them for longer than `min_idle`.
     pub reclaimed: u64,
     /// Acknowledged: the group will not deliver them again.
     pub acked: u64,
-    /// Acknowledged, failed or released by the caller when they were another consumer's already: that one may work on them too.
+    /// Acknowledged, failed or released by the caller when they already belonged to another consumer, which may work on them too.
     pub stale: u64,
-    /// The reply was lost, and it was not found out whether the server did what the caller said.
+    /// The reply was lost, and it is not known whether the server applied the caller's decision.
     pub unknown: u64,
-    /// Given back to the group, or failed and to be tried again.
+    /// Given back to the group, or failed and waiting for another attempt.
     pub released: u64,
     /// Moved to the stream of dead letters.
     pub dead: u64,
-    /// Trimmed or deleted before this consumer could hand them over.
+    /// Trimmed or deleted before this consumer could return them.
     pub lost: u64,
-    /// With the caller, or on their way to be settled.
+    /// With the caller, or with a decision that is on its way to the server.
     pub pending: u64,
 }
 

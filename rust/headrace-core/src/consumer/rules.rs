@@ -1,10 +1,11 @@
-//! When an entry that came back is delivered alone, and when it is a dead letter. The server's counter of deliveries is all
-//! that the consumers of a group share, so it holds both: up to [`ALONE`] deliveries together with others, above it failures.
+//! When an entry that came back is delivered alone, and when it becomes a dead letter. The server's counter of deliveries is all
+//! that the consumers of a group share, so it holds two counts: up to [`ALONE`], deliveries together with other entries; above
+//! it, failures.
 
-/// A counter below this is of deliveries in company: twenty halvings make any batch a single entry.
+/// A counter below this counts deliveries together with other entries: twenty halvings make any batch a single entry.
 pub(super) const ALONE: u64 = 20;
 
-/// The most entries that a batch may have with an entry which was delivered so often before: half of the last time.
+/// The most entries of a batch with an entry that was delivered this often before: half as many for each delivery.
 pub(super) fn company(batch_rows: usize, deliveries: u64) -> usize {
     let halvings = deliveries.min(u64::from(usize::BITS) - 1) as u32;
     if deliveries >= ALONE { 1 } else { (batch_rows >> halvings).max(1) }
@@ -15,7 +16,7 @@ pub(super) fn failures(deliveries: u64) -> u64 {
     deliveries.saturating_sub(ALONE)
 }
 
-/// The counter of an entry that failed, as the caller says. It was delivered with the counter `deliveries`.
+/// The counter of an entry that the caller marks as failed. It was delivered with the counter `deliveries`.
 pub(super) fn failed(deliveries: u64) -> u64 {
     deliveries.max(ALONE + 1)
 }

@@ -1,7 +1,8 @@
 //! What a consumer asks for next, and what the replies mean: bytes in, batches out. No I/O and no clock: the caller sets `now`.
 //!
-//! Own pending entries come first, then new ones, and between them entries that other consumers had for too long. Pending
-//! entries are looked at with XPENDING, which delivers nothing, so that only what is about to be handed over counts as delivered.
+//! The consumer's own pending entries come first, then new ones, and between them entries that other consumers held for too long.
+//! Pending entries are looked up with XPENDING, which delivers nothing, so that only what is about to be returned counts as
+//! delivered.
 
 mod ahead;
 mod hand_out;
@@ -26,10 +27,10 @@ use crate::resp::EntryId;
 use crate::resp::framing::Framing;
 use crate::resp::stream_reply::StreamReply;
 
-/// The most pending entries of one look, and of one claim.
+/// The most pending entries of one lookup, and of one claim.
 const PAGE: u64 = 1_000;
 
-/// What is the same for the life of a consumer.
+/// The settings of a consumer that never change.
 #[derive(Debug, Clone)]
 pub(super) struct SessionOptions {
     pub(super) names: Names,
@@ -40,7 +41,7 @@ pub(super) struct SessionOptions {
     pub(super) min_idle: Duration,
     /// How often to look for entries of other consumers; `None`: never.
     pub(super) claim_interval: Option<Duration>,
-    /// The same where a look at all pending entries takes several claims.
+    /// The same, used when a look at all pending entries takes several claims.
     pub(super) long_claim_interval: Duration,
     /// Whether entries stay pending until they are acknowledged.
     pub(super) acks: bool,
@@ -50,7 +51,7 @@ pub(super) struct SessionOptions {
     pub(super) extra: Extra,
 }
 
-/// A command whose reply is to come.
+/// A command whose reply is due.
 #[derive(Debug)]
 enum Ask {
     Work(Work),
@@ -60,25 +61,25 @@ enum Ask {
     New { count: u64, block: Option<Duration> },
 }
 
-/// Whether entries at the tail wait for more.
+/// Whether the latest entries wait for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Linger {
     No,
-    /// The caller is to wait before the next request.
+    /// The caller must wait before the next request.
     Waits,
     /// It has waited.
     Over,
 }
 
-/// Whether the next entries are asked for before the reply in front is read.
+/// Whether the next entries are requested before the current reply is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ahead {
     /// Others use the connection too.
     Never,
     No,
-    /// When the end of the reply is here.
+    /// Once the end of the reply has arrived.
     May,
-    /// The request is to leave, then the reply is read.
+    /// The request must be sent before the reply is read.
     Sends,
     /// It was sent.
     Asked,
@@ -89,7 +90,7 @@ enum Ahead {
 enum Alone {
     May,
     MayNot,
-    /// One was asked for, and its batch has not been taken: if the process ends, that is a failure of the entry.
+    /// One was requested, and its batch has not been taken: if the process ends, that counts as a failure of the entry.
     Asked,
 }
 
@@ -105,7 +106,7 @@ pub(super) struct Session {
     outbox: Outbox,
     input: Input,
     reply: Option<StreamReply>,
-    /// The server delivered its entries at this time or later.
+    /// The entries of the reply were delivered at this time or later.
     since: Duration,
     framing: Framing,
     pages: Vec<Page>,
@@ -118,17 +119,17 @@ pub(super) struct Session {
     waited: Duration,
     busy: Duration,
     pub(super) now: Duration,
-    /// When entries were asked for last.
+    /// When entries were last requested.
     asked_at: Duration,
-    /// When the socket was looked at last: what it had then was read.
+    /// When the socket was last read: everything that had arrived by then has been read.
     looked_at: Duration,
-    /// When the caller took a batch last.
+    /// When the caller last took a batch.
     taken_at: Duration,
-    /// Whether the caller works on a batch for so long that entries which are read ahead would wait for too long.
+    /// Whether the caller works on a batch for so long that entries read ahead would wait too long.
     is_slow: bool,
-    /// The consumer is being closed: what is read is given back, however old it is. The server looks whose it is.
+    /// The consumer is closing: everything read is given back, however old it is. The server checks the owner.
     pub(super) closes: bool,
-    /// What is pending under this consumer's name, and not held, is given back as well.
+    /// Also give back what is pending under this consumer's name and not held.
     gives_back: bool,
     alone: Alone,
 }
@@ -181,7 +182,7 @@ impl Session {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next batch, or what kept it from being read.
+    /// The next batch, or the error that prevented it from being read.
     pub(super) fn take(&mut self) -> Option<Result<ConsumerBatch>> {
         while let Some(next) = self.ready.pop_front() {
             self.alone = Alone::May;
@@ -202,27 +203,27 @@ impl Session {
         None
     }
 
-    /// Whether an entry that must be alone was asked for, and has not been taken.
+    /// Whether an entry that must be alone was requested, and its batch has not been taken.
     pub(super) fn isolates(&self) -> bool {
         self.alone == Alone::Asked
     }
 
-    /// `may`: whether to ask for an entry that must be alone.
+    /// `may`: whether this session may ask for an entry that must be alone.
     pub(super) fn let_isolate(&mut self, may: bool) {
         if !self.isolates() {
             self.alone = if may { Alone::May } else { Alone::MayNot };
         }
     }
 
-    /// The entry that was asked for may have been deleted, or its connection lost.
+    /// Resets the state if the requested entry did not arrive: it may have been deleted, or its connection lost.
     fn check_alone(&mut self) {
         if self.isolates() && !self.is_ready() {
             self.alone = Alone::May;
         }
     }
 
-    /// Whether others use the connection too: then the next page is not asked for before the one that is here was read, for it would be
-    /// their turn.
+    /// `is_shared`: whether others use the connection too. If so, the next page is not requested before the current one has been
+    /// read, because it is their turn first.
     pub(super) fn share(&mut self, is_shared: bool) {
         match (is_shared, self.ahead) {
             (true, _) => self.ahead = Ahead::Never,
@@ -231,17 +232,17 @@ impl Session {
         }
     }
 
-    /// The socket was looked at.
+    /// Notes that the socket was read.
     pub(super) fn looked(&mut self) {
         self.looked_at = self.now;
     }
 
-    /// Whether [`take`](Self::take) has something.
+    /// Whether [`take`](Self::take) has a batch.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Whether a request without a wait may get something, or what it got waits for more.
+    /// Whether a request without a wait may return something, or entries that arrived wait for more.
     pub(super) fn has_more(&self) -> bool {
         let has_some = |stream: &Stream| {
             stream.open.is_some() || !stream.bad.is_empty() || stream.is_recovering() || stream.is_behind
@@ -249,9 +250,9 @@ impl Session {
         self.is_ready() || self.streams.iter().any(has_some)
     }
 
-    /// The caller takes no further batch: what was read for the next ones is only held, and what is this consumer's and was not
-    /// read is given back. After a lost connection the server is asked which entries these are, also long after it if its last
-    /// request `may_come_late`.
+    /// Drops the batches that the caller will not take: their entries stay held, and pending entries of this consumer that were
+    /// not read are given back. After a lost connection the server is asked which entries these are; long after it too, if its
+    /// last request `may_come_late`.
     pub(super) fn drop_ready(&mut self, may_come_late: bool) {
         for at in 0..self.streams.len() {
             self.push_batch(at);
@@ -271,14 +272,14 @@ impl Session {
                 ledger.release_again(at, id, self.now);
             }
             stream.planned.clear();
-            // Without a read, the entries may be those of a process that runs under the same name.
+            // If nothing was read, the entries may belong to a process that runs under the same name.
             if !has_read || !stream.claimed.is_empty() {
                 stream.recovery = None;
             }
         }
     }
 
-    /// Whether the server is still to be asked what there is to give back.
+    /// Whether the server has yet to be asked what has to be given back.
     pub(super) fn looks_back(&self) -> bool {
         self.gives_back && self.streams.iter().any(|stream| stream.recovery.is_some())
     }
@@ -288,13 +289,13 @@ impl Session {
         !self.blocks_for().is_zero()
     }
 
-    /// How long to wait before [`request`](Self::request), for more entries; zero: not at all.
+    /// How long to wait for more entries before [`request`](Self::request); zero: not at all.
     pub(super) fn pause(&self) -> Duration {
         let most = if self.options.acks { self.options.min_idle / 4 } else { Duration::MAX };
         if self.linger == Linger::Waits { self.options.linger.min(most) } else { Duration::ZERO }
     }
 
-    /// The caller has waited for that long.
+    /// Notes that the caller has waited that long.
     pub(super) fn paused(&mut self) {
         self.linger = Linger::Over;
     }
@@ -346,7 +347,7 @@ impl Exchange for Session {
                 Ask::Work(work) => {
                     let work = work.clone();
                     let Some(reply) = self.read_value()? else { return Ok(()) };
-                    // Okay stands for a refusal that was dealt with.
+                    // Okay stands for a refusal that was handled.
                     if reply != Value::Okay {
                         let missed = missed(&reply).ok_or_else(misread)?;
                         self.ledger().done(&work, &missed);
@@ -395,7 +396,8 @@ impl Exchange for Session {
         self.in_flight.iter().find_map(block).unwrap_or_default()
     }
 
-    /// What was read is handed out: it is this consumer's. What was being read is looked for among the pending entries.
+    /// Prepares for a new connection. Entries that were read still belong to this consumer and are returned; those being read are
+    /// looked up among the pending entries.
     fn disconnected(&mut self) {
         for ask in std::mem::take(&mut self.in_flight).into_iter().rev() {
             match ask {
@@ -418,7 +420,7 @@ impl Exchange for Session {
         self.known.forget();
         self.ledger().reader_waits = false;
         for at in 0..self.streams.len() {
-            // Of an entry that came in part, nothing was passed on.
+            // Nothing of a partially received entry was passed on.
             self.push_batch(at);
             let stream = &mut self.streams[at];
             stream.is_behind = true;

@@ -1,4 +1,4 @@
-//! What a new connection does before it reads: it ends the one before, and makes the groups.
+//! What a new connection does before it reads: it ends the previous connection, and creates the groups.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use crate::error::{Classifier, Error, Fault, ReplyText};
 use crate::net::{ConnectError, Deadline, Transport, Watch, block_on, is_redirect};
 use crate::reading::Trouble;
 
-/// For how long a server is asked for another connection of the same name: one of a process that has ended may still be there,
-/// as long as the server, or what is between, has not noticed.
+/// How long a server is asked for another connection of the same name: the connection of a process that has ended may stay listed
+/// until the server, or whatever lies in between, notices.
 pub(super) const LOOKS_FOR: Duration = Duration::from_millis(500);
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
@@ -22,26 +22,26 @@ type Result<T> = std::result::Result<T, Trouble>;
 /// A connection as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// The ID of the client, and that of the server's process. `None`: the user has no right to ask.
+    /// The ID of the client, and the run ID of the server's process. `None`: the user has no right to ask.
     ids: Option<(i64, String)>,
 }
 
 impl Identity {
-    /// That of the server's process.
+    /// The run ID of the server's process.
     pub(super) fn run_id(&self) -> Option<&str> {
         self.ids.as_ref().map(|(_, run_id)| &**run_id)
     }
 
-    /// Whether it is of another server than `other`, as far as is known.
+    /// Whether it is known to belong to another server than `other`.
     pub(super) fn is_of_another_server(&self, other: &Self) -> bool {
         self.run_id().zip(other.run_id()).is_some_and(|(own, other)| own != other)
     }
 }
 
-/// Where a group begins that does not exist yet.
+/// Where a group that does not exist yet begins.
 #[derive(Debug, Clone)]
 pub(super) struct Create {
-    /// The ID of the last entry that the group does not get.
+    /// The ID of the last entry before the group's first one.
     pub(super) after: String,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Who this connection is.
+    /// The identity of this connection.
     pub(super) fn identity(&mut self) -> Result<Identity> {
         let none = Ok(Identity { ids: None });
         let Ok(Value::Int(client_id)) = self.ask(redis::cmd("CLIENT").arg("ID"))? else { return none };
@@ -63,19 +63,19 @@ impl Setup<'_> {
         Ok(Identity { ids: run_id.map(|run_id| (client_id, run_id.trim().to_owned())) })
     }
 
-    /// Ends the connection `old` of the same server, so that what it was sent is not executed later. Returns whether nothing of it can
-    /// be: without the right to end it, the pending entries are to be looked at again.
+    /// Ends the connection `old` of the same server, so that commands sent over it are not executed later. Returns whether that
+    /// is certain: without the right to end it, the pending entries must be looked at again.
     pub(super) fn end(&mut self, old: &Identity, new: &Identity) -> Result<bool> {
         let (Some((old_id, old_run)), Some((new_id, new_run))) = (&old.ids, &new.ids) else { return Ok(false) };
         if old_run != new_run || old_id == new_id {
             return Ok(true);
         }
-        // 0 if there is no such connection any more.
+        // The reply is 0 if the connection no longer exists.
         Ok(self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old_id))?.is_ok())
     }
 
-    /// Whether another consumer has the same name for all of `time`: each sees the other's pending entries as its own. Without the
-    /// right to look there is none.
+    /// Whether another consumer has the same name during all of `time`: each sees the other's pending entries as its own. False
+    /// without the right to list clients.
     pub(super) fn finds_namesake(&mut self, name: &ClientName, time: Duration) -> Result<bool> {
         let began = Instant::now();
         loop {
@@ -92,14 +92,14 @@ impl Setup<'_> {
         }
     }
 
-    /// Gives the connection the name of its consumer.
+    /// Names the connection after its consumer.
     pub(super) fn name(&mut self, name: &ClientName) -> Result<()> {
         // Only `CLIENT LIST` shows it, so a refusal does not matter.
         self.ask(redis::cmd("CLIENT").arg("SETNAME").arg(name.own()))?.ok();
         Ok(())
     }
 
-    /// Makes the group of a stream, and the stream, unless they exist.
+    /// Creates the group of a stream, and the stream, unless they exist.
     pub(super) fn create(&mut self, key: &[u8], names: &Names, create: &Create) -> Result<()> {
         let mut command = redis::cmd("XGROUP");
         command.arg("CREATE").arg(key).arg(&names.group).arg(&create.after).arg("MKSTREAM");
@@ -119,8 +119,8 @@ impl Setup<'_> {
         }
     }
 
-    /// Checks the rights that reading needs, before the first entry is read: servers look at them before they look at arguments,
-    /// and these have one that they refuse.
+    /// Checks the rights that reading needs, before the first entry is read. Servers check rights before arguments, and each of
+    /// these commands has an argument that they refuse.
     pub(super) fn check_rights(&mut self, key: &[u8], names: &Names, acks: bool, claims: bool) -> Result<()> {
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg(&names.group).arg(&names.consumer).arg("COUNT").arg("x").arg("STREAMS").arg(key).arg(">");
@@ -145,7 +145,7 @@ impl Setup<'_> {
             let mut script = redis::cmd("EVAL");
             script.arg("return 1").arg(1).arg(key);
             checks.push(("EVAL", "eval", script));
-            // A script that no server knows.
+            // The hash of a script that no server knows.
             let mut script = redis::cmd("EVALSHA");
             script.arg("0".repeat(40)).arg(1).arg(key);
             checks.push(("EVALSHA", "evalsha", script));
@@ -174,7 +174,7 @@ fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Trouble {
         return Trouble::Fault(refusal.clone());
     }
     if is_redirect(refusal) {
-        // The slot has moved since the nodes were asked for it: the next connection goes to its new node.
+        // The slot has moved since the nodes were last asked for it: the next connection goes to its new node.
         return Trouble::Fault(refusal.clone().of_command(name));
     }
     let key = escaped(key);
@@ -191,7 +191,7 @@ fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Trouble {
     Error::Command { code: refusal.code.to_string(), kind: Classifier::default().kind(refusal), message }.into()
 }
 
-/// The error for a group that is not there.
+/// The error for a missing group.
 pub(super) fn group_missing(key: &[u8], names: &Names) -> Error {
     let (key, group) = (escaped(key), escaped(&names.group));
     let message = format!(

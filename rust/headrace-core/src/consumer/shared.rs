@@ -10,13 +10,13 @@ use crate::error::Error;
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// One for each connection that reads, by its number.
+    /// One for each connection that reads, in the order of their numbers.
     ledgers: Vec<Arc<Mutex<Ledger>>>,
     /// The numbers of the ledgers in this process, ascending.
     numbers: Vec<u64>,
     /// The caller wants no further batch.
     stops: AtomicBool,
-    /// The keeper is to end.
+    /// The keeper must end.
     ends: AtomicBool,
     /// The keeper sleeps until it is woken.
     sleeps: AtomicBool,
@@ -42,7 +42,7 @@ impl Shared {
         &self.ledgers
     }
 
-    /// No step leaves a ledger half changed, so a panic elsewhere does not matter to it.
+    /// The ledger at `at`. No step leaves a ledger half changed, so it stays valid after a panic elsewhere.
     pub(super) fn ledger(&self, at: usize) -> MutexGuard<'_, Ledger> {
         lock(&self.ledgers[at])
     }
@@ -52,7 +52,7 @@ impl Shared {
         self.ledgers.iter().map(|ledger| lock(ledger))
     }
 
-    /// The place of the ledger with this number, if it is of this consumer.
+    /// The place of the ledger with this number, if it belongs to this consumer.
     pub(super) fn place(&self, number: u64) -> Option<usize> {
         self.numbers.binary_search(&number).ok()
     }
@@ -62,7 +62,7 @@ impl Shared {
         self.ledgers().fold(ReadReport::default(), |sum, ledger| sum.with(&ledger.report()))
     }
 
-    /// What the next call raises.
+    /// The error that the next call raises.
     pub(super) fn take_error(&self) -> Option<Error> {
         self.ledgers().find_map(|mut ledger| ledger.take_error())
     }
@@ -84,26 +84,26 @@ impl Shared {
         self.ends.load(Ordering::Acquire)
     }
 
-    /// There is work. The keeper is woken if it would not look for itself soon, so that a caller who says something of every
-    /// entry does not wake it each time.
+    /// Reports new work. The keeper is woken only if it would not look by itself soon, so that a caller who decides on every
+    /// entry separately does not wake it each time.
     pub(super) fn added(&self, is_urgent: bool) {
         if is_urgent || self.sleeps.load(Ordering::Acquire) {
             self.wake();
         }
     }
 
-    /// The keeper looks for work.
+    /// Wakes the keeper to look for work.
     pub(super) fn wake(&self) {
         *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.wakes.notify_all();
     }
 
-    /// The keeper looks for work: who adds some that it may have passed has to wake it.
+    /// Notes that the keeper is looking for work: a caller that adds work which it may have passed must wake it.
     pub(super) fn sleeps_from_now(&self) {
         self.sleeps.store(true, Ordering::Release);
     }
 
-    /// Waits until somebody calls [`wake`](Self::wake), or `most` is over. `is_long`: there is nothing to do before that.
+    /// Waits until [`wake`](Self::wake) is called, or `most` is over. `is_long`: nothing has to be done before that.
     pub(super) fn sleep(&self, most: Duration, is_long: bool) {
         self.sleeps.store(is_long, Ordering::Release);
         let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The lines of a consumer as those of connections that they share.
+//! The lines of a consumer as members of the connections that they share.
 
 use std::time::Instant;
 
@@ -9,18 +9,18 @@ use crate::error::{Error, Fault};
 use crate::net::Watch;
 use crate::reading::{Asked, Exchange, Link, Members, Trouble};
 
-/// What the passes are for.
+/// The goal of the passes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Aim<'a> {
-    /// Each line has its groups.
+    /// Each line has created its groups.
     Begun,
-    /// The next batch, before this time.
+    /// The next batch, before this deadline.
     Batch(Option<Instant>),
-    /// What the caller said of the entries of these lines is sent.
+    /// The caller's decisions on the entries of these lines are sent.
     Work(&'a [bool]),
 }
 
-/// All lines, for some passes.
+/// All lines, for one or more passes.
 pub(super) struct Sharing<'a> {
     pub(super) lines: &'a mut [Line],
     pub(super) turns: &'a mut Turns,
@@ -57,7 +57,7 @@ impl Members for Sharing<'_> {
     }
 
     fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked {
-        // An entry that must be alone is asked for while no other line has asked for one.
+        // An entry that must be alone is requested only while no other line has requested one.
         let may_isolate = self.lines.iter().enumerate().all(|(other, line)| other == at || !line.session.isolates());
         let line = &mut self.lines[at];
         if !line.has_begun() {

@@ -1,4 +1,4 @@
-//! Takes the entries of a reply into the open batch of their stream.
+//! Collects the entries of a reply in the open batch of their stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use crate::entries::{ColumnsPlan, EntryColumns};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
-/// What a reply had of one stream.
+/// The part of a reply that belongs to one stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page {
     pub(super) stream: usize,
     pub(super) entries: u64,
-    /// The bytes of the names and values of its largest entry.
+    /// The size of the names and values of its largest entry, in bytes.
     pub(super) largest: u64,
 }
 
 impl Page {
-    /// Of the stream with this key.
+    /// An empty page of the stream with this key.
     pub(super) fn new(streams: &[Stream], key: &[u8]) -> Result<Self, &'static str> {
         let stream = streams.iter().position(|stream| *stream.key == *key);
         let stream = stream.ok_or("entries of a stream that was not asked for")?;
@@ -26,27 +26,27 @@ impl Page {
     }
 }
 
-/// Where the entries of a reply go.
+/// The destination of the entries of a reply.
 pub(super) struct Sink<'a> {
     pub(super) streams: &'a mut [Stream],
     pub(super) plan: &'a Arc<ColumnsPlan>,
     pub(super) spare: &'a mut Vec<EntryColumns>,
-    /// Own pending entries that were asked for; `None`: new ones were.
+    /// The consumer's pending entries that were requested; `None`: new entries were requested.
     pub(super) wanted: Option<&'a [Pending]>,
     pub(super) pages: &'a mut Vec<Page>,
-    /// Entries that were deleted while they were pending, each with its stream.
+    /// Entries that were deleted while they were pending, each with the number of its stream.
     pub(super) deleted: &'a mut Vec<(usize, EntryId)>,
-    /// Whether there were own pending entries that were not asked for.
+    /// Whether the reply had pending entries of this consumer that were not requested.
     pub(super) has_strays: &'a mut bool,
     pub(super) violation: &'a mut Option<&'static str>,
-    /// The server delivered the entries at this time or later.
+    /// The entries were delivered at this time or later.
     pub(super) since: Duration,
     pub(super) is_left_out: bool,
     pub(super) size: u64,
 }
 
 impl Sink<'_> {
-    /// The open batch of the entry that is being passed on, unless it is left out.
+    /// The open batch that the current entry goes into; `None` if the entry is left out.
     #[inline]
     fn open(&mut self) -> Option<&mut Open> {
         let page = self.pages.last()?;

@@ -1,4 +1,4 @@
-//! One stream of a consumer: what is read of it, and which pending entries are to be looked at.
+//! One stream of a consumer: what is read from it, and which pending entries must be looked at.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ pub(super) struct Pending {
     pub(super) deliveries: u64,
 }
 
-/// Entries on their way into a batch.
+/// Entries that are being collected into a batch.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) columns: EntryColumns,
     pub(super) ids: Vec<EntryId>,
-    /// The server's counters; empty: each was delivered for the first time.
+    /// The server's counters of deliveries; empty: each was delivered for the first time.
     pub(super) deliveries: Vec<u64>,
-    /// Whether they were another consumer's.
+    /// Whether they belonged to another consumer.
     pub(super) is_reclaimed: bool,
-    /// The server delivered them at this time or later.
+    /// They were delivered at this time or later.
     pub(super) since: Duration,
 }
 
@@ -33,26 +33,26 @@ pub(super) struct Open {
 pub(super) struct Stream {
     pub(super) key: Arc<[u8]>,
     pub(super) paging: Paging,
-    /// Whether there may be entries that a read without BLOCK gets.
+    /// Whether a read without BLOCK may return entries.
     pub(super) is_behind: bool,
     pub(super) open: Option<Open>,
-    /// The range of the own pending entries that is to be looked at: from here on, and the last one.
+    /// The range of this consumer's pending entries that must be looked at: its first and last ID.
     pub(super) recovery: Option<(EntryId, EntryId)>,
-    /// The entries that were claimed, until they are looked at.
+    /// The entries that were claimed and not looked at yet.
     pub(super) claimed: Vec<EntryId>,
-    /// The entries of it that are to be read: each part becomes a batch.
+    /// The entries in this range that must be read: each part becomes a batch.
     pub(super) planned: VecDeque<Vec<Pending>>,
-    /// Entries of other consumers up to here were claimed, of those that were idle.
+    /// The idle entries of other consumers up to this ID were claimed.
     pub(super) claim_cursor: EntryId,
-    /// When to look for further ones.
+    /// When to look for more of them.
     pub(super) claims_at: Duration,
-    /// Where the entries that are being recovered were claimed, not read by this consumer before.
+    /// Whether the entries being recovered were claimed, and not read by this consumer before.
     pub(super) is_reclaimed: bool,
     /// Entries that do not fit their columns, in the order in which they were read.
     pub(super) bad: Vec<(Pending, BadValue)>,
-    /// The entry that was being read alone when a connection was lost, as it was before.
+    /// The entry that was being read alone when a connection was lost, with its state before that read.
     pub(super) interrupted: Option<Pending>,
-    /// When to look at the own pending entries again: a request of a lost connection may have been executed late.
+    /// When to look at this consumer's pending entries again: a request of a lost connection may have been executed late.
     pub(super) rechecks_at: Option<Duration>,
 }
 
@@ -83,27 +83,27 @@ impl Stream {
         self.open.as_ref().map_or(0, |open| open.columns.bytes())
     }
 
-    /// Whether own pending entries come before new ones.
+    /// Whether this consumer's pending entries come before new ones.
     pub(super) fn is_recovering(&self) -> bool {
         self.recovery.is_some() || !self.planned.is_empty()
     }
 
-    /// The entries that are this consumer's and were not read.
+    /// The entries that belong to this consumer and were not read.
     pub(super) fn unread(&self) -> Vec<EntryId> {
         let planned = self.planned.iter().flatten().map(|entry| entry.id);
         planned.chain(self.claimed.iter().copied()).collect()
     }
 
-    /// The own pending entries are to be looked at from the first one.
+    /// Schedules a look at all pending entries of this consumer.
     pub(super) fn recover_all(&mut self) {
         self.planned.clear();
         self.is_reclaimed = false;
         self.recovery = Some((EntryId::default(), EntryId::MAX));
     }
 
-    /// Plans how `entries`, ascending, are read: each in the company that its deliveries allow. A read takes all own pending
-    /// entries behind an ID, so between those of a part there must be no other one: `breaks` is before an entry that follows one
-    /// which is not to be read.
+    /// Plans how `entries`, which ascend, are read: each in a batch as large as its deliveries allow. A read returns all pending
+    /// entries of this consumer after an ID, so no other entry may lie between those of a part: `breaks` marks an entry that
+    /// follows one which must not be read.
     pub(super) fn plan(&mut self, entries: impl IntoIterator<Item = (Pending, bool)>, batch_rows: usize) {
         let mut part: Vec<Pending> = Vec::new();
         let mut most = 0;

@@ -1,15 +1,16 @@
 //! Which of several connections asks for entries, and whose batch comes next. No I/O and no clock.
 //!
-//! As a rule each connection waits for new entries by itself. What came to one while the caller worked lies in its socket without
-//! a renewal: for a caller that works on a batch for long, only one at a time asks, and takes what is there.
+//! Normally each connection waits for new entries by itself. Entries that arrive while the caller works stay in the socket
+//! without renewal. So if the caller takes long for its batches, only one connection at a time asks, and takes only what is
+//! available.
 
 use std::time::{Duration, Instant};
 
 use super::line::Reads;
 
-/// How often all sockets are looked at.
+/// How often all sockets are checked.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
-/// How long nothing is asked for when no connection had anything, one after the other.
+/// The pause between requests after all connections in turn had nothing.
 const REST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -18,15 +19,15 @@ pub(super) struct Turns {
     min_idle: Duration,
     /// The line whose turn it is.
     turn: usize,
-    /// When the caller got a batch last.
+    /// When the caller last got a batch.
     handed_out: Option<Duration>,
-    /// When all sockets were looked at last.
+    /// When all sockets were last checked.
     looked_at: Duration,
-    /// Batches to come for which one line after the other asks: the caller was slow with one.
+    /// The number of further batches for which the lines ask in turn, after the caller was slow with one.
     careful: usize,
     /// How many lines in a row had nothing.
     empty: usize,
-    /// Until when nothing is asked for.
+    /// The time before which nothing is requested.
     rests: Option<Instant>,
 }
 
@@ -44,13 +45,13 @@ impl Turns {
         }
     }
 
-    /// The numbers of all, from the one whose turn it is.
+    /// The numbers of all lines, starting with the one whose turn it is.
     pub(super) fn order(&self) -> impl Iterator<Item = usize> + use<> {
         let (turn, total) = (self.turn, self.total);
         (turn..turn + total).map(move |at| at % total)
     }
 
-    /// The caller wants the next batch.
+    /// Notes that the caller wants the next batch.
     pub(super) fn call_begins(&mut self, now: Duration) {
         let Some(handed_out) = self.handed_out.take() else { return };
         if now.saturating_sub(handed_out) > self.min_idle / 4 {
@@ -60,7 +61,7 @@ impl Turns {
         }
     }
 
-    /// A batch of line `at` was handed out. Returns whether that may read ahead.
+    /// Notes that a batch of line `at` was returned. Returns whether that line may read ahead.
     pub(super) fn took(&mut self, at: usize, now: Duration) -> bool {
         self.handed_out = Some(now);
         self.turn = (at + 1) % self.total;
@@ -68,7 +69,7 @@ impl Turns {
         self.total == 1 || self.careful == 0
     }
 
-    /// Whether all sockets are to be looked at now.
+    /// Whether all sockets must be checked now.
     pub(super) fn looks(&mut self, now: Duration) -> bool {
         let is_due = self.total > 1 && now.saturating_sub(self.looked_at) >= LOOKS_EVERY.min(self.min_idle / 8);
         if is_due {
@@ -77,7 +78,7 @@ impl Turns {
         is_due
     }
 
-    /// Whether line `at` is to ask for entries.
+    /// Whether line `at` should ask for entries.
     pub(super) fn reads(&self, at: usize, now: Instant) -> Reads {
         match self.careful {
             0 => Reads::Waits,
@@ -86,7 +87,7 @@ impl Turns {
         }
     }
 
-    /// Line `at` has nothing at the moment.
+    /// Notes that line `at` has nothing at the moment.
     pub(super) fn had_nothing(&mut self, at: usize, now: Instant) {
         if self.careful == 0 || at != self.turn {
             return;
@@ -98,7 +99,7 @@ impl Turns {
         }
     }
 
-    /// Until when nothing is asked for.
+    /// The time before which nothing is requested.
     pub(super) fn rests(&self) -> Option<Instant> {
         self.rests.filter(|_| self.careful > 0)
     }

@@ -1,4 +1,4 @@
-//! What a server is asked to do with entries that a consumer holds, as bytes, and what it replied.
+//! What a server is asked to do with the entries of a consumer, as bytes, and how it replied.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use crate::error::{Classifier, Error, Fault, Kind, ReplyText};
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id, write_array_header, write_bulk};
 
-/// Acknowledges entries or claims them again, in one step with the check of their owner.
+/// Acknowledges entries or claims them again, after checking their owner in the same step.
 const OWN: &str = include_str!("own.lua");
 /// Moves an entry to the stream of dead letters.
 const DEAD: &str = include_str!("dead.lua");
@@ -19,36 +19,36 @@ const DEAD: &str = include_str!("dead.lua");
 static OWN_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(OWN).get_hash().to_owned());
 static DEAD_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(DEAD).get_hash().to_owned());
 
-/// What stands for the tag of a stream's key in the key of its dead letters: both are in one slot then.
+/// In the key for dead letters, stands for the tag of the stream's key, so that both keys are in one slot.
 const OF_STREAM: &[u8] = b"{stream}";
 
-/// The most entries of one command: a script holds up the server for about 2 µs per entry.
+/// The most entries of one command: a script blocks the server for about 2 µs per entry.
 pub(super) const MAX_IDS: usize = 1_000;
 
-/// What is to happen to entries.
+/// What happens to the entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     Ack,
-    /// Acknowledged and removed from the stream.
+    /// Acknowledge the entries and remove them from the stream.
     AckDelete,
-    /// An entry that was deleted while it was pending: it has nothing to hand over.
+    /// Acknowledge an entry that was deleted while it was pending: there is nothing to return.
     AckLost,
-    /// They stay with this consumer: another one must not claim them yet.
+    /// Keep the entries with this consumer: another one must not claim them yet.
     Renew,
-    /// They are given back: as if they had been idle for so long, and delivered so often.
+    /// Give the entries back, as if they had been idle for `idle` and delivered `deliveries` times.
     Release {
         idle: Duration,
         deliveries: u64,
     },
-    /// They are given back once more: this consumer claimed them itself.
+    /// Give entries back again that this consumer claimed itself.
     Return {
         idle: Duration,
     },
-    /// Before an entry is delivered alone: its deliveries count as failures from here on.
+    /// Mark an entry that is about to be delivered alone: its deliveries count as failures from now on.
     Isolate {
         deliveries: u64,
     },
-    /// One entry moves to the stream of dead letters.
+    /// Move one entry to the stream of dead letters.
     Dead {
         reason: String,
         failures: u64,
@@ -62,13 +62,13 @@ pub(super) struct Work {
     pub(super) action: Action,
     /// Ascending.
     pub(super) ids: Vec<EntryId>,
-    /// Whether it was sent before, and the reply was lost.
+    /// Whether it was sent before, and its reply was lost.
     pub(super) is_repeated: bool,
-    /// When it was asked for.
+    /// When it was requested.
     pub(super) since: Duration,
 }
 
-/// Why a consumer could do nothing about an entry.
+/// Why the work had no effect on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missed {
     /// It is not pending: it was acknowledged.
@@ -79,7 +79,7 @@ pub(super) enum Missed {
     Deleted,
 }
 
-/// Whose entries they are.
+/// The group and the consumer that own the entries.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
     pub(super) group: Vec<u8>,
@@ -87,7 +87,7 @@ pub(super) struct Names {
     pub(super) dead_letter_key: Option<Vec<u8>>,
 }
 
-/// Which scripts a connection has sent in full: later calls name their hash.
+/// Which scripts a connection has sent in full: later calls send only the hash.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Known {
     own: bool,
@@ -95,7 +95,7 @@ pub(super) struct Known {
 }
 
 impl Names {
-    /// The stream that dead letters of the stream `key` are moved to.
+    /// The stream that receives the dead letters of the stream `key`.
     pub(super) fn dead_letter_key(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
         let given = self.dead_letter_key.as_deref()?;
         let Some(at) = given.windows(OF_STREAM.len()).position(|part| part == OF_STREAM) else {
@@ -107,7 +107,7 @@ impl Names {
 }
 
 impl Work {
-    /// The ACL right that the script needs beside `+eval` and `+evalsha`, for errors.
+    /// For errors: the ACL right that the script needs in addition to `+eval` and `+evalsha`.
     pub(super) fn name(&self) -> &'static str {
         match self.action {
             Action::Ack | Action::AckLost => "the acknowledgement (EVAL with XPENDING and XACK)",
@@ -144,7 +144,7 @@ impl Work {
             .chain(dead_letter_key.as_deref())
             .chain([&*names.group, &*names.consumer]);
         let texts = texts.iter().map(String::as_bytes);
-        // A dead letter has its ID first, and no action.
+        // A dead letter's ID comes first, and it has no action.
         let (before, behind): (Vec<&[u8]>, Vec<&[u8]>) = if is_dead {
             (front.collect(), texts.skip(1).collect())
         } else {
@@ -167,13 +167,13 @@ impl Work {
 }
 
 impl Known {
-    /// The server has forgotten the scripts.
+    /// Forgets the scripts, because the server no longer has them.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 }
 
-/// The entries that the work did not reach. `None`: the reply is none to it.
+/// The entries on which the work had no effect. `None`: the reply does not fit the command.
 pub(super) fn missed(reply: &Value) -> Option<Vec<(EntryId, Missed)>> {
     let read = |pair: &[Value]| {
         let [id, reason] = pair else { return None };
@@ -188,7 +188,8 @@ pub(super) fn missed(reply: &Value) -> Option<Vec<(EntryId, Missed)>> {
     list(reply)?.chunks(2).map(read).collect()
 }
 
-/// What a refusal of a piece of work is: a fault of the connection, or an error for the caller. `None`: it is to be sent again.
+/// What a refusal of a piece of work means: a fault of the connection, or an error for the caller. `None`: the work must be sent
+/// again.
 pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault> {
     if fault.code == "NOSCRIPT" {
         return Ok(None);
@@ -204,7 +205,7 @@ pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault
         return Ok(Some(Error::Command { code: fault.code.to_string(), kind: Kind::Permanent, message }));
     }
     let kind = Classifier::default().kind(fault);
-    // Without memory nothing can be added to the stream of dead letters; another connection would not help.
+    // Out of memory, the server cannot add to the stream of dead letters; another connection would not help.
     if (kind == Kind::Retryable && fault.code != "OOM") || fault.ends_connection() {
         return Err(fault.clone());
     }
@@ -212,8 +213,8 @@ pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault
     Ok(Some(Error::Command { code: code.to_owned(), kind, message }))
 }
 
-/// What a command of a script was refused with. Before Redis 7.0 it stands behind the place in the script:
-/// `ERR Error running script (call to f_…): @user_script:20: WRONGTYPE …`. That a command is denied has no code there.
+/// The error of a command within a script. Before Redis 7.0 it follows the position in the script:
+/// `ERR Error running script (call to f_…): @user_script:20: WRONGTYPE …`. For a denied command it has no code there.
 fn within_script(message: &str) -> Option<Cow<'_, str>> {
     let behind = message.strip_prefix("ERR Error running script")?.rsplit_once("@user_script")?.1;
     let said = behind.trim_start_matches(|c: char| matches!(c, ':' | ' ' | '-') || c.is_ascii_digit());

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Counter;
 
-/// The most nodes that are listed, which is what a cluster may have.
+/// The maximum number of nodes that are listed, which is what a cluster may have.
 const MAX_NODES: usize = 1_000;
 
-/// What is counted of one node. One thread writes it.
+/// The counters of one node. One thread writes them.
 #[derive(Debug, Default)]
 pub(crate) struct NodeCounters {
     address: String,
@@ -19,7 +19,7 @@ pub(crate) struct NodeCounters {
     pub(crate) down_since: Counter,
     /// 1 or 0.
     pub(crate) fills_window: Counter,
-    /// 1 more than the number of the shard that the full window waits for. 0: there is none.
+    /// The number of the shard that the full window waits for, plus 1. 0: there is none.
     pub(crate) waiting_shard: Counter,
 }
 
@@ -34,13 +34,13 @@ pub struct NodeValues {
     pub in_flight_bytes: u64,
     /// Connections to it whose handshake succeeded.
     pub connections: u64,
-    /// How often it sent messages of a slot to another node.
+    /// How many times it sent messages of a slot to another node.
     pub redirects: u64,
-    /// Since when it could not be reached, in milliseconds since 1970.
+    /// Since when it has been unreachable, in milliseconds since 1970.
     pub down_since_ms: Option<u64>,
     /// Whether the window is full, and more of it is for this node than for any other.
     pub fills_window: bool,
-    /// The shard whose message has waited longest, where `fills_window` and that is known.
+    /// The shard whose message has waited longest, if `fills_window` is set and the shard is known.
     pub waiting_shard: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ impl NodeCounters {
 pub(super) struct NodeList(Mutex<Vec<Arc<NodeCounters>>>);
 
 impl NodeList {
-    /// Lists a node, unless it is listed. If there are too many, it takes the place of the first one that is not in use.
+    /// Lists a node, unless it is listed already. If there are too many, it replaces the first one that is not in use.
     pub(super) fn add(&self, node: &Arc<NodeCounters>) {
         let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if listed.iter().any(|known| Arc::ptr_eq(known, node)) {

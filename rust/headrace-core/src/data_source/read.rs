@@ -1,4 +1,4 @@
-//! The options of a read, beside those of the endpoint.
+//! The options of a read, in addition to those of the endpoint.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
 use crate::endpoint::{OptionSpec, Takes, option, option_table};
 use crate::reader::READER_OPTIONS;
 
-/// The options of a reader that a data source takes too, each with the reader's row.
+/// The options of a reader that the data source also accepts; each uses the reader's row.
 const OF_THE_READER: [&str; 9] = [
     "fields",
     "unpack",
@@ -76,7 +76,7 @@ option_table! {
     batch_rows => option(Takes::Integer { min: 1, max: 10_000 }).or(Int(10_000));
 }
 
-/// Every option of a read that is the data source's own, and those of a reader that it takes too.
+/// Every option of a read: the data source's own, and those of a reader that it also accepts.
 pub fn data_source_read_options() -> &'static [OptionSpec] {
     static OPTIONS: LazyLock<Vec<OptionSpec>> = LazyLock::new(|| {
         let of_the_reader = READER_OPTIONS.iter().filter(|spec| OF_THE_READER.contains(&spec.name));

@@ -1,4 +1,4 @@
-//! The options of a write, beside those of the endpoint and the dispatcher.
+//! The options of a write, in addition to those of the endpoint and the dispatcher.
 
 use std::sync::LazyLock;
 
@@ -29,8 +29,8 @@ option_table! {
 
 const COUNT: Takes = Takes::Integer { min: 0, max: i64::MAX };
 
-/// Every option that is the data source's own: those of a layout, and `OWN_OPTIONS`. `stream_key` is the endpoint's
-/// there, so the column has another name.
+/// Every option that is the data source's own: those of a layout, and `OWN_OPTIONS`. In the data source `stream_key` is the
+/// endpoint's option, so the option of the column has another name.
 pub fn data_source_options() -> &'static [OptionSpec] {
     static OPTIONS: LazyLock<Vec<OptionSpec>> = LazyLock::new(|| {
         let layout = LAYOUT_OPTIONS.iter().map(|spec| match spec.name {

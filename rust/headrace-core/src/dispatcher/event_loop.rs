@@ -13,16 +13,18 @@ use crate::producer::{Advance, Errand};
 use crate::report::DeliveryReport;
 use crate::retry::{RetryEnd, RetryWait};
 
-/// What [`LoopDispatcher::advance`] did, and when it is to be called again: as soon as one of the sockets is ready, or at the deadline.
+/// What [`LoopDispatcher::advance`] did, and when it must be called again: as soon as one of the sockets is ready, or at the
+/// deadline.
 #[derive(Debug)]
 pub struct Progress {
-    /// The outcomes since the last report, in produce order. `None`: a connection is being opened, and nothing else is done meanwhile. In a
-    /// cluster that is so while nodes are asked which of them have the streams; connections to these are opened side by side.
+    /// The outcomes since the last report, in produce order. `None`: a connection is being opened, and nothing else is done
+    /// meanwhile. In a cluster, this is so while nodes are asked which of them have the streams; connections to these nodes are
+    /// opened in parallel.
     pub report: Option<DeliveryReport>,
-    /// The sockets to wait for: all that are open or being opened, or without a report the one that is needed first.
+    /// The sockets to wait for: all that are open or being opened or, without a report, the one that is needed first.
     pub sockets: Vec<Interest>,
-    /// When to call again though no socket is ready: a server was silent for too long, a retry is due, the sentinels are to be asked,
-    /// or (at an instant that is over) bytes wait that were received already. `None`: never.
+    /// When to call again even if no socket is ready: a server has been silent for too long, a retry is due, the sentinels must
+    /// be asked, or (if the instant is over) bytes are waiting that were already received. `None`: never.
     pub deadline: Option<Instant>,
 }
 
@@ -34,39 +36,39 @@ pub struct LoopDispatcher {
     deferral: Arc<Mutex<Deferral>>,
 }
 
-/// The first number of a connection that is being opened.
+/// The numbers of connections that are being opened start here.
 const OPENING: u64 = 1 << 63;
 
 enum State {
     Here(Box<Dispatcher>, Deferring),
     Away(Pin<Box<dyn Future<Output = Returned> + Send>>),
-    /// While it goes from one to the other.
+    /// During the change from one to the other.
     Between,
 }
 
-/// What comes back from an errand.
+/// What an errand returns.
 type Returned = (Box<Dispatcher>, Deferring, Result<()>);
 
 /// What the call that opens a connection waits for.
 #[derive(Debug, Default)]
 struct Deferral {
-    /// The socket, and until when.
+    /// The socket, and the end of the wait.
     wait: Option<(Option<Interest>, Instant)>,
-    /// How many waits there were.
+    /// How many waits there have been.
     waits: u64,
     is_interrupted: bool,
 }
 
 impl LoopDispatcher {
-    /// Sends nothing yet. `watch` is notified as in other calls; it is not asked whether to go on, for nothing blocks.
+    /// Sends nothing yet. `watch` is notified as in other calls; it is not asked whether to continue, because nothing blocks.
     pub fn new(dispatcher: Dispatcher, watch: Box<dyn Watch>) -> Self {
         let deferral = Arc::default();
         let watch = Deferring { watch, deferral: Arc::clone(&deferral) };
         Self { state: State::Here(Box::new(dispatcher), watch), deferral }
     }
 
-    /// The dispatcher, to produce messages; what waits in it is sent by [`advance`](Self::advance). `None`: a connection is being opened,
-    /// and there is no room before it is.
+    /// The dispatcher, to produce messages; what waits in it is sent by [`advance`](Self::advance). `None`: a connection is being
+    /// opened, and there is no room until it is open.
     pub fn dispatcher(&mut self) -> Option<&mut Dispatcher> {
         match &mut self.state {
             State::Here(dispatcher, _) => Some(dispatcher),
@@ -74,17 +76,18 @@ impl LoopDispatcher {
         }
     }
 
-    /// Does for every message what [`Dispatcher::flush`] does, as far as it goes without waiting; also after a message was produced, and
-    /// where [`Dispatcher::has_room`] is false: a later call makes room.
+    /// Does what [`Dispatcher::flush`] does for every message, as far as possible without waiting. Call it also after a message
+    /// was produced, and if [`Dispatcher::has_room`] is false: a later call makes room.
     ///
-    /// A message is sent, sent again after a pause, or fails (`TIMEOUT`) when its server is silent for longer than `command_timeout`,
-    /// just as in `flush`. A connect that fails also fails the messages that come until the reports have an outcome for each message;
-    /// the next one connects again. Ordinals start again at 0 with a flush alone, which then waits for nothing.
+    /// A message is sent, sent again after a pause, or fails (`TIMEOUT`) when its server has been silent for longer than
+    /// `command_timeout`, just as in `flush`. A connect that fails also fails the messages that follow until the reports have an
+    /// outcome for each message; the next message connects again. Ordinals start again at 0 only with a flush, which then waits
+    /// for nothing.
     ///
-    /// Host names, passwords that are asked for, and the files of passwords and certificates are looked up on a thread; nothing else
-    /// needs one.
+    /// Host names, requested passwords, and the files of passwords and certificates are looked up on a thread; nothing else needs
+    /// one.
     ///
-    /// Errors: as [`Dispatcher::poll`]. The outcomes so far are in the next report then, and nothing is lost.
+    /// Errors: as [`Dispatcher::poll`]. The outcomes so far are then in the next report, and nothing is lost.
     pub fn advance(&mut self) -> Result<Progress> {
         loop {
             match self.step()? {
@@ -94,8 +97,8 @@ impl LoopDispatcher {
         }
     }
 
-    /// Gives up on a connection that is being opened, as an interrupt does, so that the dispatcher is here again. What waits for the
-    /// connection stays, and the next [`advance`](Self::advance) opens another one.
+    /// Gives up on a connection that is being opened, as an interrupt does, so that the dispatcher is available again. What waits
+    /// for the connection stays, and the next [`advance`](Self::advance) opens another one.
     pub fn interrupt(&mut self) {
         self.deferral().is_interrupted = true;
         // The wait asks before it does anything else.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ipc::Codec;
 use crate::rows::{Body, Layout};
 
-/// The default `rows_per_entry` of `arrow_ipc`: the rows of a record batch of Spark.
+/// The default `rows_per_entry` of `arrow_ipc`: the number of rows in a record batch of Spark.
 const ARROW_ROWS_PER_ENTRY: usize = 10_000;
 
 option_table! {

@@ -75,13 +75,13 @@ option_table! {
 /// The options of a dispatcher, read and checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DispatcherOptions {
-    /// Entries in flight at most.
+    /// The maximum number of entries in flight.
     pub(super) window_max_entries: usize,
-    /// Bytes in flight at most.
+    /// The maximum number of bytes in flight.
     pub(super) window_max_bytes: u64,
     /// Which failures are permanent.
     pub(super) classify: Classify,
-    /// Has the last word on single codes.
+    /// Overrides `classify` for single codes.
     pub(super) error_overrides: BTreeMap<String, Kind>,
     /// The field that holds a message's payload.
     pub(super) payload_field: String,
@@ -105,8 +105,8 @@ impl Default for DispatcherOptions {
 }
 
 impl DispatcherOptions {
-    /// Checks `options`, which are those of [`DISPATCHER_OPTIONS`]. A null `ts_field` leaves the time out; any other null
-    /// is the default. `error_overrides` is a JSON object as text.
+    /// Checks `options`, which are those of [`DISPATCHER_OPTIONS`]. A null `ts_field` leaves the time out; any other null means
+    /// the default. `error_overrides` is a JSON object as text.
     pub fn new(options: impl IntoIterator<Item = (String, OptionValue)>, form: Form) -> Result<Self> {
         let options: Vec<_> = options.into_iter().collect();
         let without_ts = options.contains(&("ts_field".to_owned(), OptionValue::Null));
@@ -181,7 +181,7 @@ fn complete(asked: ExactlyOnce, retry: Option<&RetryPolicy>) -> Result<ExactlyOn
     Ok(ExactlyOnce::Idmp { by_message_id, duration: duration.max(retry.deadline + MARGIN) })
 }
 
-/// `wait_timeout` and `wait_every` have no effect alone, so they must be at their defaults then.
+/// If nothing is waited for, `wait_timeout` and `wait_every` have no effect, so they must be at their defaults.
 fn read_durability(given: &mut Given) -> Result<Option<Durability>> {
     let read = durability(given)?;
     if read.aof || read.replicas != Some(0) {

@@ -1,4 +1,4 @@
-//! How a client proves who it is, and whether it uses TLS: to a server, or to its sentinels.
+//! How a client authenticates, and whether it uses TLS: to a server, or to its sentinels.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// The options of `names`, but for TLS.
+    /// Reads the options of `names`, except those of TLS.
     pub(super) fn read(given: &mut Given, names: &'static AccessNames) -> Result<Self> {
         let username = given.text(names.username)?;
         let password = read_password(given, names)?;
@@ -34,33 +34,33 @@ impl Access {
         Ok(Self { names, username, password, tls: None })
     }
 
-    /// The user of AUTH.
+    /// The user for AUTH.
     pub(crate) fn username(&self) -> Option<&str> {
         self.username.as_deref()
     }
 
-    /// The password of AUTH, read now if a variable or a file has it, or a provider gives it.
+    /// The password for AUTH, read now if it comes from a variable, a file or a provider.
     pub(crate) fn password(&self) -> std::result::Result<Option<Secret>, NoPassword> {
         self.password.as_ref().map(|password| password::read(password, self.names)).transpose()
     }
 
-    /// Whether a provider is asked for the password, which may take its time.
+    /// Whether the password comes from a provider, which may take its time.
     pub(crate) fn has_provider(&self) -> bool {
         matches!(self.password, Some(Password::Asked(_)))
     }
 
-    /// Whether the password is read from a file, or asked for.
+    /// Whether the password comes from a file or a provider.
     pub(crate) fn is_slow(&self) -> bool {
         matches!(self.password, Some(Password::File(_) | Password::Asked(_)))
     }
 
-    /// Another password than `refused`, if there is one now: it may have been changed after it was read.
+    /// The current password if it differs from `refused`: it may have been changed after it was read.
     pub(crate) fn changed_password(&self, refused: Option<&Secret>) -> std::result::Result<Option<Secret>, NoPassword> {
         match &self.password {
             None | Some(Password::Given(_)) => Ok(None),
             Some(password) => match password::read(password, self.names) {
                 Ok(now) => Ok(Some(now).filter(|now| Some(now) != refused)),
-                // The server's refusal is more useful than the lack of a password now.
+                // The server's refusal is more useful than a message that there is no password now.
                 Err(NoPassword::Failed(_)) => Ok(None),
                 Err(NoPassword::Interrupted) => Err(NoPassword::Interrupted),
             },

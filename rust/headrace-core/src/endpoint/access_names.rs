@@ -1,6 +1,6 @@
-//! The names of the options of access: each is there for the server and for its sentinels.
+//! The names of the access options. Each option exists twice: for the server and for its sentinels.
 
-/// The names of the options.
+/// The names of the access options.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct AccessNames {
     pub(super) username: &'static str,
@@ -15,7 +15,7 @@ pub(super) struct AccessNames {
     pub(super) tls_insecure_skip_verify: Option<&'static str>,
 }
 
-/// Those of the server.
+/// The options of the server.
 pub(super) static SERVER: AccessNames = AccessNames {
     username: "username",
     password: "password",
@@ -29,7 +29,7 @@ pub(super) static SERVER: AccessNames = AccessNames {
     tls_insecure_skip_verify: Some("tls_insecure_skip_verify"),
 };
 
-/// Those of its sentinels.
+/// The options of its sentinels.
 pub(super) static SENTINEL: AccessNames = AccessNames {
     username: "sentinel_username",
     password: "sentinel_password",

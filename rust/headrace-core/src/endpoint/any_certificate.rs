@@ -1,12 +1,12 @@
-//! The certificate check of `tls_insecure_skip_verify`, which checks no certificate.
+//! The certificate check for `tls_insecure_skip_verify`: it accepts every certificate.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Accepts any certificate, whatever its name and age. The server must still hold its private key: the signatures of the
-/// handshake are checked, so that the connection is TLS, with an unknown peer.
+/// Accepts any certificate, whatever its name and validity period. The server must still hold the private key of the
+/// certificate: the signatures of the handshake are checked, so the connection is TLS, with an unknown peer.
 #[derive(Debug)]
 pub(super) struct AnyCertificate(pub(super) WebPkiSupportedAlgorithms);
 

@@ -1,4 +1,4 @@
-//! The cluster of an endpoint: which of its nodes are asked where a stream is.
+//! The cluster of an endpoint: the nodes that are asked where a stream is.
 
 use super::given::Given;
 use super::host::check_host;
@@ -10,27 +10,27 @@ use super::tls::Tls;
 use super::topology::Topology;
 use crate::error::{Error, Result};
 
-/// A cluster, whose nodes say which of them has a stream.
+/// A cluster, whose nodes know which of them has a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Cluster {
     seeds: Seeds,
-    /// How often a message is sent to another node in a row.
+    /// How many times in a row a message may be sent to another node.
     pub(crate) max_redirects: u32,
-    /// Where to connect for what its nodes show.
+    /// Where to connect for the addresses that its nodes show.
     pub(crate) node_map: NodeMap,
 }
 
 /// The nodes that are asked first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Seeds {
-    /// The options `host` and `port`, which has a process-wide default.
+    /// The options `host` and `port`. The port has a process-wide default.
     Host { host: String, port: Option<u16> },
     /// The option `nodes`.
     Nodes(Vec<Node>),
 }
 
 impl Cluster {
-    /// The cluster, if these options ask for one.
+    /// The cluster, if the options describe one.
     pub(super) fn read(
         given: &mut Given,
         topology: Topology,
@@ -66,7 +66,7 @@ impl Cluster {
         Ok(Some(cluster))
     }
 
-    /// The cluster that has this node, with the defaults of its options.
+    /// The cluster that contains this node, with default options.
     pub(super) fn of_node(host: String, port: Option<u16>) -> Self {
         Self { seeds: Seeds::Host { host, port }, max_redirects: DEFAULT_MAX_REDIRECTS, node_map: NodeMap::default() }
     }
@@ -79,7 +79,7 @@ impl Cluster {
         host.into_iter().chain(nodes.iter().map(|node| node.host.as_str()))
     }
 
-    /// The port, if it was given apart from a host.
+    /// The port, if it was given separately from a host.
     pub(super) fn port(&self) -> Option<u16> {
         match self.seeds {
             Seeds::Host { port, .. } => port,
@@ -87,7 +87,7 @@ impl Cluster {
         }
     }
 
-    /// The nodes to ask first. `port`: that of one that was given apart from a host.
+    /// The nodes to ask first. `port` is for a host that was given without one.
     pub(crate) fn seeds(&self, port: u16) -> Vec<Node> {
         match &self.seeds {
             Seeds::Host { host, .. } => vec![Node { host: host.clone(), port }],

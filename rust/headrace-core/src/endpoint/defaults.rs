@@ -1,7 +1,8 @@
-//! Process-wide defaults: what holds for an endpoint without options of its own.
+//! Process-wide defaults: the values for options that an endpoint was not given.
 //!
-//! The environment counts as it was when the endpoint was built, the defaults file as it is now. The file is read at each
-//! connect instead of when its time stamp changed: it is small, connects are rare, and time stamps have a granularity.
+//! The environment is used as it was when the endpoint was built, the defaults file as it is now. The file is read at each
+//! connect, not only when its time stamp has changed: it is small, connects are rare, and time stamps have a limited
+//! resolution.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,10 +19,10 @@ use super::server::{ENVIRONMENT_DEFAULTS, FILE_DEFAULTS};
 /// The variable that names the defaults file.
 const FILE_VARIABLE: &str = "HEADRACE_DEFAULTS";
 
-/// A defaults file has four numbers in it.
+/// A bound for the size of a defaults file, which holds four numbers.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// The process-wide defaults that were set, in one place or another.
+/// The process-wide defaults that were set, in the environment or in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Inherited {
     pub(super) connect_timeout: Option<Duration>,
@@ -31,7 +32,7 @@ pub(super) struct Inherited {
 }
 
 impl Inherited {
-    /// Takes them from values given under the names of `specs`, which are in the order of [`FILE_DEFAULTS`].
+    /// Reads the defaults from values given under the names of `specs`, which are in the order of [`FILE_DEFAULTS`].
     fn read(given: &mut Given, specs: &[OptionSpec; 4]) -> Result<Self> {
         let [connect_timeout, command_timeout, db, port] = specs.each_ref().map(|spec| spec.name);
         Ok(Self {
@@ -51,7 +52,7 @@ impl Inherited {
         }
     }
 
-    /// The values, under the names of a defaults file.
+    /// The values, under the names that a defaults file uses.
     pub(super) fn to_options(&self) -> Vec<(&'static str, OptionValue)> {
         let seconds = |duration: Duration| OptionValue::Float(duration.as_secs_f64());
         let values = [
@@ -67,14 +68,14 @@ impl Inherited {
 /// Where an endpoint's process-wide defaults come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Defaults {
-    /// The environment when the endpoint was built; in an unpickled endpoint also the values its file had then.
+    /// The environment when the endpoint was built; in an unpickled endpoint also the values that its file had at that time.
     kept: Inherited,
-    /// The defaults file, read again whenever its values are needed.
+    /// The defaults file, read each time its values are needed.
     file: Option<PathBuf>,
 }
 
 impl Defaults {
-    /// As the environment has them; `variable` looks one up. An empty variable counts as unset.
+    /// Reads the defaults from the environment; `variable` looks up a variable. An empty variable counts as unset.
     pub(super) fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let mut given = Given::new(&ENVIRONMENT_DEFAULTS, Form::Text);
         for spec in &ENVIRONMENT_DEFAULTS {
@@ -86,13 +87,13 @@ impl Defaults {
         Ok(Self { kept, file })
     }
 
-    /// As another process had them: fixed, whatever environment and files there are here.
+    /// The defaults of another process: fixed, regardless of the environment and the files of this one.
     pub(super) fn fixed(values: impl IntoIterator<Item = (String, OptionValue)>) -> Result<Self> {
         let mut given = Given::collect(&FILE_DEFAULTS, values, Form::Typed)?;
         Ok(Self { kept: Inherited::read(&mut given, &FILE_DEFAULTS)?, file: None })
     }
 
-    /// As they are now.
+    /// The current defaults.
     pub(super) fn now(&self) -> Result<Inherited> {
         let kept = self.kept.clone();
         match &self.file {
@@ -139,7 +140,7 @@ fn from_json(value: serde_json::Value) -> OptionValue {
             (None, None) => OptionValue::Other("number".to_owned()),
         },
         serde_json::Value::String(text) => OptionValue::text(&text),
-        // A default that is null has no effect: more likely a mistake than a wish.
+        // A default that is null would have no effect: it is more likely a mistake than an intention.
         serde_json::Value::Null => OptionValue::Other("null".to_owned()),
         serde_json::Value::Array(_) => OptionValue::Other("array".to_owned()),
         serde_json::Value::Object(_) => OptionValue::Other("object".to_owned()),

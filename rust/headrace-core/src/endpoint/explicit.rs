@@ -1,4 +1,4 @@
-//! The options that an endpoint was given, checked one by one and against each other.
+//! The options that an endpoint was given, checked individually and against each other.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::tls::Tls;
 use super::topology::Topology;
 use super::trim::{self, MinId, Trim};
 
-/// The server: exactly one of these is given.
+/// The server. Exactly one variant is given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Server {
     Tcp {
@@ -27,7 +27,7 @@ pub(super) enum Server {
         port: Option<u16>,
     },
     Unix(PathBuf),
-    /// The one that sentinels name.
+    /// The server that sentinels name.
     Sentinel(Box<Sentinels>),
     /// The node of a cluster that has the stream.
     Cluster(Box<Cluster>),
@@ -50,7 +50,7 @@ pub(super) struct Explicit {
     pub(super) nomkstream: bool,
     pub(super) consumer_group: Option<Vec<u8>>,
     pub(super) shards: Option<Arc<Shards>>,
-    /// Follows from `maxlen`, `minid`, `maxlen_approximate` and `trim_every`; here so that it is checked once.
+    /// Derived from `maxlen`, `minid`, `maxlen_approximate` and `trim_every`, and kept here so that it is checked once.
     pub(super) trim: Option<Trim>,
 }
 
@@ -96,7 +96,7 @@ impl Explicit {
         })
     }
 
-    /// Each option that is not at its default, in the order of [`OPTIONS`].
+    /// All options that are not at their defaults, in the order of [`OPTIONS`].
     pub(super) fn to_options(&self) -> Vec<(&'static str, OptionValue)> {
         OPTIONS.iter().filter_map(|spec| Some((spec.name, self.option(spec.name)?))).collect()
     }
@@ -183,7 +183,7 @@ fn read_shards(given: &mut Given, stream_key: &[u8]) -> Result<Option<Arc<Shards
     Ok(Some(Arc::new(Shards::new(stream_key, count.into(), hash, names))))
 }
 
-/// Refuses braces in the name that shards have in common.
+/// Refuses braces in the name that all shards share.
 pub(super) fn check_shard_name(stream_key: &[u8]) -> Result<()> {
     if stream_key.iter().any(|byte| b"{}".contains(byte)) {
         let message = format!(
@@ -196,7 +196,7 @@ pub(super) fn check_shard_name(stream_key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the options fit a topology that was asked for.
+/// Checks that the options fit the topology that was given.
 fn check_topology(topology: Topology, has_nodes: bool, is_unix: bool, has_master: bool) -> Result<()> {
     let why = match topology {
         Topology::Single if has_nodes => "with topology 'single' there is one server: give host in place of nodes",
@@ -211,7 +211,7 @@ fn check_topology(topology: Topology, has_nodes: bool, is_unix: bool, has_master
     Err(Error::config("topology", why))
 }
 
-/// The kernel takes 107 bytes (Linux) or 103 (macOS), and no NUL.
+/// Checks the path of a Unix socket. The kernel accepts at most 107 bytes (Linux) or 103 (macOS), and no NUL.
 fn check_unix_socket(path: &str) -> Result<PathBuf> {
     match std::os::unix::net::SocketAddr::from_pathname(path) {
         Ok(_) => Ok(PathBuf::from(path)),

@@ -1,4 +1,4 @@
-//! Values given by name, read by the table of options: types, ranges, unknown names, names given twice.
+//! Values given by name, checked against the table of options: types, ranges, unknown names, names given twice.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,31 +9,32 @@ use crate::secret::Secret;
 use super::option::{Form, OptionDefault, OptionSpec, OptionValue, Takes, quoted};
 use super::provider::Provider;
 
-/// The most bytes of a key or any other string on a server: <https://redis.io/docs/latest/develop/data-types/strings/>.
+/// The maximum length of a key or any other string on a server, in bytes:
+/// <https://redis.io/docs/latest/develop/data-types/strings/>.
 const MAX_STRING: usize = 512 * 1024 * 1024;
 
-/// Options of which an endpoint takes one.
+/// Groups of options of which an endpoint accepts only one.
 const ALTERNATIVES: [&[&str]; 3] = [
     &["host", "unix_socket", "nodes"],
     &["password", "password_env", "password_file"],
     &["sentinel_password", "sentinel_password_env", "sentinel_password_file"],
 ];
 
-/// As many as there are, in the place of a number.
+/// The text that stands for "as many as exist" in place of a number.
 const ALL: &str = "all";
 
-/// The name in `specs` that looks most like `name`.
+/// The name in `specs` that is most similar to `name`.
 fn nearest(specs: &[OptionSpec], name: &str) -> &'static str {
     let name = name.to_lowercase();
     let likeness = |spec: &OptionSpec| {
-        // A part of a name (`timeout`, `ca_cert`) means more than letters in common.
+        // A part of a name (`timeout`, `ca_cert`) counts for more than letters in common.
         let part = if name.len() > 2 && spec.name.contains(&name) { 1.0 } else { 0.0 };
         strsim::jaro_winkler(spec.name, &name) + part
     };
     specs.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).map_or("", |spec| spec.name)
 }
 
-/// Values given for the options of one table, each under a known name and given once.
+/// Values given for the options of one table, each under a known name and given only once.
 pub(crate) struct Given {
     specs: &'static [OptionSpec],
     form: Form,
@@ -45,7 +46,7 @@ impl Given {
         Self { specs, form, values: BTreeMap::new() }
     }
 
-    /// All of `options`.
+    /// Collects all of `options`.
     pub(crate) fn collect(
         specs: &'static [OptionSpec],
         options: impl IntoIterator<Item = (String, OptionValue)>,
@@ -58,12 +59,12 @@ impl Given {
         Ok(given)
     }
 
-    /// One more value, in the form of the others.
+    /// Adds a value, in the form of the others.
     pub(crate) fn add(&mut self, name: &str, value: OptionValue) -> Result<()> {
         self.add_in(self.form, name, value)
     }
 
-    /// One more value, in a form of its own.
+    /// Adds a value in the form `form`.
     pub(crate) fn add_in(&mut self, form: Form, name: &str, value: OptionValue) -> Result<()> {
         let Some(spec) = self.specs.iter().find(|spec| spec.name == name) else {
             let known = nearest(self.specs, name);
@@ -76,7 +77,7 @@ impl Given {
         Ok(())
     }
 
-    /// These values, and those of `others` that are neither given here nor [`ALTERNATIVES`] to one that is.
+    /// Adds those of `others` that are neither given here nor [`ALTERNATIVES`] to one that is.
     pub(crate) fn over(mut self, others: Self) -> Self {
         let is_replaced = |name: &str| {
             let mut groups = ALTERNATIVES.iter().filter(|group| group.contains(&name));
@@ -87,7 +88,7 @@ impl Given {
         self
     }
 
-    /// Whether `name` was given as a sequence of no names.
+    /// Whether `name` was given as an empty sequence of names.
     pub(crate) fn is_no_names(&self, name: &str) -> bool {
         matches!(self.values.get(name), Some((_, OptionValue::Names(names))) if names.is_empty())
     }
@@ -97,17 +98,17 @@ impl Given {
         matches!(self.values.get(name), Some((_, OptionValue::Text(given))) if given.as_str() == text)
     }
 
-    /// Whether `name` was given as a mapping, which is the text of a JSON object.
+    /// Whether `name` was given as a mapping, that is, as the text of a JSON object.
     pub(crate) fn has_mapping(&self, name: &str) -> bool {
         matches!(self.values.get(name), Some((_, OptionValue::Text(text))) if text.trim_start().starts_with('{'))
     }
 
-    /// Whether `name` was given, and not read yet.
+    /// Whether `name` was given and has not been read yet.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
-    /// The default of `name`, as if it had been given.
+    /// Inserts the default of `name` if no value was given.
     fn with_default(&mut self, name: &str) {
         if let Some(spec) = self.specs.iter().find(|spec| spec.name == name).filter(|spec| !self.has(spec.name)) {
             match spec.default {
@@ -119,50 +120,50 @@ impl Given {
         }
     }
 
-    /// As [`Given::boolean`], else the default.
+    /// Like [`Given::boolean`], with the default if no value was given.
     pub(crate) fn boolean_or_default(&mut self, name: &str) -> Result<bool> {
         self.with_default(name);
         self.boolean(name)?.ok_or_else(|| missing(name))
     }
 
-    /// As [`Given::integer`], else the default.
+    /// Like [`Given::integer`], with the default if no value was given.
     pub(crate) fn integer_or_default<T: TryFrom<i64>>(&mut self, name: &str) -> Result<T> {
         self.with_default(name);
         self.integer(name)?.ok_or_else(|| missing(name))
     }
 
-    /// A number of at least 0, or `None` for the text `all`; else the default.
+    /// A number of at least 0, or `None` for the text `all`; the default if no value was given.
     pub(crate) fn count_or_all_or_default(&mut self, name: &str) -> Result<Option<u64>> {
         self.with_default(name);
         let (spec, form, value) = self.take(name).ok_or_else(|| missing(name))?;
         if matches!(&value, OptionValue::Text(text) if text.as_str() == ALL) {
             return Ok(None);
         }
-        // The largest number that every server takes.
+        // The largest number that every server accepts.
         let count =
             whole(&value, form).filter(|count| *count <= i64::MAX.into()).and_then(|count| count.try_into().ok());
         count.map_or_else(|| Err(spec.refuse(&value)), |count| Ok(Some(count)))
     }
 
-    /// As [`Given::seconds`], else the default.
+    /// Like [`Given::seconds`], with the default if no value was given.
     pub(crate) fn seconds_or_default(&mut self, name: &str) -> Result<Duration> {
         self.with_default(name);
         self.seconds(name)?.ok_or_else(|| missing(name))
     }
 
-    /// As [`Given::number`], else the default.
+    /// Like [`Given::number`], with the default if no value was given.
     pub(crate) fn number_or_default(&mut self, name: &str) -> Result<f64> {
         self.with_default(name);
         self.number(name)?.ok_or_else(|| missing(name))
     }
 
-    /// As [`Given::text`], else the default.
+    /// Like [`Given::text`], with the default if no value was given.
     pub(crate) fn text_or_default(&mut self, name: &str) -> Result<String> {
         self.with_default(name);
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
-    /// One of the texts that the option takes, else the default.
+    /// One of the texts that the option takes; the default if no value was given.
     pub(crate) fn choice_or_default(&mut self, name: &str) -> Result<&'static str> {
         self.with_default(name);
         let Some((spec, _, value)) = self.take(name) else { return Err(missing(name)) };
@@ -173,13 +174,13 @@ impl Given {
         found.copied().ok_or_else(|| spec.refuse(&value))
     }
 
-    /// Names: of columns, or of nodes.
+    /// The names of columns or of nodes.
     pub(crate) fn names(&mut self, name: &str) -> Result<Option<Vec<String>>> {
         let Some((spec, form, value)) = self.take(name) else { return Ok(None) };
         let (is_text, are_nodes) = (form == Form::Text, spec.takes == Takes::Nodes);
         let names = match &value {
             OptionValue::Names(names) => Some(names.clone()),
-            // The address of an IPv6 host begins like a JSON array.
+            // The address of an IPv6 host starts like a JSON array.
             OptionValue::Text(text) if is_text && !are_nodes && text.trim_start().starts_with('[') => {
                 serde_json::from_str(text.as_str()).ok()
             }
@@ -235,7 +236,7 @@ impl Given {
         Ok(value.unwrap_or(OptionValue::Null))
     }
 
-    /// The row and value of `name`, if it was given.
+    /// Removes `name` and returns its row and its value, if it was given.
     fn take(&mut self, name: &str) -> Option<(&'static OptionSpec, Form, OptionValue)> {
         let spec = self.specs.iter().find(|spec| spec.name == name)?;
         self.values.remove(name).map(|(form, value)| (spec, form, value))
@@ -252,7 +253,7 @@ impl Given {
         }
     }
 
-    /// An integer option, in its range.
+    /// An integer option, checked against its range.
     pub(crate) fn integer<T: TryFrom<i64>>(&mut self, name: &str) -> Result<Option<T>> {
         let Some((spec, form, value)) = self.take(name) else { return Ok(None) };
         let Takes::Integer { min, max } = spec.takes else { return Err(spec.refuse(&value)) };
@@ -263,13 +264,13 @@ impl Given {
             .map_or_else(|| Err(spec.refuse(&value)), |number| Ok(Some(number)))
     }
 
-    /// A number of seconds, in its range.
+    /// A number of seconds, checked against its range.
     pub(crate) fn seconds(&mut self, name: &str) -> Result<Option<Duration>> {
-        // The range of each keeps it within what a duration can be.
+        // Every range of an option fits into a `Duration`.
         Ok(self.number(name)?.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
     }
 
-    /// A number with or without a fraction, in its range.
+    /// A number with or without a fraction, checked against its range.
     pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>> {
         let Some((spec, form, value)) = self.take(name) else { return Ok(None) };
         let (Takes::Seconds { min, max } | Takes::Number { min, max }) = spec.takes else {
@@ -277,7 +278,7 @@ impl Given {
         };
         let number = match (&value, form) {
             (OptionValue::Float(number), _) => Some(*number),
-            // `inf`, `nan` and `1e3` are floats to Rust; here only digits and a point are.
+            // Rust also parses `inf`, `nan` and `1e3` as floats; here only digits and a point are allowed.
             (OptionValue::Text(text), Form::Text) if text.bytes().all(|b| b.is_ascii_digit() || b == b'.') => {
                 text.parse().ok()
             }
@@ -288,7 +289,7 @@ impl Given {
             .map_or_else(|| Err(spec.refuse(&value)), |number| Ok(Some(number)))
     }
 
-    /// Text that is not empty: names and paths.
+    /// Non-empty text: names and paths.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>> {
         let Some((spec, _, value)) = self.take(name) else { return Ok(None) };
         match &value {
@@ -319,7 +320,7 @@ impl Given {
         Ok(self.bytes(name)?.map(Secret::new))
     }
 
-    /// The provider to ask for a secret, if one was given; any other value stays.
+    /// The provider to ask for a secret, if one was given; any other value stays unread.
     pub(crate) fn provider(&mut self, name: &str) -> Result<Option<Provider>> {
         let Some((form, OptionValue::Provider(provider))) = self.values.get(name) else { return Ok(None) };
         if *form == Form::Text {
@@ -334,7 +335,7 @@ impl Given {
         Ok(Some(provider))
     }
 
-    /// A value that a type of its own reads further.
+    /// The unchecked value, for a type that does its own parsing.
     pub(crate) fn value(&mut self, name: &str) -> Option<OptionValue> {
         self.take(name).map(|(_, _, value)| value)
     }
@@ -348,8 +349,8 @@ impl Given {
     }
 }
 
-/// Reads `options` by their rows in `specs` alone: every row with its value, its default where that depends on nothing, or
-/// null.
+/// Reads `options` by their rows in `specs` alone: every row with its value, its default where that does not depend on other
+/// options, or null.
 pub fn read_values(
     specs: &'static [OptionSpec],
     options: impl IntoIterator<Item = (String, OptionValue)>,
@@ -359,12 +360,12 @@ pub fn read_values(
     specs.iter().map(|spec| Ok((spec.name, given.any(spec)?))).collect()
 }
 
-/// The error for an option that must be given.
+/// The error for a required option that was not given.
 fn missing(name: &str) -> Error {
     Error::config(name, format!("{name} is missing"))
 }
 
-/// The integer that `value` is. A boolean is not one.
+/// The integer that `value` represents. A boolean is not an integer.
 fn whole(value: &OptionValue, form: Form) -> Option<i128> {
     match (value, form) {
         (OptionValue::Int(number), _) => Some(*number),

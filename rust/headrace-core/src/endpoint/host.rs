@@ -1,11 +1,11 @@
-//! Host names as they are given.
+//! Host names, checked as they are given.
 
 use std::net::Ipv6Addr;
 
 use super::option::quoted;
 use crate::error::{Error, Result};
 
-/// A name, an IPv4 address, or an IPv6 address with or without brackets and zone; comes back without brackets.
+/// Checks a name, an IPv4 address, or an IPv6 address with or without brackets and zone; returns it without brackets.
 pub(super) fn check_host(option: &str, host: &str) -> Result<String> {
     // A refused value may be a whole URL with a password in it, so it is not shown.
     if host.contains("://") || host.contains(['/', '@', '?', '#', '\0']) {

@@ -1,4 +1,4 @@
-//! Warnings about options that make an endpoint weaker.
+//! Warnings about options that weaken an endpoint.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::explicit::{Explicit, Server};
 use super::password::Password;
 use super::pem::Pem;
 
-/// Permission of the group and of others to read a file.
+/// Permission for the group and for others to read a file.
 const OTHERS_READ: u32 = 0o044;
 
 /// One sentence for each weakness of the endpoint.
@@ -28,7 +28,7 @@ pub(super) fn warnings(explicit: &Explicit) -> Vec<String> {
     let mut found: Vec<_> = unchecked.into_iter().collect();
     found.extend(open_files(&explicit.access));
     if let Server::Sentinel(sentinels) = &explicit.server {
-        // TLS that is that of the server names the same file.
+        // If the sentinels use the server's TLS options, they name the same files.
         let more: Vec<_> = open_files(&sentinels.access).filter(|text| !found.contains(text)).collect();
         found.extend(more);
     }
@@ -47,7 +47,7 @@ fn open_files(access: &Access) -> impl Iterator<Item = String> {
     key.into_iter().chain(password)
 }
 
-/// The sentence for a file that others than its owner may read. A file that is not there yet says nothing, and neither
+/// The sentence for a file that users other than its owner may read. A file that does not exist yet gives no warning, nor
 /// does a pipe, which is read once.
 fn open_to_others(option: &str, path: &Path) -> Option<String> {
     let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;

@@ -15,7 +15,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// `host`, `host:port`, `[v6]:port`, given for `option`; without a port it has `default_port`.
+    /// Parses `host`, `host:port` or `[v6]:port`, given for `option`; `default_port` is used if there is no port.
     pub(super) fn read(option: &str, text: &str, default_port: u16) -> Result<Self> {
         let refuse = || {
             let message =
@@ -36,7 +36,7 @@ impl Node {
     }
 }
 
-/// `host:port`, as people write it.
+/// Formats the node as `host:port`, with brackets around an IPv6 address.
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };

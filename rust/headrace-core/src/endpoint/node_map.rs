@@ -1,4 +1,5 @@
-//! The option `node_map`: where to connect for the addresses that nodes of a cluster show, behind NAT or forwarded ports.
+//! The option `node_map`: where to connect for the addresses that nodes of a cluster show, for nodes behind NAT or forwarded
+//! ports.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 
 const NAME: &str = "node_map";
 
-/// Pairs of addresses: as nodes show them, and as they are connected to. The first ones differ, and are in order.
+/// Pairs of addresses: the one that a node shows, and the one to connect to. The shown addresses are unique and sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct NodeMap(Arc<[(Node, Node)]>);
 
@@ -44,7 +45,7 @@ impl NodeMap {
         Ok(Self(map.into()))
     }
 
-    /// The address to connect to for one that a node has shown.
+    /// The address to connect to for an address that a node has shown.
     pub(crate) fn to_use(&self, shown: Node) -> Node {
         if self.0.is_empty() {
             return shown;
@@ -59,19 +60,19 @@ impl NodeMap {
     }
 }
 
-/// The same address in one way of writing it.
+/// The normalised form of an address, for comparison.
 fn normal(node: &Node) -> Node {
     let host = node.host.parse::<IpAddr>().map_or_else(|_| node.host.to_ascii_lowercase(), |ip| ip.to_string());
     Node { host, port: node.port }
 }
 
-/// `{"10.0.0.1:6379": "proxy:7001"}`
+/// Parses `{"10.0.0.1:6379": "proxy:7001"}`.
 fn of_json(text: &str) -> Option<Vec<(String, String)>> {
     let map: Map<String, Value> = serde_json::from_str(text).ok()?;
     map.into_iter().map(|(shown, used)| Some((shown, used.as_str()?.to_owned()))).collect()
 }
 
-/// `10.0.0.1:6379=proxy:7001,10.0.0.2:6379=proxy:7002`
+/// Parses `10.0.0.1:6379=proxy:7001,10.0.0.2:6379=proxy:7002`.
 fn of_text(text: &str) -> Option<Vec<(String, String)>> {
     text.split(',')
         .map(|pair| pair.split_once('=').map(|(shown, used)| (shown.trim().to_owned(), used.trim().to_owned())))

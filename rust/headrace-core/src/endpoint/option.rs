@@ -1,4 +1,4 @@
-//! Option values, and the rows of the tables of options: names, types, ranges, defaults, texts.
+//! Option values, and the rows of the option tables: names, types, ranges, defaults, texts.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::error::Error;
 
 use super::provider::Provider;
 
-/// A value as it was given for an option, before any check.
+/// A value given for an option, before any check.
 #[derive(Clone, PartialEq)]
 pub enum OptionValue {
-    /// Python's `None`: the same as an option that is not given.
+    /// Python's `None`: equivalent to an option that is not given.
     Null,
-    /// A boolean. Never taken for an integer.
+    /// A boolean. Never used as an integer.
     Bool(bool),
     /// An integer.
     Int(i128),
@@ -25,9 +25,9 @@ pub enum OptionValue {
     Bytes(Zeroizing<Vec<u8>>),
     /// A provider to ask for a password.
     Provider(Provider),
-    /// Column names.
+    /// Names of columns.
     Names(Vec<String>),
-    /// A value of a type that no option takes: the name of that type.
+    /// A value of a type that no option takes, represented by the name of that type.
     Other(String),
 }
 
@@ -42,7 +42,7 @@ impl OptionValue {
         Self::Bytes(Zeroizing::new(bytes.to_vec()))
     }
 
-    /// The kind of value, for messages about secrets and for `Debug`.
+    /// The kind of the value, for messages about secrets and for `Debug`.
     fn type_name(&self) -> &str {
         match self {
             Self::Null => "nothing",
@@ -57,7 +57,7 @@ impl OptionValue {
         }
     }
 
-    /// The value for a message. Bytes are never shown: they are keys of streams at best, and private keys at worst.
+    /// The value for a message. Bytes are never shown: they are stream keys at best, and private keys at worst.
     fn shown(&self) -> String {
         match self {
             Self::Bool(value) => format!("the boolean {value}"),
@@ -70,17 +70,17 @@ impl OptionValue {
     }
 }
 
-/// Without the value: it may be a secret.
+/// Shows the type without the value, which may be a secret.
 impl fmt::Debug for OptionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.type_name())
     }
 }
 
-/// The longest value that is repeated in a message, in characters.
+/// The longest value that a message repeats, in characters.
 const MAX_SHOWN: usize = 80;
 
-/// `text` in single quotes, control characters escaped, cut after [`MAX_SHOWN`] characters.
+/// `text` in single quotes, with control characters escaped, truncated after [`MAX_SHOWN`] characters.
 pub(super) fn quoted(text: &str) -> String {
     let shown: String = text.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
     let dots = if text.chars().nth(MAX_SHOWN).is_some() { "…" } else { "" };
@@ -90,13 +90,13 @@ pub(super) fn quoted(text: &str) -> String {
 /// How option values arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// With their types (Python keywords, JSON): a number is a number, and `"6379"` is none.
+    /// With their types (Python keywords, JSON): a number is a number, and `"6379"` is not.
     Typed,
-    /// All as text (URL query, Spark options, environment): `6379` and `true` are read from it.
+    /// All as text (URL query, Spark options, environment): `6379` and `true` are parsed from it.
     Text,
 }
 
-/// The type and range of an option's values.
+/// The type and the range of an option's values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Takes {
     /// An integer in this range.
@@ -124,7 +124,7 @@ pub enum Takes {
     },
     /// A boolean.
     Boolean,
-    /// Text of at least one character.
+    /// Non-empty text.
     Text,
     /// Text or bytes, of 1 byte to 512 MiB.
     TextOrBytes,
@@ -134,34 +134,34 @@ pub enum Takes {
     Variable,
     /// The path of a file.
     Path,
-    /// The path of a PEM file, or PEM itself: bytes, or text that holds `-----BEGIN`.
+    /// The path of a PEM file, or PEM itself: bytes, or text that contains `-----BEGIN`.
     Pem,
-    /// An integer, or text `ms` or `ms-seq`.
+    /// An integer, or text of the form `ms` or `ms-seq`.
     StreamId,
-    /// Text `ms` or `ms-seq`, or `(` before either.
+    /// Text of the form `ms` or `ms-seq`, optionally with `(` before it.
     EntryId,
-    /// The same, or one of the texts `earliest` and `latest`.
+    /// Like `EntryId`, or one of the texts `earliest` and `latest`.
     Start,
     /// One of these texts.
     Choice(&'static [&'static str]),
-    /// The addresses of nodes; as text, with commas between them.
+    /// The addresses of nodes; as text, separated by commas.
     Nodes,
-    /// A mapping, of what to what; as text, a JSON object.
+    /// A mapping; the text says what it maps to what. As text, a JSON object.
     Mapping(&'static str),
     /// The name of a column.
     Column,
-    /// The names of columns; as text, with commas between them or as a JSON array.
+    /// The names of columns; as text, separated by commas or as a JSON array.
     Columns,
-    /// The names of columns; or a mapping from columns to the names that they get, as text a JSON object.
+    /// The names of columns, or a mapping from columns to new names; as text, the mapping is a JSON object.
     RenamedColumns,
     /// A boolean, or the names of columns.
     BooleanOrColumns,
 }
 
-/// The value of an option that is not given.
+/// The default of an option.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum OptionDefault {
-    /// Nothing: there is no such thing.
+    /// No value.
     None,
     /// A boolean.
     Bool(bool),
@@ -174,7 +174,7 @@ pub enum OptionDefault {
 }
 
 impl OptionDefault {
-    /// The default as a value that could have been given; [`OptionValue::Null`] for none.
+    /// The default as a value that could have been given; [`OptionValue::Null`] if there is none.
     pub fn value(self) -> OptionValue {
         match self {
             Self::None => OptionValue::Null,
@@ -189,23 +189,23 @@ impl OptionDefault {
 /// One option: a row of a table such as [`OPTIONS`](super::OPTIONS).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OptionSpec {
-    /// Its name: Python keyword, JSON key, Spark option and URL query parameter alike.
+    /// Its name: the same as Python keyword, JSON key, Spark option and URL query parameter.
     pub name: &'static str,
     /// The type and range of its values.
     pub takes: Takes,
-    /// Its value where it is not given.
+    /// Its value if it is not given.
     pub default: OptionDefault,
-    /// Whether the default is another one in some cases, which the text names, so that giving it is not the same as giving
-    /// nothing.
+    /// Whether the default differs in some cases, which the text names. Giving the default explicitly is then not the same as
+    /// giving no value.
     pub depends: bool,
     /// Whether its value must not be shown.
     pub secret: bool,
-    /// Its purpose: sentences for the documentation.
+    /// Its purpose, in sentences for the documentation.
     pub text: &'static str,
 }
 
 impl OptionSpec {
-    /// The type and range in words, as messages and documentation have them.
+    /// The type and the range in words, for messages and documentation.
     pub fn allowed(&self) -> String {
         match self.takes {
             Takes::Integer { min, max: i64::MAX } => format!("an integer of at least {min}"),
@@ -246,12 +246,12 @@ impl OptionSpec {
         }
     }
 
-    /// Whether the value is a path, so that a path object of the caller's language may stand for it.
+    /// Whether the value is a path, so that a path object of the caller's language is accepted.
     pub fn takes_path(&self) -> bool {
         matches!(self.takes, Takes::Path | Takes::Pem)
     }
 
-    /// Whether `value` must not be shown: a password, or PEM that was given itself (of a key or not).
+    /// Whether `value` must not be shown: a password, or PEM that was given directly (whether or not it is a key).
     pub fn hides(&self, value: &OptionValue) -> bool {
         match self.takes {
             Takes::Secret => !matches!(value, OptionValue::Provider(_)),
@@ -278,9 +278,9 @@ impl OptionSpec {
         }
     }
 
-    /// The error for a value of this option that is of another type or out of range.
+    /// The error for a value of this option that has another type or is out of range.
     pub(super) fn refuse(&self, value: &OptionValue) -> Error {
-        // The value of a variable's name may be the password itself, given to the wrong option.
+        // The value given as a variable's name may be the password itself, given for the wrong option.
         let hidden = matches!(self.takes, Takes::Secret | Takes::Variable | Takes::Pem);
         let got = if hidden { value.type_name().to_owned() } else { value.shown() };
         let empty = match value {
@@ -292,11 +292,11 @@ impl OptionSpec {
     }
 }
 
-/// The texts that are the place of an entry.
+/// The texts that denote an entry.
 const ENTRY_ID: &str = "an entry ID ('ms-seq' or 'ms', 64 bits each), '(' and an entry ID for the entry after it, or a \
                         datetime with a time zone";
 
-/// A row without default and secret; the table adds its name and text.
+/// A row that has no default and is not secret; the table adds its name and text.
 pub(crate) const fn option(takes: Takes) -> OptionSpec {
     OptionSpec { name: "", takes, default: OptionDefault::None, depends: false, secret: false, text: "" }
 }
@@ -307,7 +307,7 @@ impl OptionSpec {
         Self { default, ..self }
     }
 
-    /// The row with this default, which is another one in the cases that the text names.
+    /// The row with this default, which differs in the cases that the text names.
     pub(crate) const fn or_depends(self, default: OptionDefault) -> Self {
         Self { default, depends: true, ..self }
     }
@@ -317,7 +317,7 @@ impl OptionSpec {
     }
 }
 
-/// Makes a table of options: `name => row;`, where the doc comment is the row's text.
+/// Defines a table of options. Each row has the form `name => row;`, and its doc comment is the row's text.
 macro_rules! option_table {
     ($(#[$meta:meta])* $vis:vis $table:ident: $($(#[doc = $text:literal])+ $name:ident => $row:expr;)+) => {
         $(#[$meta])*

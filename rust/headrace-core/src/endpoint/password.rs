@@ -1,4 +1,4 @@
-//! The password, read when it is needed, so that a rotated one needs no restart.
+//! The password, read each time it is needed, so that a rotated password needs no restart.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,10 +12,10 @@ use super::access_names::AccessNames;
 use super::option::quoted;
 use super::provider::{NoPassword, Provider};
 
-/// Far more than any password has; a bound for a path that names something else.
+/// Far longer than any password: a bound in case the path names something else.
 const MAX_FILE_BYTES: usize = 64 * 1024;
 
-/// Where the password is.
+/// The source of the password.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Password {
     Given(Secret),
@@ -24,7 +24,7 @@ pub(super) enum Password {
     Asked(Provider),
 }
 
-/// The password of this moment; of a variable or file without the line end that editors and `echo` leave.
+/// The current password. The line end that editors and `echo` leave in a variable or file is removed.
 pub(super) fn read(password: &Password, names: &AccessNames) -> Result<Secret, NoPassword> {
     let (env, file) = (names.password_env, names.password_file);
     match password {
@@ -38,7 +38,7 @@ pub(super) fn read(password: &Password, names: &AccessNames) -> Result<Secret, N
         },
         Password::File(path) => {
             let shown = quoted(&path.to_string_lossy());
-            // Of full size at once: a vector that grows leaves copies behind.
+            // Allocated at full size: a vector that grows leaves copies behind.
             let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES + 1));
             File::open(path)
                 .and_then(|opened| opened.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes))

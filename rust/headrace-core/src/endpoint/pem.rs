@@ -1,6 +1,6 @@
-//! PEM: certificates and keys, in files or given themselves.
+//! PEM: certificates and keys, in files or given directly.
 //!
-//! The files are read at every connect, so that a renewed certificate needs no restart. Their content is in no message.
+//! The files are read at every connect, so that a renewed certificate needs no restart. No message contains their content.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,13 +16,13 @@ use super::given::Given;
 use super::option::{OptionValue, quoted};
 use super::pem_text::sections;
 
-/// More than any bundle of certificates has.
+/// Larger than any bundle of certificates.
 const MAX_PEM_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Private keys of PKCS #1, of SEC 1 (RFC 5915) and of PKCS #8 (RFC 5958), none of them encrypted.
+/// Private keys in PKCS #1, SEC 1 (RFC 5915) and PKCS #8 (RFC 5958), all of them unencrypted.
 const KEY_LABELS: [&[u8]; 3] = [b"RSA PRIVATE KEY", b"EC PRIVATE KEY", b"PRIVATE KEY"];
 
-/// PEM: in a file that is read at each connect, or given itself.
+/// PEM: in a file that is read at each connect, or given directly.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Pem {
     /// The file's path.
@@ -32,7 +32,7 @@ pub enum Pem {
 }
 
 impl Pem {
-    /// The option `name`, if it was given. Text is a path, unless it can only be PEM.
+    /// The option `name`, if it was given. Text is a path unless it can only be PEM.
     pub(super) fn read(given: &mut Given, name: &str) -> Result<Option<Self>> {
         let Some(value) = given.value(name) else { return Ok(None) };
         match &value {
@@ -60,7 +60,7 @@ impl Pem {
         }
     }
 
-    /// For a message: the path, or that there is none.
+    /// The source in words, for a message: the path, or that PEM was given directly.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Path(path) => quoted(&path.to_string_lossy()),
@@ -75,7 +75,7 @@ impl Pem {
         };
         let unreadable = |error| self.refuse(name, &format!("cannot be read: {error}"));
         let file = File::open(path).map_err(unreadable)?;
-        // Of full size at once: a vector that grows leaves copies of a key behind.
+        // Allocated at full size: a vector that grows leaves copies of a key behind.
         let size = file.metadata().map_err(unreadable)?.len().min(MAX_PEM_BYTES);
         let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1));
         file.take(MAX_PEM_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -87,7 +87,7 @@ impl Pem {
 
     pub(super) fn certificates(&self, name: &str) -> Result<Vec<CertificateDer<'static>>> {
         let pem = self.load(name)?;
-        // A key in the same file is not even decoded.
+        // A key in the same file is not decoded at all.
         let found = sections(&pem, |label| label == b"CERTIFICATE").map_err(|why| self.refuse(name, why))?;
         if found.is_empty() {
             return Err(self.refuse(name, "holds no certificate"));
@@ -115,7 +115,7 @@ impl Pem {
     }
 }
 
-/// Whether text is the inside of a PEM rather than a path: base64 of DER, which always begins with `M`.
+/// Whether `text` is the body of a PEM rather than a path: base64 of DER, which always starts with `M`.
 fn is_bare_key(text: &str) -> bool {
     text.len() > 40 && text.starts_with('M') && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
 }

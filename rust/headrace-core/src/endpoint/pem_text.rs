@@ -1,17 +1,17 @@
-//! The sections of PEM (RFC 7468), without a copy that stays in memory: rustls' reader leaves the text of a key behind.
+//! The sections of PEM (RFC 7468), parsed without leaving a copy in memory: rustls' reader leaves the text of a key behind.
 
 use zeroize::Zeroizing;
 
-/// The decoded lines of a section, and the label of its first line.
+/// A section: the label of its first line, and its decoded content.
 pub(super) struct Section<'a> {
     pub(super) label: &'a [u8],
     pub(super) der: Zeroizing<Vec<u8>>,
 }
 
-/// Why PEM is refused: words that follow its name, and repeat none of it.
+/// The reason that PEM is refused: words that follow its name in a message, and repeat none of its content.
 type Wrong = &'static str;
 
-/// The sections of `pem` that `wanted` takes, by their labels. Text between them and other sections are skipped.
+/// The sections of `pem` whose labels `wanted` accepts. Text between sections and all other sections are skipped.
 pub(super) fn sections(pem: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Section<'_>>, Wrong> {
     let mut found = Vec::new();
     let mut lines = pem.split(|byte| matches!(byte, b'\n' | b'\r'));
@@ -38,9 +38,9 @@ fn is_end(line: &[u8], label: &[u8]) -> bool {
     rest.is_some_and(|rest| rest.starts_with(b"-----"))
 }
 
-/// Base64 (RFC 4648, 4) in lines, with padding and white space; nothing else is taken.
+/// Decodes lines of base64 (RFC 4648, 4) with padding and white space; nothing else is accepted.
 fn decode(lines: &[&[u8]]) -> Option<Zeroizing<Vec<u8>>> {
-    // Of full size at once: a vector that grows leaves copies behind.
+    // Allocated at full size: a vector that grows leaves copies behind.
     let mut der = Zeroizing::new(Vec::with_capacity(lines.iter().map(|line| line.len()).sum::<usize>() / 4 * 3 + 3));
     let (mut bits, mut count, mut padding) = (0_u32, 0_u32, 0_u32);
     for &byte in lines.iter().copied().flatten().filter(|byte| !byte.is_ascii_whitespace()) {
@@ -59,7 +59,7 @@ fn decode(lines: &[&[u8]]) -> Option<Zeroizing<Vec<u8>>> {
             bits = 0;
         }
     }
-    // What is left: 2 digits for one byte, 3 for two, and no bit of them is over.
+    // The remainder: 2 digits for one byte, 3 for two, with no unused bit set.
     match (count % 4, padding) {
         (0, 0) => {}
         (2, 2) if bits.trailing_zeros() >= 4 => der.push((bits >> 4).to_be_bytes()[3]),
@@ -69,11 +69,11 @@ fn decode(lines: &[&[u8]]) -> Option<Zeroizing<Vec<u8>>> {
     Some(der)
 }
 
-/// The value of a digit; negative for what is none. Takes the same time for each, and looks nothing up in memory, as befits
-/// a key.
+/// The value of a digit; negative if the byte is not a digit. Suited to a key: it takes the same time for each byte and uses
+/// no lookup table in memory.
 fn value_of(digit: u8) -> i32 {
     let digit = i32::from(digit);
-    // All ones where `digit` is from `first` to `last`: only then are both differences negative.
+    // All bits are ones if `digit` is between `first` and `last`: only then are both differences negative.
     let within = |first: u8, last: u8| ((i32::from(first) - 1 - digit) & (digit - 1 - i32::from(last))) >> 31;
     let mut value = -1;
     for (first, last, offset) in

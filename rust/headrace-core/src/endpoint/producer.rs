@@ -1,4 +1,4 @@
-//! The options of a producer: how XADD adds and trims. A reader has none of them.
+//! The options of a producer: how XADD adds and trims. A reader has none of these options.
 
 use super::option::OptionDefault::{Bool, Int};
 use super::option::{Takes, option, option_table};

@@ -1,4 +1,4 @@
-//! A provider of the password, asked at each connect: a vault, a service that issues tokens.
+//! A password provider, asked at each connect: a vault, or a service that issues tokens.
 
 use std::any::Any;
 use std::fmt;
@@ -7,29 +7,29 @@ use std::sync::Arc;
 
 use crate::secret::Secret;
 
-/// Why there is no password now.
+/// The reason that no password is available now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoPassword {
-    /// This connect fails, and the next may not. The words hold no secret. A [`PasswordProvider`]'s go behind its name:
-    /// `raised TimeoutError`.
+    /// This connect fails, but the next one may succeed. The words contain no secret. The words of a [`PasswordProvider`]
+    /// follow its name in a message: `raised TimeoutError`.
     Failed(String),
-    /// The caller wants the call to end.
+    /// The caller wants to end the call.
     Interrupted,
 }
 
-/// Knows the password of each moment.
+/// Provides the current password.
 pub trait PasswordProvider: Send + Sync + 'static {
-    /// The password as it is now. Asked at each connect, in the thread of the call that connects, for which it may take as
-    /// long as it likes: its time counts as the connect's, and nothing ends it before.
+    /// The current password. Called at each connect, in the thread of the call that connects, and may take any time: that
+    /// time counts towards the connect, but nothing interrupts it.
     fn ask(&self) -> Result<Secret, NoPassword>;
 
-    /// Its name in messages and `Debug`; no secret.
+    /// Its name for messages and `Debug`; not a secret.
     fn name(&self) -> &str;
 
-    /// Whether it stands for the same password at any time.
+    /// Whether it always provides the same password as `other`.
     fn equals(&self, other: &dyn PasswordProvider) -> bool;
 
-    /// Itself, to downcast to the type that implements it.
+    /// This provider, for downcasting to the type that implements it.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -57,7 +57,7 @@ impl PartialEq for Provider {
 
 impl Eq for Provider {}
 
-/// All have one hash, because each type defines its own equality.
+/// All providers have the same hash, because each type defines its own equality.
 impl Hash for Provider {
     fn hash<H: Hasher>(&self, _state: &mut H) {}
 }

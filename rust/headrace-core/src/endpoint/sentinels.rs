@@ -1,4 +1,4 @@
-//! The sentinels of an endpoint: where they are, whom they watch, and how to prove oneself to them.
+//! The sentinels of an endpoint: their addresses, the master that they watch, and how to authenticate to them.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use super::option::OptionValue;
 use super::tls::Tls;
 use crate::error::{Error, Result};
 
-/// The port of a sentinel that is given without one: <https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/>.
+/// The port of a sentinel given without one: <https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/>.
 const SENTINEL_PORT: u16 = 26_379;
 
-/// Sentinels that name the server of an endpoint.
+/// The sentinels that name the server of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Sentinels {
     pub(crate) nodes: Vec<Node>,
     /// The name of the master in the sentinels' configuration.
     pub(crate) master: String,
     pub(crate) access: Access,
-    /// How often a sentinel is asked whether the master is still the same.
+    /// The interval at which a sentinel is asked whether the master is still the same.
     pub(crate) poll: Duration,
     /// The option `sentinel_tls`, if it was given.
     tls: Option<bool>,
-    /// Whether TLS has options of its own.
+    /// Whether TLS options were given for the sentinels themselves.
     has_own_tls: bool,
 }
 
 impl Sentinels {
-    /// The sentinels, if any were given. `server`: TLS of the server, which is that of the sentinels unless they have another.
-    /// `nodes`: the option, unless it names the nodes of a cluster.
+    /// The sentinels, if any were given. `server` is the TLS of the server, which the sentinels share unless they have
+    /// options of their own. `nodes` is the option, unless it names the nodes of a cluster.
     pub(super) fn read(
         given: &mut Given,
         nodes: Option<&[String]>,

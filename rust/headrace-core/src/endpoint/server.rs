@@ -1,4 +1,4 @@
-//! The options of a server: address, credentials, timeouts, TLS; and the process-wide defaults of some of them.
+//! The options of a server (address, credentials, timeouts, TLS), and the process-wide defaults of some of them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 const PORT: Takes = Takes::Integer { min: 1, max: 65_535 };
-/// Servers read the number of SELECT as a C `int`. 16 databases are only their default.
+/// Servers read the number of SELECT as a C `int`. The limit of 16 databases is only their default.
 const DB: Takes = Takes::Integer { min: 0, max: i32::MAX as i64 };
 const TIMEOUT: Takes = Takes::Seconds { min: 0.001, max: 3600.0 };
 
@@ -104,8 +104,8 @@ option_table! {
     tls_insecure_skip_verify => option(Takes::Boolean).or(Bool(false));
 }
 
-/// The process-wide defaults of a defaults file. Their ranges are narrower than those of the options: a default that is out of
-/// the ordinary is more likely a mistake.
+/// The process-wide defaults of a defaults file. Their ranges are narrower than those of the options: an unusual default is
+/// more likely a mistake.
 pub(super) const FILE_DEFAULTS: [OptionSpec; 4] = [
     OptionSpec { name: "connect_timeout", ..option(Takes::Seconds { min: 1.0, max: 60.0 }) },
     OptionSpec { name: "command_timeout", ..option(Takes::Seconds { min: 1.0, max: 300.0 }) },
@@ -113,7 +113,7 @@ pub(super) const FILE_DEFAULTS: [OptionSpec; 4] = [
     OptionSpec { name: "default_port", ..option(PORT) },
 ];
 
-/// The same in the environment.
+/// The same defaults in the environment.
 pub(super) const ENVIRONMENT_DEFAULTS: [OptionSpec; 4] = [
     OptionSpec { name: "HEADRACE_CONNECT_TIMEOUT", ..FILE_DEFAULTS[0] },
     OptionSpec { name: "HEADRACE_COMMAND_TIMEOUT", ..FILE_DEFAULTS[1] },

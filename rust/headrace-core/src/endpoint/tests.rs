@@ -1,4 +1,4 @@
-//! Tests of the endpoint, hermetic: the environment is handed in.
+//! Hermetic tests of the endpoint: the environment is passed in.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ mod sentinels;
 mod tls_files;
 mod urls;
 
-/// Options as a test writes them.
+/// Options in the form that a test writes them.
 fn pairs(options: &[(&str, OptionValue)]) -> Vec<(String, OptionValue)> {
     options.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
@@ -33,7 +33,7 @@ fn build_in(form: Form, options: &[(&str, OptionValue)], environment: &[(&str, &
     Endpoint::build(Given::collect(OPTIONS, pairs(options), form)?, Defaults::from_environment(variable)?)
 }
 
-/// An endpoint with `host` and `stream_key` beside `options`.
+/// Builds an endpoint with `host` and `stream_key` in addition to `options`.
 fn build(options: &[(&str, OptionValue)]) -> Result<Endpoint> {
     let mut all = vec![("host", text("h")), ("stream_key", text("s"))];
     all.retain(|(name, _)| options.iter().all(|(given, _)| given != name));
@@ -217,7 +217,7 @@ fn trimming_comes_from_minid_then_maxlen_and_zero_is_none() {
     assert_eq!(trim(&[("maxlen", int(9)), ("minid", int(5)), exact.clone()]).as_deref(), Some("MINID false 5"));
     assert_eq!(trim(&[("maxlen", int(9)), ("minid", int(0))]).as_deref(), Some("MAXLEN true 9"));
     assert_eq!(trim(&[("maxlen", int(0)), exact]), None);
-    // The limit of trim_every is about maxlen, where that is what trims.
+    // The limit of `trim_every` refers to `maxlen`, and applies only where `maxlen` is what trims.
     assert_eq!(trim(&[("maxlen", int(9)), ("trim_every", int(9))]).as_deref(), Some("MAXLEN true 9"));
     assert_eq!(
         trim(&[("maxlen", int(9)), ("trim_every", int(10)), ("minid", int(5))]).as_deref(),
@@ -343,7 +343,7 @@ fn restored_endpoints_equal_the_ones_they_came_from() {
 
 #[test]
 fn every_option_is_carried_over_by_its_own_name() {
-    // What `options` leaves out would be lost by pickling.
+    // Pickling would lose any option that `options` omits.
     let tls = [("tls", OptionValue::Bool(true)), ("tls_server_name", text("n")), ("tls_ca_cert", text("/a"))];
     let client = [("tls_cert", text("/b")), ("tls_key", text("/c")), ("host", text("h")), ("stream_key", text("s"))];
     let endpoint = Endpoint::restore(pairs(&[&tls[..], &client[..]].concat()), []).unwrap();

@@ -1,4 +1,4 @@
-//! TLS: its options, and the client configuration that they make at each connect.
+//! TLS: its options, and the client configuration that is built from them at each connect.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ use super::pem::Pem;
 pub struct Tls {
     /// The names of the options, for messages.
     pub(super) names: &'static AccessNames,
-    /// The only roots that are trusted; the system's when there are none.
+    /// The only trusted root certificates; `None` means those of the system.
     pub ca_cert: Option<Pem>,
     /// The client's certificate chain and its private key.
     pub client: Option<(Pem, Pem)>,
-    /// The name that the server's certificate must have, where it is not the host.
+    /// The name that the server's certificate must have, if it is not the host.
     pub server_name: Option<String>,
-    /// Whether any certificate will do, for whatever name.
+    /// Whether any certificate is accepted, for any name.
     pub skip_verify: bool,
 }
 
 impl Tls {
-    /// The options of `names`; `is_on`: whether TLS is used. Returns whether any of them was given, too.
+    /// Reads the options of `names`; `is_on` says whether TLS is used. Also returns whether any of them was given.
     pub(super) fn read(given: &mut Given, names: &'static AccessNames, is_on: bool) -> Result<(Option<Self>, bool)> {
         let ca_cert = Pem::read(given, names.tls_ca_cert)?;
         let cert = Pem::read(given, names.tls_cert)?;
@@ -59,7 +59,7 @@ impl Tls {
                 None => Ok((None, false)),
             };
         }
-        // An option that names what to check would have no effect without checks.
+        // An option that says what to check has no effect without checks.
         let checked = [(names.tls_ca_cert, ca_cert.is_some()), (names.tls_server_name, server_name.is_some())];
         if let Some((name, _)) = checked.iter().find(|(_, present)| skip_verify && *present) {
             let skip = names.tls_insecure_skip_verify.unwrap_or_default();
@@ -77,7 +77,7 @@ impl Tls {
         Ok((Some(Self { names, ca_cert, client, server_name, skip_verify }), first.is_some()))
     }
 
-    /// Checks the files and PEM that were given, so that a mistake shows before a socket is opened.
+    /// Checks the files and the PEM that were given, so that a mistake is reported before a socket is opened.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(ca_cert) = &self.ca_cert {
             given_roots(ca_cert, self.names)?;
@@ -88,7 +88,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Checks that a certificate can have the name that is asked of the server.
+    /// Checks that a certificate can contain the name that is required of the server.
     pub(super) fn check_server_name(&self, host: &str) -> Result<()> {
         let (option, name) =
             self.server_name.as_deref().map_or(("host", host), |name| (self.names.tls_server_name, name));
@@ -99,13 +99,13 @@ impl Tls {
     }
 }
 
-/// The configuration of a TLS client, from files as they are now. TLS 1.2 and later.
+/// The configuration of a TLS client, from the files as they are now. TLS 1.2 and later.
 pub(crate) fn client_config(tls: &Tls) -> std::result::Result<ClientConfig, Fault> {
     config(tls).map_err(|error| Fault::new(code::CONFIG, error.to_string()))
 }
 
 fn config(tls: &Tls) -> Result<ClientConfig> {
-    // The process's default provider is another library's business, and may be none at all.
+    // The process's default provider belongs to another library, and may not exist.
     let provider = Arc::new(ring::default_provider());
     let algorithms = provider.signature_verification_algorithms;
     let builder = ClientConfig::builder_with_provider(provider)
@@ -140,7 +140,7 @@ fn given_roots(ca_cert: &Pem, names: &AccessNames) -> Result<RootCertStore> {
 fn system_roots(names: &AccessNames) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
-    // Systems ship a few roots that webpki cannot read; the others are enough.
+    // Systems ship a few root certificates that webpki cannot read; the others are enough.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         let name = names.tls_ca_cert;
@@ -149,7 +149,7 @@ fn system_roots(names: &AccessNames) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// The client's certificate and key as rustls uses them; refuses a pair that does not belong together.
+/// The client's certificate and key in the form that rustls uses; refuses a pair that does not match.
 fn certified_key(cert: &Pem, key: &Pem, names: &AccessNames) -> Result<CertifiedKey> {
     let refuse = |why: &str| {
         let message = format!("{} ({}) and {} ({}) {why}", names.tls_cert, cert.shown(), names.tls_key, key.shown());
@@ -162,7 +162,7 @@ fn certified_key(cert: &Pem, key: &Pem, names: &AccessNames) -> Result<Certified
         .map_err(|_| key.refuse(names.tls_key, "holds no private key of a kind in use (RSA, ECDSA, Ed25519)"))?;
     let pair = CertifiedKey::new(chain, signing_key);
     match pair.keys_match() {
-        // This kind of key cannot show its public half, so the handshake checks it.
+        // This kind of key cannot reveal its public half, so the handshake checks it.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
         Err(rustls::Error::InconsistentKeys(_)) => Err(refuse("do not belong together")),
         Err(error) => Err(refuse(&format!("cannot be used: {error}"))),

@@ -6,7 +6,7 @@ use crate::error::Result;
 /// The option `topology`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Topology {
-    /// What the other options say.
+    /// Determined by the other options.
     Auto,
     Single,
     Cluster,
@@ -14,7 +14,7 @@ pub(super) enum Topology {
 }
 
 impl Topology {
-    /// The names, the default first.
+    /// The names, starting with the default.
     pub(super) const NAMES: [&str; 4] = ["auto", "single", "cluster", "sentinel"];
 
     pub(super) fn read(given: &mut Given) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! How a stream is trimmed as entries are added: <https://redis.io/docs/latest/commands/xadd/>.
+//! How a stream is trimmed when entries are added: <https://redis.io/docs/latest/commands/xadd/>.
 
 use std::borrow::Cow;
 
@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 use super::given::Given;
 use super::option::OptionValue;
 
-/// The trim options of XADD. Without any there is no `Trim`: a threshold of 0 would delete every entry.
+/// The trim options of XADD. If none are given there is no `Trim`: a threshold of 0 would delete every entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Trim {
     keep: Keep,
     approximate: bool,
 }
 
-/// The entries that trimming keeps: the newest, this many (never 0), or those from an ID on (never 0-0).
+/// The entries that trimming keeps: this many of the newest (never 0), or all from this ID on (never 0-0).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Keep {
     MaxLen(u64),
@@ -30,12 +30,12 @@ impl Trim {
         }
     }
 
-    /// Whether the server may keep a little more (`~`), which is faster.
+    /// Whether the server may keep slightly more (`~`), which is faster.
     pub fn approximate(&self) -> bool {
         self.approximate
     }
 
-    /// The threshold, as it is sent.
+    /// The threshold as it is sent.
     pub fn threshold(&self) -> Cow<'_, str> {
         match &self.keep {
             Keep::MaxLen(maxlen) => Cow::Owned(maxlen.to_string()),
@@ -43,7 +43,7 @@ impl Trim {
         }
     }
 
-    /// The smallest ID that is kept, milliseconds and sequence number, if that is what trims.
+    /// The smallest ID that is kept, as milliseconds and sequence number, if the stream is trimmed by ID.
     pub fn min_id(&self) -> Option<(u64, u64)> {
         match &self.keep {
             Keep::MaxLen(_) => None,
@@ -52,10 +52,10 @@ impl Trim {
     }
 }
 
-/// A smallest entry ID.
+/// The option `minid`: the smallest entry ID that is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct MinId {
-    /// As the caller wrote it, which is what goes over the wire: `1713091234567` gets no `-0`.
+    /// As the caller wrote it, which is also what is sent: `1713091234567` gets no `-0`.
     text: String,
     /// Milliseconds and sequence number.
     id: (u64, u64),
@@ -76,7 +76,7 @@ impl MinId {
         }
     }
 
-    /// As it was given: an integer where the text is one.
+    /// The value as it was given: an integer if the text is one.
     pub(super) fn to_option(&self) -> OptionValue {
         match self.text.parse::<u64>() {
             Ok(ms) if ms.to_string() == self.text => OptionValue::Int(ms.into()),
@@ -85,7 +85,7 @@ impl MinId {
     }
 }
 
-/// `ms` or `ms-seq`, in digits only: servers read a leading `+` too, but that is nothing to rely on.
+/// Parses `ms` or `ms-seq`, digits only: servers also accept a leading `+`, but that is not to be relied on.
 fn parse_id(text: &str) -> Option<(u64, u64)> {
     let number =
         |digits: &str| if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse::<u64>().ok() } else { None };
@@ -95,7 +95,8 @@ fn parse_id(text: &str) -> Option<(u64, u64)> {
     }
 }
 
-/// The trimming that the options come to: `minid` wins over `maxlen`, as the server takes only one of them.
+/// The trimming that results from the options: `minid` takes precedence over `maxlen`, as the server accepts only one of
+/// them.
 pub(super) fn effective(
     maxlen: Option<u64>,
     minid: Option<&MinId>,

@@ -1,6 +1,7 @@
-//! URLs of endpoints. redis-rs parses them; what may be secret in them is taken out first, as it leaves copies behind.
+//! URLs of endpoints. redis-rs parses them; parts that may be secret are removed first, because its parser leaves copies
+//! behind.
 //!
-//! No message here repeats any part of a URL: a password with an unescaped `/`, `?` or `#` would be in it.
+//! No message here repeats any part of a URL: it might contain a password with an unescaped `/`, `?` or `#`.
 
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, IntoConnectionInfo as _};
@@ -11,23 +12,23 @@ use crate::error::{Error, Result};
 use super::given::Given;
 use super::option::{Form, OptionValue};
 
-/// A way of connecting that a URL's scheme stands for.
+/// The kind of connection that the scheme of a URL selects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scheme {
     Tcp,
     Tls,
     Unix,
-    /// Sentinels, and whether the server has TLS.
+    /// Sentinels, and whether TLS is used with the server.
     Sentinel {
         tls: bool,
     },
-    /// Nodes of a cluster, and whether they have TLS.
+    /// Nodes of a cluster, and whether TLS is used with them.
     Cluster {
         tls: bool,
     },
 }
 
-/// The schemes that redis-rs knows, and those of sentinels and clusters.
+/// The schemes that redis-rs knows, and those for sentinels and clusters.
 const SCHEMES: [(&str, Scheme); 15] = [
     ("redis", Scheme::Tcp),
     ("rediss", Scheme::Tls),
@@ -76,10 +77,10 @@ pub(super) fn read(url: &str, given: &mut Given) -> Result<()> {
     read_query(query, given)
 }
 
-/// `[user[:password]@]host[:port]` and `/db`.
+/// Reads `[user[:password]@]host[:port]` and `/db`.
 fn read_tcp(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     let (user_info, address) = authority.rsplit_once('@').unwrap_or(("", authority));
-    // Without its TLS feature redis-rs refuses rediss; the rest of the two is the same.
+    // Without its TLS feature redis-rs refuses `rediss`; apart from the scheme both URLs are the same.
     let parsed = redis::parse_redis_url(&format!("redis://{address}{path}"))
         .ok_or_else(|| refuse("does not parse: see that its host and port are valid"))?;
     let has_port = parsed.port().is_some();
@@ -96,7 +97,7 @@ fn read_tcp(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     read_user_info(user_info, given)
 }
 
-/// `[user[:password]@]host[:port],host[:port]` and `/master/db`. The user is that of the server.
+/// Reads `[user[:password]@]host[:port],host[:port]` and `/master/db`. The user is for the server, not for the sentinels.
 fn read_sentinels(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     let (user_info, nodes) = authority.rsplit_once('@').unwrap_or(("", authority));
     let mut parts = path.strip_prefix('/').unwrap_or_default().splitn(2, '/');
@@ -112,7 +113,7 @@ fn read_sentinels(authority: &str, path: &str, given: &mut Given) -> Result<()> 
     read_user_info(user_info, given)
 }
 
-/// `[user[:password]@]host[:port],host[:port]` and `/db`.
+/// Reads `[user[:password]@]host[:port],host[:port]` and `/db`.
 fn read_cluster(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     let (user_info, nodes) = authority.rsplit_once('@').unwrap_or(("", authority));
     if nodes.is_empty() {
@@ -127,7 +128,7 @@ fn read_cluster(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     read_user_info(user_info, given)
 }
 
-/// `user[:password]`.
+/// Reads `user[:password]`.
 fn read_user_info(user_info: &str, given: &mut Given) -> Result<()> {
     let (user, password) = user_info.split_once(':').map_or((user_info, None), |(user, pw)| (user, Some(pw)));
     if !user.is_empty() {
@@ -139,7 +140,7 @@ fn read_user_info(user_info: &str, given: &mut Given) -> Result<()> {
     Ok(())
 }
 
-/// Only a path: credentials and database are in the query.
+/// Reads the path, which is all there is: credentials and database are in the query.
 fn read_unix(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     if !authority.is_empty() {
         return Err(refuse(
@@ -157,7 +158,7 @@ fn read_unix(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     Ok(())
 }
 
-/// `name=value&…`, as forms are encoded: `+` is a space.
+/// Reads `name=value&…`, encoded as in forms: `+` is a space.
 fn read_query(query: &str, given: &mut Given) -> Result<()> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) =
@@ -167,9 +168,10 @@ fn read_query(query: &str, given: &mut Given) -> Result<()> {
     Ok(())
 }
 
-/// Percent-decoded, with `plus` for each `+`: text if it is UTF-8, else bytes.
+/// Decodes percent-encoding and replaces each `+` by `plus`: returns text if the result is UTF-8, otherwise bytes.
 fn decoded(encoded: &str, plus: u8) -> OptionValue {
-    // Of full size at once, and in one go: a vector that grows, and a text in between, leave copies of a secret behind.
+    // Allocated at full size and written directly: a vector that grows, or an intermediate text, would leave copies of a
+    // secret behind.
     let mut bytes = Vec::with_capacity(encoded.len());
     for (position, part) in encoded.split('+').enumerate() {
         if position > 0 {
@@ -195,7 +197,7 @@ fn refuse(why: &str) -> Error {
     Error::config("url", format!("the URL {why}"))
 }
 
-/// redis-rs' own words up to the dash: what comes before it is fixed text, what comes after may be of the URL.
+/// redis-rs' own words up to the dash: what precedes it is fixed text, what follows it may come from the URL.
 fn refuse_parsed(error: &redis::RedisError) -> Error {
     let said = error.to_string();
     let fixed = said.split(" - ").next().unwrap_or_default();

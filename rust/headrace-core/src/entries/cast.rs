@@ -1,8 +1,9 @@
-//! A column from the fields of entries: the text of a value, as headrace writes it, becomes a value of the column's type.
+//! Builds a column from the fields of entries: the text of a value, as headrace writes it, becomes a value of the column's type.
 //!
-//! The writer is `rows`; its table says what it writes. What it wrote is read back as the same value, but for the exceptions:
+//! The writer is `rows`; the table there shows what it writes. Written values read back unchanged, with the exceptions listed
+//! here:
 //!
-//! | type | accepted text | does not come back as it was written |
+//! | type | accepted text | differs after reading |
 //! |---|---|---|
 //! | integers | an optional sign and 1 to 20 digits, in the range of the type | |
 //! | float32, float64 | a number with or without point and exponent, `NaN`, `Infinity`, `inf`, in any case; the nearest value; a number that would be infinite is refused | the bits of a NaN |
@@ -22,8 +23,9 @@
 //! | dictionary | what its values accept; the column has the values in the order in which they came | the order of the values, and values that no row has |
 //! | null | none: the writer leaves a null out | |
 //!
-//! There are no spaces around a value, and digits are ASCII. Extension types other than those above are their storage type.
-//! Nested types are refused: the writer has no text for them. It has JSON for them, of which `cast/json.rs` makes columns.
+//! There are no spaces around a value, and digits are ASCII. Extension types other than those above are read as their storage
+//! type. Nested types are refused: the writer has no text for them. It writes JSON for them, which `cast/json.rs` turns into
+//! columns.
 
 mod bad_value;
 mod bytes;
@@ -59,22 +61,22 @@ use self::time::Dates;
 use crate::Error;
 use crate::extension::{Extension, parse_uuid};
 
-/// What becomes of a value that does not fit its column.
+/// What happens to a value that does not fit its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnBadField {
     /// It is an error.
     #[default]
     Fail,
-    /// It is null, and counted. It is an error where the column allows no null.
+    /// It becomes null and is counted. It is an error if the column does not allow nulls.
     Null,
 }
 
-/// What values are read from.
+/// The form that values are read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueForm {
     /// The text of a field.
     Text,
-    /// A member of a JSON object. `most`: about the most bytes that one value may take in its column.
+    /// A member of a JSON object. `most`: roughly the most bytes that one value may take in its column.
     Json { most: usize },
 }
 
@@ -91,12 +93,12 @@ pub(crate) struct FieldColumn {
 }
 
 impl FieldColumn {
-    /// Refuses a type that the writer has no text for.
+    /// Fails for a type that the writer has no text for.
     pub(crate) fn new(field: &Field, on_bad: OnBadField) -> crate::Result<Self> {
         Self::of(field, ValueForm::Text, on_bad)
     }
 
-    /// Refuses a type that the writer cannot write in this form.
+    /// Fails for a type that the writer cannot write in this form.
     pub(crate) fn of(field: &Field, form: ValueForm, on_bad: OnBadField) -> crate::Result<Self> {
         let (values, source, nested) = match form {
             ValueForm::Text => (values_of(field), "a field", ""),
@@ -120,22 +122,22 @@ impl FieldColumn {
         self.field.name()
     }
 
-    /// How many rows the column has so far.
+    /// The number of rows of the column so far.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How much memory the column takes so far.
+    /// The memory that the column takes so far.
     pub(crate) fn bytes(&self) -> usize {
         self.values.bytes()
     }
 
-    /// How many values became null, ever, because they did not fit the type.
+    /// The total number of values that became null because they did not fit the type.
     pub(crate) fn bad_values(&self) -> u64 {
         self.bad_values
     }
 
-    /// Appends a value from its text; `None`: the entry has no such field. An error appends nothing.
+    /// Appends a value from its text; `None`: the entry does not have the field. On error nothing is appended.
     #[inline]
     pub(crate) fn push(&mut self, text: Option<&[u8]>) -> Result<(), BadValue> {
         match text {
@@ -164,7 +166,7 @@ impl FieldColumn {
         Ok(())
     }
 
-    /// Takes the value back that was appended last. Not twice in a row.
+    /// Removes the value that was appended last. Not twice in a row.
     pub(crate) fn pop(&mut self) {
         self.values.pop();
         self.bad_values -= u64::from(self.last_is_bad);
@@ -172,7 +174,7 @@ impl FieldColumn {
         self.rows -= 1;
     }
 
-    /// Takes back the values behind this number of rows. Those of them that were bad stay counted.
+    /// Removes the values after the first `rows` rows. Bad values among them stay counted.
     pub(crate) fn truncate(&mut self, rows: usize) {
         while self.rows > rows {
             self.values.pop();
@@ -181,7 +183,7 @@ impl FieldColumn {
         self.last_is_bad = false;
     }
 
-    /// The column. Resets the builder.
+    /// Finishes the column. Resets the builder.
     pub(crate) fn finish(&mut self) -> crate::Result<ArrayRef> {
         self.rows = 0;
         self.last_is_bad = false;
@@ -195,20 +197,20 @@ impl fmt::Debug for FieldColumn {
     }
 }
 
-/// The values of a column in the making.
+/// The values of a column under construction.
 trait Values: Send {
-    /// Appends the value of a text. False, and nothing is appended, if it does not fit the type.
+    /// Appends the value of a text. Returns false, and appends nothing, if it does not fit the type.
     fn push(&mut self, text: &[u8]) -> bool;
 
     fn push_null(&mut self);
 
-    /// Takes back what was appended last.
+    /// Removes what was appended last.
     fn pop(&mut self);
 
-    /// How much memory the values take.
+    /// The memory that the values take.
     fn bytes(&self) -> usize;
 
-    /// The values. Resets the builder.
+    /// Finishes the values. Resets the builder.
     fn finish(&mut self) -> crate::Result<ArrayRef>;
 }
 

@@ -1,11 +1,11 @@
-//! Names as text. Redis takes any bytes as the name of a field or as a key, and Arrow's utf8 does not.
+//! Names as text. Redis allows any bytes in a field name or a key; Arrow's utf8 does not.
 //!
-//! Each byte that is not part of UTF-8 becomes `\xNN`, with two digits from `0` to `9` and `a` to `f`, and each backslash
-//! becomes two, in every name. So different names have different texts, and [`unescaped`] gives the bytes back.
+//! Each byte that is not part of UTF-8 becomes `\xNN`, with two digits from `0` to `9` and `a` to `f`, and each backslash is
+//! doubled, in every name. So different names have different texts, and [`unescaped`] restores the bytes.
 
 pub(crate) use crate::utf8::escape as escaped;
 
-/// The name that has this text; `None` if no name has.
+/// The name with this text; `None` if no name has it.
 pub(crate) fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -32,7 +32,7 @@ pub(crate) fn unescaped(text: &str) -> Option<Vec<u8>> {
             }
         }
     }
-    // `\x41` is no text of `A`.
+    // `\x41` is not the text of `A`.
     (escaped(&name) == text).then_some(name)
 }
 

@@ -1,4 +1,4 @@
-//! The columns of an entry's fields: which column a field belongs to, by its name.
+//! The columns of an entry's fields: finds the column of a field by its name.
 
 use std::collections::HashMap;
 
@@ -8,16 +8,16 @@ use arrow_schema::Field;
 use super::cast::{BadValue, FieldColumn, OnBadField, ValueForm};
 use super::names::are_equal;
 
-/// Up to this number of columns, each name is compared with each, which is cheaper than hashing.
+/// Up to this number of columns, a name is compared with each of them, which is cheaper than hashing.
 const FEW: usize = 8;
 
-/// The number of fields of an entry whose columns are remembered. A bound, as an entry may have millions of fields.
+/// The number of fields of an entry whose columns are remembered. It is limited because an entry may have millions of fields.
 const MOST_PLACES: usize = 1024;
 
-/// A longer name is looked up each time.
+/// Longer names are not remembered, but looked up each time.
 const LONGEST_NAME: usize = 256;
 
-/// The fields that were asked for, as columns, and what becomes of values that do not fit them.
+/// The requested fields as columns, and what happens to values that do not fit them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldsPlan {
     fields: Vec<Field>,
@@ -26,12 +26,12 @@ pub(crate) struct FieldsPlan {
 }
 
 impl FieldsPlan {
-    /// Refuses a type that cannot be read from text. The names must be different.
+    /// Fails for a type that cannot be read from text. The names must be different.
     pub(crate) fn new(fields: Vec<Field>, on_bad: OnBadField) -> crate::Result<Self> {
         Self::of(fields, ValueForm::Text, on_bad)
     }
 
-    /// Refuses a type that cannot be read from this form. The names must be different.
+    /// Fails for a type that cannot be read from this form. The names must be different.
     pub(crate) fn of(fields: Vec<Field>, form: ValueForm, on_bad: OnBadField) -> crate::Result<Self> {
         fields.iter().try_for_each(|field| FieldColumn::of(field, form, on_bad).map(drop))?;
         Ok(Self { fields, form, on_bad })
@@ -42,36 +42,36 @@ impl FieldsPlan {
     }
 }
 
-/// Builds one column for each field that was asked for. Other fields of an entry are ignored; those that it does not have are
-/// null.
+/// Builds one column for each requested field. Other fields of an entry are ignored; fields that it does not have are null.
 #[derive(Debug)]
 pub(crate) struct FieldColumns {
     columns: Vec<FieldColumn>,
-    /// Columns by name; `None` if there are few.
+    /// The columns by name; `None` if there are only a few.
     by_name: Option<HashMap<Box<[u8]>, usize>>,
-    /// The fields of an earlier entry by their place, because entries of a stream mostly have the same names in the same order.
+    /// The fields of an earlier entry by their place, because the entries of a stream usually have the same names in the same
+    /// order.
     places: Vec<Place>,
     /// The place of the next field in its entry.
     next: usize,
-    /// How many columns have a value of this entry.
+    /// The number of columns that have a value from this entry.
     filled: usize,
     rows: usize,
-    /// The values of this entry that do not fit, with their columns.
+    /// The values of this entry that do not fit, with the indexes of their columns.
     bad: Vec<(usize, BadValue)>,
     duplicate_names: u64,
 }
 
-/// What came at a place of an entry.
+/// The field that an earlier entry had at this place.
 #[derive(Debug, Default)]
 struct Place {
     name: Vec<u8>,
-    /// `None` if the field was not asked for.
+    /// `None` if the field was not requested.
     column: Option<usize>,
 }
 
 impl FieldColumns {
     pub(crate) fn new(plan: &FieldsPlan) -> Self {
-        // The plan has seen that each of them can be made.
+        // The plan has checked that each column can be built.
         let columns: Vec<FieldColumn> =
             plan.fields.iter().filter_map(|field| FieldColumn::of(field, plan.form, plan.on_bad).ok()).collect();
         let names = columns.iter().map(|column| Box::from(column.name().as_bytes()));
@@ -87,7 +87,7 @@ impl FieldColumns {
         }
     }
 
-    /// A field of the entry. The last of equal names replaces the others.
+    /// Takes a field of the entry. The last of several equal names replaces the others.
     #[inline]
     pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
         let column = match self.places.get(self.next) {
@@ -100,7 +100,7 @@ impl FieldColumns {
         }
     }
 
-    /// The value of a column.
+    /// Appends a value to a column.
     #[inline]
     pub(crate) fn push(&mut self, index: usize, value: &[u8]) {
         let column = &mut self.columns[index];
@@ -117,7 +117,7 @@ impl FieldColumns {
         }
     }
 
-    /// Forgets the value of a column that did not fit, as another one replaces it.
+    /// Forgets the bad value of a column because another value replaces it.
     #[cold]
     fn forget_bad(&mut self, index: usize) {
         let bad_values = self.bad.len();
@@ -125,7 +125,7 @@ impl FieldColumns {
         self.duplicate_names += (bad_values - self.bad.len()) as u64;
     }
 
-    /// The column of a name that is not at its place, which is kept for the next entry.
+    /// The column of a name that is not at its expected place; the place is updated for the next entry.
     #[inline(never)]
     fn look_up(&mut self, name: &[u8]) -> Option<usize> {
         let column = match &self.by_name {
@@ -144,7 +144,7 @@ impl FieldColumns {
         column
     }
 
-    /// The entry is complete, and becomes a row. If one of its values does not fit, or a column without nulls has none, it
+    /// Completes the entry, which becomes a row. If one of its values does not fit, or a column without nulls has no value, it
     /// becomes no row.
     #[inline]
     pub(crate) fn end(&mut self) -> Result<(), BadValue> {
@@ -160,7 +160,7 @@ impl FieldColumns {
         Ok(())
     }
 
-    /// Appends nulls to the columns without a value of this entry.
+    /// Appends nulls to the columns that have no value from this entry.
     fn fill(&mut self) {
         for (index, column) in self.columns.iter_mut().enumerate() {
             if column.rows() == self.rows
@@ -172,7 +172,7 @@ impl FieldColumns {
         }
     }
 
-    /// Takes back the values of this entry, and returns the first that did not fit.
+    /// Removes the values of this entry, and returns the first one that did not fit.
     #[cold]
     fn take_back(&mut self) -> BadValue {
         for column in &mut self.columns {
@@ -189,7 +189,7 @@ impl FieldColumns {
         self.rows
     }
 
-    /// Takes back the values of this entry.
+    /// Removes the values of this entry.
     #[cold]
     pub(crate) fn discard(&mut self) {
         (self.next, self.filled) = (0, 0);
@@ -197,28 +197,28 @@ impl FieldColumns {
         self.truncate(self.rows);
     }
 
-    /// Takes back the rows behind this number of them.
+    /// Removes the rows after the first `rows`.
     pub(crate) fn truncate(&mut self, rows: usize) {
         self.rows = rows;
         self.columns.iter_mut().for_each(|column| column.truncate(rows));
     }
 
-    /// How much memory the columns take so far.
+    /// The memory that the columns take so far.
     pub(crate) fn bytes(&self) -> usize {
         self.columns.iter().map(FieldColumn::bytes).sum()
     }
 
-    /// How many fields were left out, ever, because a later one of their entry has the same name.
+    /// The total number of fields that were left out because a later field of their entry has the same name.
     pub(crate) fn duplicate_names(&self) -> u64 {
         self.duplicate_names
     }
 
-    /// How many values became null, ever, because they did not fit their column.
+    /// The total number of values that became null because they did not fit their column.
     pub(crate) fn bad_values(&self) -> u64 {
         self.columns.iter().map(FieldColumn::bad_values).sum()
     }
 
-    /// Appends the columns, in the order in which they were asked for. Resets the builder.
+    /// Appends the columns to `columns` in the order in which they were requested. Resets the builder.
     pub(crate) fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> crate::Result<()> {
         self.rows = 0;
         for column in &mut self.columns {

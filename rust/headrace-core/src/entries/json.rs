@@ -1,4 +1,4 @@
-//! JSON objects and arrays, part by part, without a copy.
+//! Reads JSON objects and arrays part by part, without a copy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde_core::Deserializer as _;
 use serde_core::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Passes on the name and the value of each member of an object, in their order.
+/// Passes on the name and the value of each member of an object, in order.
 pub(crate) fn for_each_member<'a>(
     object: &'a str,
     take: &mut dyn FnMut(&str, &'a RawValue),
@@ -17,7 +17,7 @@ pub(crate) fn for_each_member<'a>(
     parser.end()
 }
 
-/// Passes on each element of an array, in their order.
+/// Passes on each element of an array, in order.
 pub(super) fn for_each_element<'a>(
     array: &'a str,
     take: &mut dyn FnMut(&'a RawValue),
@@ -27,12 +27,12 @@ pub(super) fn for_each_element<'a>(
     parser.end()
 }
 
-/// The text of a value: what a string says, and the JSON of anything else. `None` for a null.
+/// The text of a value: the content of a string, or the JSON of anything else. `None` for a null.
 pub(super) fn text_of(value: &RawValue) -> Option<Cow<'_, str>> {
     let json = value.get();
     match json.strip_prefix('"').and_then(|json| json.strip_suffix('"')) {
         Some(text) if !text.contains('\\') => Some(Cow::Borrowed(text)),
-        // An unpaired surrogate has no UTF-8: as the writer, put the replacement character in its place.
+        // An unpaired surrogate has no UTF-8: as in the writer, the replacement character stands for it.
         Some(_) => Some(Cow::Owned(serde_json::from_str(json).unwrap_or_else(|_| char::REPLACEMENT_CHARACTER.into()))),
         None => (json != "null").then_some(Cow::Borrowed(json)),
     }

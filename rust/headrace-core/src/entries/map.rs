@@ -13,13 +13,13 @@ use crate::error::Result;
 /// The name of the column.
 pub(crate) const FIELDS: &str = "fields";
 
-/// What the column is.
+/// The form of the column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum FieldsAs {
-    /// `map<name, binary>`. The last of equal names replaces the others.
+    /// `map<name, binary>`. The last of several equal names replaces the others.
     #[default]
     Map,
-    /// `list<struct<name, value: binary>>`: all fields in their order.
+    /// `list<struct<name, value: binary>>`: all fields, in order.
     List,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct MapPlan {
 }
 
 impl MapPlan {
-    /// The column as pyarrow's `map_` and `list_` describe it. Null: the entry was deleted.
+    /// The column as pyarrow's `map_` and `list_` describe it. A null row is a deleted entry.
     pub(crate) fn field(self) -> Field {
         let data_type = match self.fields_as {
             FieldsAs::Map => DataType::Map(Arc::new(Field::new("entries", self.pair(), false)), false),
@@ -57,10 +57,10 @@ impl MapPlan {
 /// Builds the column.
 #[derive(Debug)]
 pub(super) struct MapColumn {
-    /// For errors.
+    /// The column's name, for errors.
     name: &'static str,
     plan: MapPlan,
-    /// Where the fields of each row end.
+    /// The end of each row's fields.
     offsets: Vec<i32>,
     valid: NullBufferBuilder,
     names: Names,
@@ -78,7 +78,7 @@ impl MapColumn {
         Self { name, plan, offsets: vec![0], valid, names, keys, values, is_deleted: false, replaced: 0 }
     }
 
-    /// How many fields were left out, ever, because a later one of their entry has the same name.
+    /// The total number of fields that were left out because a later field of their entry has the same name.
     pub(super) fn replaced(&self) -> u64 {
         self.replaced
     }
@@ -87,7 +87,7 @@ impl MapColumn {
         self.offsets.len() * size_of::<i32>() + self.keys.bytes() + self.values.bytes()
     }
 
-    /// A row begins. `fields`: as in [`EntrySink::entry`](crate::resp::stream_reply::EntrySink::entry).
+    /// Starts a row. `fields`: as in [`EntrySink::entry`](crate::resp::stream_reply::EntrySink::entry).
     #[inline]
     pub(super) fn entry(&mut self, fields: Option<usize>) {
         self.is_deleted = fields.is_none();
@@ -99,7 +99,7 @@ impl MapColumn {
         self.values.push(value);
     }
 
-    /// Takes back the fields of the row that began last, which is as if it had not begun.
+    /// Removes the fields of the row that was started last, as if it had not been started.
     pub(super) fn discard(&mut self) {
         self.names.discard();
         self.values.truncate(self.keys.count());
@@ -112,7 +112,7 @@ impl MapColumn {
         self.offsets.extend(std::iter::repeat_n(self.keys.count() as i32, rows));
     }
 
-    /// The row is complete.
+    /// Completes the row.
     #[inline]
     #[allow(clippy::cast_possible_wrap)] // each key takes more than a byte of the memory that `EntryColumns` bounds
     pub(super) fn end(&mut self) {
@@ -130,7 +130,7 @@ impl MapColumn {
         self.offsets.push(self.keys.count() as i32);
     }
 
-    /// The column. Resets the builder.
+    /// Finishes the column. Resets the builder.
     pub(super) fn finish(&mut self) -> Result<ArrayRef> {
         let values = self.values.finish_binary(self.name, None)?;
         let keys = match self.plan.names_as {

@@ -1,4 +1,4 @@
-//! The columns that say where an entry is from: its stream, its ID as text, as numbers and as a time, its row within the entry.
+//! The columns for the origin of an entry: its stream, its ID as text, as numbers and as a time, and the row within the entry.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::var_bytes::VarBytes;
 use crate::error::Result;
 use crate::resp::EntryId;
 
-/// The last millisecond of the year 9999, where the timestamps of Spark, of SQL and of Python's datetime end. An ID may be any
+/// The last millisecond of the year 9999, where the timestamps of Spark, of SQL and of Python's datetime end. An ID may hold any
 /// number, such as nanoseconds.
 const LAST_TIMESTAMP: u64 = 253_402_300_799_999;
 /// The most bytes of an entry ID.
@@ -19,7 +19,7 @@ const MOST_ID: usize = 41;
 /// A copy of a constant size is cheaper than one of an ID's length.
 const WIDTH: usize = 48;
 
-/// A column that is not a field of the entry.
+/// A column that is not from a field of the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum MetadataColumn {
     /// The stream key, as utf8: see [`escaped`].
@@ -32,7 +32,7 @@ pub(crate) enum MetadataColumn {
     EntrySeq,
     /// The milliseconds of the entry ID as a timestamp in UTC; null after the year 9999.
     Timestamp,
-    /// The row's place in an entry that has several rows, from 0.
+    /// The position of the row in an entry of several rows, from 0.
     RowInEntry,
 }
 
@@ -77,27 +77,27 @@ fn row_bytes(columns: &[MetadataColumn], key: &str) -> usize {
     columns.iter().map(bytes).sum()
 }
 
-/// Rows of one stream that follow each other.
+/// Consecutive rows of one stream.
 #[derive(Debug, Clone, Default)]
 struct StreamRun {
     key: String,
     rows: usize,
 }
 
-/// Builds the columns. A row costs two numbers until then.
+/// Builds the columns. Until they are finished, a row costs two numbers.
 #[derive(Debug)]
 pub(super) struct Metadata {
     columns: Vec<MetadataColumn>,
-    /// The most bytes of a row of this stream, and of all rows.
+    /// The most bytes of a row of this stream; `bytes` is the sum over all rows.
     row_bytes: usize,
     bytes: usize,
     ms: Vec<u64>,
     seq: Vec<u64>,
-    /// The places of rows within their entries; empty if each entry is one row.
+    /// The positions of rows within their entries; empty if each entry is one row.
     row_in_entry: Vec<i32>,
-    /// Those before the last one.
+    /// The runs of rows before the current one.
     streams: Vec<StreamRun>,
-    /// Its rows are those that `streams` has not.
+    /// The stream key of the current run, whose rows start at `first_row`.
     key: String,
     first_row: usize,
 }
@@ -127,13 +127,13 @@ impl Metadata {
         self.row_bytes
     }
 
-    /// How much memory the columns will take at most.
+    /// The most memory that the columns will take.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The rows that follow are of this stream.
+    /// Sets the stream of the rows that follow.
     pub(super) fn stream(&mut self, key: &[u8]) {
         let key = escaped(key);
         if key != self.key {
@@ -150,7 +150,7 @@ impl Metadata {
         self.seq.push(id.seq);
     }
 
-    /// The rows of an entry that may have any number of them. Not mixed with [`push`](Self::push) in a record batch.
+    /// Adds the rows of an entry that may have any number of them. Must not be mixed with [`push`](Self::push) in a record batch.
     #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // an entry has fewer rows than bytes
     pub(super) fn push_rows(&mut self, id: EntryId, rows: usize) {
         self.bytes += rows * self.row_bytes;
@@ -208,12 +208,12 @@ fn ids(ms: &[u64], seq: &[u64]) -> Result<ArrayRef> {
     texts.reserve(ms.len(), ms.len() * 20 + WIDTH);
     let mut digits = itoa::Buffer::new();
     let mut text = [0; WIDTH];
-    // The milliseconds in `text`, and where the sequence number begins. Entries of one millisecond follow each other.
+    // The milliseconds in `text`, and the start of the sequence number. Entries of the same millisecond follow each other.
     let (mut written, mut start) = (None, 2);
     for (ms, seq) in ms.iter().zip(seq) {
         let more = written.map_or(u64::MAX, |written| ms.wrapping_sub(written));
         if more <= 9 && more <= u64::from(b'9' - text[start - 2]) {
-            // Most entries are of the same millisecond as the one before, or of one of the next.
+            // Most entries have the same millisecond as the one before, or one of the next few.
             text[start - 2] += more as u8;
             written = Some(*ms);
         } else {

@@ -1,14 +1,14 @@
-//! The names of an entry's fields. Entries of a stream mostly have the same names in the same order, so the names of the last
-//! entry are kept as they go into the column, and only compared.
+//! The names of an entry's fields. Entries of a stream usually have the same names in the same order, so the names of the last
+//! entry are kept in the form in which they go into the column, and only compared.
 
 use std::collections::HashSet;
 
 use super::escape::escaped;
 
-/// Up to this number of names, each is compared with each, which is cheaper than hashing.
+/// Up to this number of names, all pairs are compared, which is cheaper than hashing.
 const FEW: usize = 16;
 
-/// How much memory is kept for the next names after an entry with more.
+/// The most memory that is kept for later names after an entry that needed more.
 const KEPT: usize = 1 << 20;
 
 /// How names are written.
@@ -17,15 +17,15 @@ pub(crate) enum NamesAs {
     /// As utf8: see [`escaped`].
     #[default]
     Utf8,
-    /// As the bytes that they are.
+    /// As their raw bytes.
     Binary,
 }
 
-/// Names as they came.
+/// Names as they were received.
 #[derive(Debug, Default)]
 struct Given {
     bytes: Vec<u8>,
-    /// Where each name ends.
+    /// The end of each name.
     ends: Vec<u32>,
 }
 
@@ -47,7 +47,7 @@ impl Given {
     }
 }
 
-/// Whether two names are equal. Names of 4 to 16 bytes are compared without a call: their first and their last half, which
+/// Whether two names are equal. Names of 4 to 16 bytes are compared without a call, by their first and their last half, which
 /// overlap.
 #[inline]
 pub(super) fn are_equal(one: &[u8], other: &[u8]) -> bool {
@@ -61,25 +61,25 @@ pub(super) fn are_equal(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// The names of one entry, which are compared with those of the last one.
+/// The names of one entry, compared with those of the previous one.
 #[derive(Debug)]
 pub(super) struct Names {
     form: NamesAs,
-    /// Whether the last of equal names replaces the others.
+    /// Whether the last of several equal names replaces the others.
     are_unique: bool,
     last: Given,
-    /// Of the last entry, as they go into the column, without those that were replaced.
+    /// The names of the last entry as they go into the column, without those that were replaced.
     pub(super) written: Vec<u8>,
     pub(super) ends: Vec<u32>,
-    /// Which fields of the last entry are kept. Empty: all.
+    /// Which fields of the last entry are kept. Empty: all of them.
     pub(super) kept: Vec<bool>,
-    /// How many names of this entry were compared so far.
+    /// The number of names of this entry that were compared so far.
     at: usize,
-    /// Where the next name begins in `last`, if it is the same.
+    /// The start of the next name in `last`, if it is the same.
     start: usize,
     /// The names of this entry, if they differ from those of the last one.
     other: Option<Given>,
-    /// For the next entry that differs.
+    /// Memory for the next entry whose names differ.
     spare: Given,
 }
 
@@ -99,7 +99,7 @@ impl Names {
         }
     }
 
-    /// The next name of this entry.
+    /// Takes the next name of this entry.
     #[inline]
     pub(super) fn push(&mut self, name: &[u8]) {
         if self.other.is_none()
@@ -123,7 +123,7 @@ impl Names {
         }
     }
 
-    /// The names of this entry are others than those of the last one, but for those before `at`.
+    /// Notes that the names of this entry differ from those of the last one, starting at `at`.
     fn differ(&mut self) {
         let mut other = std::mem::take(&mut self.spare);
         other.clear();
@@ -132,7 +132,7 @@ impl Names {
         self.other = Some(other);
     }
 
-    /// The entry has no further names: they are in `written` now.
+    /// Ends the names of this entry: they are in `written` now.
     #[inline]
     pub(super) fn end(&mut self) {
         if self.other.is_some() || self.at != self.last.ends.len() {
@@ -149,7 +149,7 @@ impl Names {
         (self.at, self.start) = (0, 0);
     }
 
-    /// Keeps the memory of names for the next entry that differs.
+    /// Keeps the memory of these names for the next entry whose names differ.
     fn keep_spare(&mut self, given: Given) {
         let is_large = given.bytes.capacity().max(given.ends.capacity()) > KEPT;
         self.spare = if is_large { Given::default() } else { given };
@@ -180,7 +180,7 @@ impl Names {
         }
     }
 
-    /// Finds the names that a later one replaces.
+    /// Finds which names stay: a later equal name replaces an earlier one.
     fn find_kept(&mut self) {
         self.kept.clear();
         if !self.are_unique {

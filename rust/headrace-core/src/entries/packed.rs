@@ -1,4 +1,4 @@
-//! The rows of entries that hold several of them, or one in a payload, as the writer packs them.
+//! The rows of entries that hold several rows, or one row in a payload, in the layouts of the writer.
 //!
 //! | [`Unpack`] | the writer's layout | the fields of an entry |
 //! |---|---|---|
@@ -20,10 +20,10 @@ use super::fields::{FieldColumns, FieldsPlan};
 use crate::Error;
 use crate::resp::EntryId;
 
-/// What a row takes beside its columns: the number of its entry.
+/// What a row takes in addition to its columns: the ID of its entry.
 const ROW_BYTES: usize = size_of::<EntryId>();
 
-/// How the rows of an entry are found in it.
+/// How the rows of an entry are stored in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unpack {
     /// Each payload is the value of the only column.
@@ -35,7 +35,7 @@ pub(crate) enum Unpack {
 }
 
 impl Unpack {
-    /// The names of the option, which are those of the writer's keywords.
+    /// The names that the option accepts; they match the writer's keywords.
     pub(crate) const NAMES: [&'static str; 3] = ["payload", "json", "arrow_ipc"];
 
     pub(crate) fn named(name: &str) -> Option<Self> {
@@ -46,7 +46,7 @@ impl Unpack {
     }
 }
 
-/// How entries are unpacked, checked once.
+/// How entries are unpacked; already checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PackedPlan {
     rows: RowsPlan,
@@ -54,12 +54,12 @@ pub(crate) struct PackedPlan {
     on_bad: OnBadField,
     /// The most bytes that the rows of an entry may take.
     max_entry_bytes: usize,
-    /// The rows and bytes with which a record batch is full.
+    /// The number of rows and of bytes at which a record batch is full.
     batch_rows: usize,
     batch_bytes: usize,
 }
 
-/// What the rows are read from.
+/// The form that the rows are read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RowsPlan {
     Payload(FieldsPlan),
@@ -68,7 +68,7 @@ enum RowsPlan {
 }
 
 impl PackedPlan {
-    /// Refuses types that cannot be unpacked. The names of the fields must be different.
+    /// Fails for types that cannot be unpacked. The names of the fields must be different.
     pub(crate) fn new(
         unpack: Unpack,
         payload_field: String,
@@ -112,14 +112,14 @@ pub(crate) struct PackedColumns {
     name: Vec<u8>,
     columns: Columns,
     entry: Entry,
-    /// How many rows there are up to each entry.
+    /// The number of rows up to and including each entry.
     ends: Vec<usize>,
-    /// Whether the record batch goes on though it is full.
+    /// Whether the record batch takes more entries even when it is full.
     is_held: bool,
 }
 
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // there is one of it
+#[allow(clippy::large_enum_variant)] // only one exists
 enum Columns {
     Fields(FieldColumns),
     Arrow(ArrowColumns),
@@ -129,22 +129,22 @@ enum Columns {
 #[derive(Debug, Default)]
 struct Entry {
     first_row: usize,
-    /// What the columns took before it.
+    /// The bytes of the columns before this entry.
     bytes: usize,
     payloads: usize,
     is_single: bool,
     is_deleted: bool,
-    /// Whether a row of nulls stands for a payload, or for the entry.
+    /// Whether a row of nulls replaces a payload, or the whole entry.
     has_stand_in: bool,
     fault: Option<Fault>,
 }
 
-/// Why an entry does not become rows.
+/// Why an entry did not become rows.
 #[derive(Debug)]
 enum Fault {
-    /// The entry as a whole: a row of nulls may stand for it.
+    /// The whole entry is unreadable: a row of nulls may replace it.
     Broken(BadValue),
-    /// A value for which no null may stand.
+    /// A value that no null may replace.
     Value(BadValue),
 }
 
@@ -171,7 +171,7 @@ impl PackedColumns {
         }
     }
 
-    /// An entry begins; `is_deleted`: nothing is known of it but its ID.
+    /// Starts an entry; `is_deleted`: only its ID is known.
     pub(crate) fn entry(&mut self, is_deleted: bool) {
         self.entry = Entry { first_row: self.rows(), bytes: self.bytes(), is_deleted, ..Entry::default() };
     }
@@ -245,7 +245,7 @@ impl PackedColumns {
         Err(broken(format!("its rows take more than max_entry_bytes, which is {most}")))
     }
 
-    /// The entry is complete. Returns how many rows it has become; if it does not fit, it becomes none.
+    /// Completes the entry. Returns the number of rows that it became; an entry that does not fit becomes none.
     pub(crate) fn end(&mut self) -> Result<usize, BadValue> {
         let mut fault = self.entry.fault.take();
         if fault.is_none() && self.entry.payloads == 0 {
@@ -276,12 +276,12 @@ impl PackedColumns {
         }
     }
 
-    /// Whether a row of nulls stands for the entry that ended last, or for a payload of it.
+    /// Whether a row of nulls replaces the last entry, or a payload of it.
     pub(crate) fn has_stand_in(&self) -> bool {
         self.entry.has_stand_in
     }
 
-    /// How many rows the first `entries` entries have.
+    /// The number of rows of the first `entries` entries.
     pub(crate) fn rows_of(&self, entries: usize) -> usize {
         entries.min(self.ends.len()).checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0)
     }
@@ -290,7 +290,7 @@ impl PackedColumns {
         self.ends.len()
     }
 
-    /// Sets whether the record batch goes on though it is full.
+    /// Sets whether the record batch takes more entries even when it is full.
     pub(crate) fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
@@ -344,11 +344,11 @@ fn broken(reason: String) -> Fault {
     Fault::Broken(BadValue::of_entry(reason))
 }
 
-/// Why a payload does not become rows.
+/// Why a payload did not become rows.
 #[derive(Debug)]
 enum Unreadable {
-    /// The payload as a whole.
+    /// The whole payload is unreadable.
     Payload(String),
-    /// A value for which no null may stand.
+    /// A value that no null may replace.
     Value(BadValue),
 }

@@ -1,4 +1,4 @@
-//! The fields of entries that do not fit their columns, in a column of its own.
+//! The fields of entries that do not fit their columns, kept in a separate column.
 
 use arrow_array::ArrayRef;
 use arrow_schema::Field;
@@ -12,7 +12,7 @@ pub(crate) const RAW: &str = "raw";
 /// The column of whole entries: null for those that fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawPlan {
-    /// How many metadata columns are before it.
+    /// The number of metadata columns before it.
     pub(crate) place: usize,
     pub(crate) name: String,
     pub(crate) map: MapPlan,
@@ -26,8 +26,8 @@ impl RawPlan {
 
 /// Builds the column.
 ///
-/// Whether an entry fits is known behind its last field, and its fields are passed on once. They are therefore taken in any
-/// case, and taken back where they are not needed.
+/// Whether an entry fits is known only after its last field, and its fields are passed on only once. They are therefore always
+/// stored, and removed again if they are not needed.
 #[derive(Debug)]
 pub(super) struct RawColumn {
     place: usize,
@@ -51,8 +51,8 @@ impl RawColumn {
         self.map.field(name, value);
     }
 
-    /// The entry is complete, and has become these rows. The first of them has it if it does not fit: once, as an entry may
-    /// have any number of rows.
+    /// Completes an entry that became `rows` rows. If it does not fit, the first of these rows holds its fields: only once,
+    /// because an entry may have any number of rows.
     pub(super) fn end(&mut self, rows: usize, fits: bool) {
         let is_kept = rows > 0 && !fits;
         if is_kept {
@@ -63,7 +63,7 @@ impl RawColumn {
         self.map.push_nulls(rows - usize::from(is_kept));
     }
 
-    /// Puts the column among the metadata columns. Resets the builder.
+    /// Inserts the column among the metadata columns. Resets the builder.
     pub(super) fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> Result<()> {
         columns.insert(self.place, self.map.finish()?);
         Ok(())

@@ -1,4 +1,4 @@
-//! Entries as columns: values, types, names, and what is left when a record batch was taken.
+//! Entries as columns: values, types, names, and the state after a record batch was taken.
 #![allow(clippy::unwrap_used)]
 
 use arrow_array::cast::AsArray as _;
@@ -174,7 +174,7 @@ fn names_that_are_no_utf8_are_escaped_or_binary() {
 fn a_column_that_would_be_too_large_is_an_error() {
     let mut texts = var_bytes::VarBytes::new();
     texts.push(b"a");
-    // Not a byte of it is stored.
+    // None of the bytes are stored.
     texts.push_repeated(&vec![b'x'; 1 << 20], 1 << 11);
     assert_eq!((texts.count(), texts.bytes()), (2049, 1 + 2050 * 4));
     let error = texts.finish_utf8("fields", None).unwrap_err();
@@ -226,7 +226,7 @@ fn fields_that_were_asked_for_are_columns_behind_the_metadata() {
     push(&mut columns, 2, 0, Some(&[(b"city", b"Rome"), (b"id", b"8"), (b"id", b"9")]));
     assert!(!columns.is_full() && columns.take_bad().is_none());
 
-    // An entry that does not fit is no row, and ends the scan; so does a deleted one if a column allows no null.
+    // An entry that does not fit becomes no row and ends the scan; so does a deleted one if a column does not allow nulls.
     push(&mut columns, 3, 1, Some(&[(b"city", b"Bonn"), (b"id", b"x")]));
     assert!(columns.is_full());
     push(&mut columns, 4, 0, None);
@@ -280,7 +280,7 @@ fn entries_that_do_not_fit_are_kept_among_the_metadata() {
             push(&mut columns, 2, 0, Some(&[(b"city", b"x"), (b"\xff", b"\xfe"), (b"id", b"3")]));
             // A value that a later one replaces is not bad.
             push(&mut columns, 3, 0, Some(&[(b"city", b"x"), (b"id", b"3"), (b"city", b"4")]));
-            // A column that allows no null is an error in any case, and the entry is no row.
+            // In a column that does not allow nulls it is always an error, and the entry becomes no row.
             push(&mut columns, 4, 0, Some(&[(b"id", b"x")]));
             assert!(columns.take_bad().is_some());
             push(&mut columns, 5, 0, Some(&[(b"id", b"4"), (b"id", b"5"), (b"city", b"y")]));

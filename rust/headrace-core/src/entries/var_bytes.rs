@@ -1,4 +1,4 @@
-//! Values of any length in one buffer, for columns of utf8 and binary.
+//! Variable-length values in one buffer, for columns of utf8 and binary.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use crate::error::{Error, Result};
 
 /// The most bytes of a column: Arrow's offsets of utf8 and binary have 31 bits.
 const MOST_BYTES: usize = i32::MAX as usize;
-/// The most bytes that are reserved for a column because the one before it had as many.
+/// The most bytes reserved for a column because the previous one had as many.
 const MOST_RESERVED: usize = 1 << 24;
 
-/// Arrow's own builders check their capacity several times per value, and panic where the offsets overflow.
+/// Builds the values. Arrow's own builders check their capacity several times per value, and panic if the offsets overflow.
 #[derive(Debug)]
 pub(crate) struct VarBytes {
     offsets: Vec<i32>,
     bytes: Vec<u8>,
-    /// A value was left out, since the offsets would overflow.
+    /// Whether a value was left out because the offsets would overflow.
     is_over: bool,
 }
 
@@ -26,12 +26,12 @@ impl VarBytes {
         Self { offsets: vec![0], bytes: Vec::new(), is_over: false }
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(crate) fn count(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// How much memory the values take.
+    /// The memory that the values take.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len() + self.offsets.len() * size_of::<i32>()
     }
@@ -58,7 +58,7 @@ impl VarBytes {
         }
     }
 
-    /// Appends the first `length` of these bytes as a value. A copy of a constant size is the cheapest.
+    /// Appends the first `length` of these bytes as a value. Copying a constant number of bytes is the cheapest.
     #[inline]
     #[allow(clippy::cast_possible_wrap)] // `fits` has checked it
     pub(crate) fn push_start<const N: usize>(&mut self, bytes: &[u8; N], length: usize) {
@@ -79,7 +79,7 @@ impl VarBytes {
             let end = start + length * count;
             self.bytes.reserve(end - start);
             self.bytes.extend_from_slice(value);
-            // What is there is doubled, so that a short value costs few copies.
+            // The copied part is doubled each time, so that a short value needs few copies.
             while self.bytes.len() < end {
                 let there = self.bytes.len();
                 self.bytes.extend_from_within(start..there.min(start + end - there));
@@ -90,13 +90,13 @@ impl VarBytes {
         self.offsets.extend((1..=count).map(|n| (start + n * length) as i32));
     }
 
-    /// Reserves memory for a number of values, and for their bytes.
+    /// Reserves memory for this number of values, and for their bytes.
     pub(crate) fn reserve(&mut self, values: usize, bytes: usize) {
         self.offsets.reserve(values);
         self.bytes.reserve(bytes.min(MOST_BYTES));
     }
 
-    /// Of the last `kept.len()` values removes those that are not kept.
+    /// Removes those of the last `kept.len()` values that are not kept.
     #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // offsets are not negative
     pub(crate) fn retain_last(&mut self, kept: &[bool]) {
         let first = self.count().saturating_sub(kept.len());
@@ -107,7 +107,7 @@ impl VarBytes {
             if *kept {
                 let length = range.len();
                 self.bytes.copy_within(range, end);
-                // The offset that is overwritten was read before: `count` is at most `value`.
+                // The offset that is overwritten has already been read: `count` is at most `value`.
                 end += length;
                 count += 1;
                 self.offsets[count] = end as i32;
@@ -122,14 +122,14 @@ impl VarBytes {
         self.truncate(self.count().saturating_sub(1));
     }
 
-    /// Removes the values behind this number of them.
+    /// Removes the values after the first `count`.
     #[allow(clippy::cast_sign_loss)] // offsets are not negative
     pub(super) fn truncate(&mut self, count: usize) {
         self.offsets.truncate(count + 1);
         self.bytes.truncate(self.offsets.last().map_or(0, |end| *end as usize));
     }
 
-    /// Whether there is room for this number of bytes.
+    /// Whether this number of bytes still fits.
     #[inline]
     pub(super) fn has_room(&self, more: usize) -> bool {
         more <= MOST_BYTES - self.bytes.len()
@@ -142,13 +142,13 @@ impl VarBytes {
         fits
     }
 
-    /// The values as a column of binary. Resets the builder.
+    /// Finishes the values as a column of binary. Resets the builder.
     pub(crate) fn finish_binary(&mut self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         let (offsets, bytes) = self.take(column)?;
         Ok(Arc::new(BinaryArray::try_new(offsets, bytes, nulls).map_err(|error| defect(&error))?))
     }
 
-    /// The values as a column of utf8, which they must be. Resets the builder.
+    /// Finishes the values, which must be UTF-8, as a column of utf8. Resets the builder.
     pub(crate) fn finish_utf8(&mut self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         let (offsets, bytes) = self.take(column)?;
         Ok(Arc::new(StringArray::try_new(offsets, bytes, nulls).map_err(|error| defect(&error))?))
@@ -163,7 +163,7 @@ impl VarBytes {
         Ok(parts)
     }
 
-    /// Offsets and bytes of the values. Resets the builder.
+    /// Takes the offsets and the bytes of the values. Resets the builder.
     pub(super) fn take_parts(&mut self) -> (OffsetBuffer<i32>, Buffer) {
         let mut next = Self::new();
         next.offsets.reserve(self.offsets.len().min(MOST_RESERVED / size_of::<i32>()));
@@ -173,7 +173,7 @@ impl VarBytes {
     }
 }
 
-/// Arrow refused what was built here.
+/// The error for an array built here that Arrow refused.
 pub(crate) fn defect(error: &arrow_schema::ArrowError) -> Error {
     Error::Internal { message: format!("building a record batch of entries: {error}") }
 }

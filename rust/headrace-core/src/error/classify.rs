@@ -14,7 +14,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// `overrides` have the last word, by code.
+    /// `overrides` take precedence, by code.
     pub fn new(mode: Classify, overrides: BTreeMap<String, Kind>) -> Self {
         Self { mode, overrides }
     }
@@ -54,7 +54,7 @@ impl Classifier {
         self.kind(fault) == Kind::Retryable && (fault.text == ReplyText::MaxClients || passes())
     }
 
-    /// The outcome of a message that met `fault`.
+    /// The outcome of a message that failed with `fault`.
     pub fn failure(&self, fault: &Fault, written: Written) -> Failure {
         Failure { kind: self.kind(fault), code: fault.code.clone(), message: fault.message.clone(), written }
     }

@@ -1,4 +1,4 @@
-//! The table of error codes: one row holds everything that is known of a code.
+//! The table of error codes: one row holds everything that is known about a code.
 //!
 //! A code is headrace's own, or the first word of a server's error reply. The classifier, the retry, the advice of a failed
 //! Spark write and the tables of docs/outcomes.md all read these rows.
@@ -25,7 +25,7 @@ impl Kind {
     }
 }
 
-/// Whether a failed message may be in the stream all the same.
+/// Whether a failed message may be in the stream nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Written {
     /// It is not: the server refused it, or not a byte of it was handed over.
@@ -44,7 +44,7 @@ impl Written {
     }
 }
 
-/// The option `classify`: which failures are permanent, beside those that are permanent in every mode.
+/// The option `classify`: which failures are permanent, in addition to those that are permanent in every mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Classify {
     /// NOAUTH, NOPERM, WRONGTYPE, OOM and READONLY are permanent.
@@ -84,7 +84,7 @@ enum Means {
     Close,
     /// In reply to AUTH: the server cannot check a password now. Every other reply to AUTH is permanent.
     NotYet,
-    /// The row is at fault, and not the server: it can never be written.
+    /// The row is at fault, not the server: it can never be written.
     Row,
 }
 
@@ -99,8 +99,8 @@ pub struct Code {
     pub advice: Option<&'static str>,
     /// Whether the message may be in the stream, outside of batches with a token.
     pub written: &'static [Written],
-    /// Whether it passes by itself, so that a retry helps: a server that is away, starts, fails over or is busy. `NO_STREAM`
-    /// and the like are retryable, but only for a caller who does something about them.
+    /// Whether it passes by itself, so that a retry helps: a server that is unreachable, starting, failing over or busy.
+    /// `NO_STREAM` and the like are retryable, but only for a caller who does something about them.
     pub passes: bool,
     permanent: Permanent,
     means: &'static [Means],
@@ -128,7 +128,7 @@ impl Code {
         self.means.contains(&Means::Password)
     }
 
-    /// Whether the row is at fault, and not the server.
+    /// Whether the row is at fault, not the server.
     pub fn is_of_row(&self) -> bool {
         self.means.contains(&Means::Row)
     }
@@ -170,7 +170,7 @@ const UNKNOWN: &[Written] = &[Written::Unknown];
 
 const PERMANENT: Code = Code::new(Permanent::Always);
 const RETRYABLE: Code = Code::new(Permanent::Never);
-/// A connection that is not there, or is lost.
+/// A connection that does not exist, or is lost.
 const AWAY: Code = RETRYABLE
     .passes()
     .means(&[Means::Connection])
@@ -194,8 +194,8 @@ macro_rules! own_codes {
 /// The same for codes that servers send, which need no constants.
 macro_rules! server_codes {
     ($($(#[doc = $text:literal])+ $name:ident => $row:expr;)+) => {
-        /// The codes of servers' error replies that mean something to headrace. Any other is retryable, and does not pass by
-        /// itself. `NOAUTH` may also come from a proxy whose own password is another one.
+        /// The codes of servers' error replies that mean something to headrace. Any other code is retryable, and does not pass by
+        /// itself. `NOAUTH` may also come from a proxy whose own password is a different one.
         pub const SERVER: &[Code] = &[$(Code { name: stringify!($name), text: concat!($($text),+), ..$row }),+];
     };
 }
@@ -330,7 +330,7 @@ pub fn find(name: &str) -> Option<&'static Code> {
     OWN.iter().chain(SERVER).find(|code| code.name == name)
 }
 
-/// Whether `name` is a code of a server that was not reached or was lost, and that may be back soon.
+/// Whether `name` is a code for a server that was not reached or was lost, and that may be back soon.
 pub(crate) fn is_away(name: &str) -> bool {
     find(name).is_some_and(|code| code.is_of_connection() && code.passes)
 }

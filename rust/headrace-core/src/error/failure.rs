@@ -15,7 +15,7 @@ pub struct Failure {
     pub code: Cow<'static, str>,
     /// A sentence for people: at most [`MAX_MESSAGE`] characters, no secret, no message content.
     pub message: String,
-    /// Whether the message may be in the stream all the same.
+    /// Whether the message may be in the stream nevertheless.
     pub written: Written,
 }
 
@@ -26,7 +26,7 @@ impl Failure {
         Self { message: kept + more, ..self.clone() }
     }
 
-    /// The same failure, which says that a retry policy allows no more tries.
+    /// The same failure, with a note that a retry policy allows no more tries.
     pub(crate) fn given_up(&self, tries: u32, took: Duration) -> Self {
         self.with_more(&format!(" (given up after {tries} tries in {:.1} s)", took.as_secs_f64()))
     }

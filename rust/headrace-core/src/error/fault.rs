@@ -28,7 +28,7 @@ pub struct Fault {
 pub enum ReplyText {
     /// Any other.
     Other,
-    /// `ERR max number of clients reached`: unsolicited, so it may come in answer to anything.
+    /// `ERR max number of clients reached`: unsolicited, so it may come in reply to anything.
     MaxClients,
     /// `ERR AUTH <password> called without any password configured …`.
     Auth,

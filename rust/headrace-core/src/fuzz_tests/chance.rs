@@ -1,11 +1,11 @@
-//! Chance that is the same each time.
+//! Reproducible random numbers.
 
-/// Numbers from a seed: splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+/// Random numbers from a seed: splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 #[derive(Debug, Clone)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// Those of one execution.
+    /// The random numbers of one execution.
     pub fn new(seed: u64, execution: u64) -> Self {
         let mut chance = Self(seed);
         Self(chance.next() ^ execution.wrapping_mul(0xd605_1b57_5a2b_bd4d))
@@ -19,12 +19,12 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`; 0 where that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
 
-    /// True once in `times` times, on average.
+    /// True in one of `times` cases, on average.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -33,12 +33,12 @@ impl Chance {
         &of[self.below(of.len())]
     }
 
-    /// The same of byte strings.
+    /// Like [`pick`](Self::pick), for byte strings.
     pub fn part(&mut self, of: &[&'static [u8]]) -> &'static [u8] {
         of[self.below(of.len())]
     }
 
-    /// Mostly small, and now and then as large as they come.
+    /// A number below `end`: usually small, occasionally as large as possible.
     pub fn size(&mut self, end: usize) -> usize {
         let bits = self.below(usize::BITS as usize - end.leading_zeros() as usize + 1);
         self.below(end.min(1 << bits))

@@ -1,4 +1,4 @@
-//! A connection to the [server](super::server): what becomes of each command on it, by chance.
+//! A connection to the [server](super::server) that decides at random how each command on it is handled.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,7 +49,7 @@ const GARBAGE: [&[u8]; 16] = [
 
 const EARLY: [&[u8]; 4] = [b"$3\r\n7-1\r\n", b"$-1\r\n", b"-OOM no\r\n", b"-ERR Protocol error: x\r\n"];
 
-/// What a reply says: of each message, and of which of its tries.
+/// What a reply says: for each message, the index of the attempt and the result.
 type Reported = Vec<(usize, usize, Said)>;
 
 /// The server's end of a connection.
@@ -58,21 +58,21 @@ pub struct Connection {
     epoch: u64,
     input: Vec<u8>,
     output: VecDeque<u8>,
-    /// How many bytes of output there ever were, and how many of them the client has.
+    /// The total number of bytes of output, and how many of them the client has received.
     offered: u64,
     handed: u64,
-    /// What the client knows once it has that many bytes.
+    /// The results that the client knows once it has this many bytes.
     promises: VecDeque<(u64, Reported)>,
-    /// What was written since the last WAIT.
+    /// The messages written since the last WAIT.
     uncovered: Reported,
-    /// The client gets all of the output in one piece.
+    /// Whether the client gets all of the output in one piece.
     in_one: bool,
-    /// How the connection ends, behind the output.
+    /// How the connection ends, after the output.
     end: Option<&'static str>,
     is_silent: bool,
-    /// It takes no more bytes.
+    /// Whether it accepts no more bytes.
     is_full: bool,
-    /// Once the client has that many bytes, it knows that nothing behind was looked at.
+    /// Once the client has this many bytes, it knows that nothing it sent after them was processed.
     closed_over: Option<u64>,
 }
 
@@ -111,12 +111,12 @@ impl Connection {
     fn finish(&mut self, server: &mut Server) {
         self.end = Some(*server.chance.pick(&[code::EOF, code::RESET]));
         if server.chance.one_in(4) {
-            // What was on its way is lost.
+            // Output still in transit is lost.
             self.output.clear();
         }
     }
 
-    /// Takes one step, if there is a command.
+    /// Takes one step, if a command has arrived.
     fn act(&mut self, server: &mut Server) -> bool {
         if server.epoch != self.epoch && self.end.is_none() {
             self.finish(server);
@@ -137,7 +137,7 @@ impl Connection {
                     server.take("early");
                     self.offer(server.chance.part(&EARLY));
                     self.end = Some(code::EOF);
-                    // The client has no time to hand over the rest: then this would be a reply like any other.
+                    // The client has no time to send the rest: otherwise this would be a reply like any other.
                     self.is_full = true;
                     self.closed_over = Some(self.offered);
                 }
@@ -307,7 +307,7 @@ impl Connection {
         }
     }
 
-    /// The client has more bytes: it knows what they say.
+    /// Records the results in the bytes that the client now has.
     fn keep_promises(&mut self, server: &mut Server) {
         while self.promises.front().is_some_and(|promise| promise.0 <= self.handed) {
             for (message, nth, said) in self.promises.pop_front().unwrap().1 {
@@ -379,7 +379,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.server);
         let server = &mut *shared.lock().unwrap_or_else(PoisonError::into_inner);
-        // What lies in its socket: a server could have run it.
+        // The rest of the input in its socket: a server could have executed it.
         let passed_over = self.closed_over.is_some_and(|known| known <= self.handed);
         loop {
             let mut reader = Reader::new(&self.input);

@@ -1,6 +1,6 @@
-//! Two connections with one outcome queue, without sockets: servers that answer in any order, refuse, break and reply late to
-//! WAIT. Each message has one true outcome, in the order of the messages, and while one connection retries, waits or is down,
-//! the messages of the other go out.
+//! Two connections with one outcome queue, without sockets. Their servers reply in any order, refuse commands, drop
+//! connections and reply late to WAIT. Each message has one true outcome, in the order of the messages; while one connection
+//! retries, waits or is down, the messages of the other are sent.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,9 +29,9 @@ pub struct Seen {
     failed_unknown: u64,
     breaks: u64,
     resent: u64,
-    /// Commands that were sent while the other connection was retrying, waiting for WAIT or PING, or down.
+    /// Commands that were sent while the other connection was retrying, waiting for the reply to WAIT or PING, or down.
     meanwhile: u64,
-    /// Replies to PING.
+    /// The number of replies to PING.
     pings: u64,
 }
 
@@ -46,11 +46,11 @@ impl Seen {
     }
 }
 
-/// What became of a message on the servers.
+/// What the servers did with a message.
 #[derive(Debug, Clone, Default)]
 struct Fate {
     written: u64,
-    /// IDs under which it was written and confirmed, if its connection waits.
+    /// The IDs under which it was written, and confirmed if its connection waits.
     ids: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ struct Fate {
 struct Node {
     connection: Connection,
     is_open: bool,
-    /// Bytes that the server has, and bytes that the client does not have yet.
+    /// Bytes that the server has received, and bytes that the client has not yet received.
     input: Vec<u8>,
     output: VecDeque<u8>,
     waits: bool,
@@ -72,7 +72,7 @@ struct World<'a> {
     queue: OutcomeQueue,
     now: Instant,
     fates: Vec<Fate>,
-    /// How many messages have an outcome in a report.
+    /// The number of messages that have an outcome in a report.
     reported: usize,
     retries_unknown: bool,
     seen: &'a mut Seen,
@@ -114,7 +114,7 @@ impl<'a> World<'a> {
         run(&mut nodes[at].connection, &mut Context { rules, batch, outcomes: queue, now: *now })
     }
 
-    /// Whether the connection takes no new message, or gets no reply.
+    /// Whether the connection accepts no new message, or gets no reply.
     fn is_held_up(&self, at: usize) -> bool {
         let node = &self.nodes[at];
         let connection = &node.connection;
@@ -148,7 +148,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The socket takes some bytes.
+    /// The socket accepts some bytes.
     fn transmit(&mut self, at: usize, most: usize) {
         let is_other_held_up = self.is_held_up(1 - at);
         let now = self.now;
@@ -238,7 +238,7 @@ impl<'a> World<'a> {
     fn retry(&mut self, at: usize, chance: &mut Chance) {
         let jitter = chance.below(1_000) as f64 / 1_000.0;
         if self.nodes[at].connection.retry.is_active() {
-            // What is sent again waits until WAIT confirmed what was answered.
+            // Messages are sent again only after WAIT has confirmed those that were answered.
             self.nodes[at].connection.request_wait();
         }
         match self.nodes[at].connection.retry_step(&self.rules, self.now, jitter) {
@@ -273,7 +273,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Looks at each outcome since the last report.
+    /// Checks each outcome since the last report.
     fn report(&mut self) {
         let report = self.queue.recorder().take(false);
         for batch in report.to_arrow(false) {
@@ -298,7 +298,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Both servers work, until every message has its outcome.
+    /// Runs both servers until every message has an outcome.
     fn finish(mut self, chance: &mut Chance) {
         for _ in 0..10_000 {
             for at in [0, 1] {
@@ -321,7 +321,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// One session.
+/// Runs one session.
 pub fn check(seen: &mut Seen, chance: &mut Chance) {
     let mut world = World::new(seen, chance);
     for _ in 0..20 + chance.size(400) {

@@ -1,4 +1,4 @@
-//! What reads the replies to control commands: lines while a connection is made, and replies of any shape.
+//! The code that reads replies to control commands: lines while a connection is opened, and replies of any shape.
 
 use redis::Value;
 
@@ -12,10 +12,10 @@ use crate::resp::framing::{Framing, MAX_REPLY};
 use crate::resp::line_reader::LineReader;
 use crate::resp::outline::{Outline, WHOLE, WITHOUT_FIELDS};
 
-/// More than may be waited for before bytes are refused that are no reply.
+/// Longer than anything that may be waited for before bytes that are not a reply are refused.
 static FILLER: [u8; 66 * 1024] = [b'x'; 66 * 1024];
 
-/// How many executions ended in which way.
+/// The number of executions by how they ended.
 #[derive(Debug, Default)]
 pub struct Ends {
     whole: u64,
@@ -44,7 +44,7 @@ fn pieces<'a>(bytes: &'a [u8], chance: &mut Chance) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// Lines; `awaited`: how many are expected.
+/// Checks lines; `awaited` is the number of lines expected.
 pub fn check_lines(bytes: &[u8], awaited: usize, chance: &mut Chance) -> Result<(), Stop> {
     let expected = slow::lines(bytes, awaited);
     let mut lines = LineReader::default();
@@ -61,7 +61,7 @@ pub fn check_lines(bytes: &[u8], awaited: usize, chance: &mut Chance) -> Result<
     expected.map(|_| ())
 }
 
-/// A reply of any shape.
+/// Checks a reply of any shape.
 pub fn check_extent(bytes: &[u8], chance: &mut Chance) -> Result<(), Stop> {
     let expected = slow::extent(bytes);
     let (mut extent, mut end, mut found) = (Framing::default(), 0, Ok(None));
@@ -75,7 +75,7 @@ pub fn check_extent(bytes: &[u8], chance: &mut Chance) -> Result<(), Stop> {
     match expected {
         Ok(length) => {
             assert_eq!(found, Ok(Some(length)), "{}", bytes.escape_ascii());
-            // Its numbers and texts are redis-rs' matter.
+            // Interpreting its numbers and texts is up to redis-rs.
             let _ = redis::parse_redis_value(&bytes[..length]);
         }
         Err(Stop::More) => assert_eq!(found, Ok(None), "{}", bytes.escape_ascii()),
@@ -89,7 +89,7 @@ pub fn check_extent(bytes: &[u8], chance: &mut Chance) -> Result<(), Stop> {
     expected.map(|_| ())
 }
 
-/// The same reply as a whole, and without the fields of entries.
+/// Checks the same reply in full, and without the fields of entries.
 fn check_outline(bytes: &[u8], expected: &Result<usize, Stop>, chance: &mut Chance) {
     for depth in [WHOLE, WITHOUT_FIELDS] {
         let (mut outline, mut unread, mut taken, mut end) = (Outline::new(depth, MAX_REPLY), Vec::new(), 0, Ok(false));
@@ -119,13 +119,13 @@ fn check_outline(bytes: &[u8], expected: &Result<usize, Stop>, chance: &mut Chan
                 unread.extend_from_slice(&FILLER);
                 assert!(outline.take(&unread).is_err(), "waits for ever: {}", bytes.escape_ascii());
             }
-            // What is passed over may be larger and have more parts.
+            // Skipped parts may be larger and more numerous.
             Err(Stop::Wrong) => assert!(depth == WITHOUT_FIELDS || end.is_err(), "{}", bytes.escape_ascii()),
         }
     }
 }
 
-/// Without the parts of arrays that are within `depth` others.
+/// Removes the content of arrays nested deeper than `depth`.
 fn cut(value: Value, depth: usize) -> Value {
     match value {
         Value::Array(_) if depth == 0 => Value::Array(Vec::new()),
@@ -182,7 +182,7 @@ pub fn check(ends: &mut Ends, chance: &mut Chance) {
     ends.count(&end);
 }
 
-/// The first byte chooses how many lines are awaited, or 0: any shape. The second how the rest is cut.
+/// The first byte selects how many lines are awaited; 0 means a reply of any shape. The second selects how the rest is split.
 #[cfg(fuzzing)]
 pub fn from_bytes(bytes: &[u8]) {
     if let [kind, cuts, bytes @ ..] = bytes {

@@ -1,4 +1,4 @@
-//! The encoder of XADD in all its forms: what it wrote, read one byte at a time, is exactly the arguments that went in.
+//! The encoder of XADD in all its forms: its output, read one byte at a time, has exactly the arguments that were passed in.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::producer::{IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptBatch};
 use crate::resp::write_bulk;
 use crate::rows::{Body, Layout, RowPlan, Rows};
 
-/// Bytes that could be read as something else, if they were not counted.
+/// Bytes that could be mistaken for something else if lengths were ignored.
 const PARTS: [&[u8]; 14] = [
     b"\r\n",
     b"*1\r\n$8\r\nFLUSHALL\r\n",
@@ -37,14 +37,14 @@ const PARTS: [&[u8]; 14] = [
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What is asked of an encoder, beside what it is expected to write.
+/// An encoder, and the state that predicts what it must write.
 struct Model {
     template: XaddEncoder,
     key: Vec<u8>,
     options: Vec<Vec<u8>>,
     trim: Vec<Vec<u8>>,
     every: u64,
-    /// How many messages there were of each key.
+    /// The number of messages written so far for each key.
     messages: HashMap<Vec<u8>, u64>,
     names: FieldNames,
     time: u64,
@@ -102,7 +102,7 @@ impl Model {
         Self { template, key, options, trim, every, messages: HashMap::new(), names, time: 0, has_time: true }
     }
 
-    /// What stands between the key and the ID.
+    /// The arguments between the key and the ID.
     fn options(&mut self, key: &[u8]) -> Vec<Vec<u8>> {
         let messages = self.messages.entry(key.to_vec()).or_default();
         let trims = messages.is_multiple_of(self.every);
@@ -132,7 +132,7 @@ impl Model {
         command
     }
 
-    /// Writes one message in one of the ways; returns what the command must be.
+    /// Writes one message in one of several ways; returns the expected command.
     fn message(
         &mut self,
         out: &mut Vec<u8>,
@@ -272,7 +272,7 @@ impl Model {
             calls.push(self.command(&stream_key, vec![], &id.unwrap_or(b"*".to_vec()), pairs).split_off(2));
         }
         if word != "whole" {
-            // Only the first row may have to create the stream, and the last one trims for all.
+            // Only the first row may have to create the stream, and the last row trims for all.
             let options = self.options.len();
             let with_trim = |call: &Vec<Vec<u8>>| !self.trim.is_empty() && call[options..].starts_with(&self.trim);
             let trims = calls.iter().any(with_trim);
@@ -292,12 +292,12 @@ impl Model {
     }
 }
 
-/// The streams of a batch, in their order, each with its rows and with how many it had before there was another one.
+/// The streams of a batch in order, each with its number of rows and the number it had before a second stream was added.
 #[derive(Default)]
 struct Streams(Vec<(Vec<u8>, u64, u64)>);
 
 impl Streams {
-    /// Adds rows. Returns the number of the first one, and what the run says of the stream.
+    /// Adds rows. Returns the number of the first one, and what the run says about the stream.
     fn add(&mut self, key: &[u8], rows: u64) -> (u64, Option<u64>) {
         let place = self.0.iter().position(|(known, ..)| known == key).unwrap_or_else(|| {
             if let [(_, rows, alone)] = &mut self.0[..] {
@@ -324,7 +324,7 @@ fn pairs(chance: &mut Chance) -> Pairs {
     (0..1 + chance.size(6)).map(|_| (bytes(chance, 0), bytes(chance, 0))).collect()
 }
 
-/// Calls `run` with the rows of a column of fields, and with those that have some: their index and their fields.
+/// Calls `run` with the rows of a column of fields, and with the rows that have fields: their index and their fields.
 fn with_items<T>(chance: &mut Chance, run: impl FnOnce(&Rows<'_>, &[(usize, Pairs)], &mut Chance) -> T) -> T {
     let few: Vec<_> = (0..2).map(|_| bytes(chance, 0)).collect();
     let item = |chance: &mut Chance| {
@@ -372,7 +372,7 @@ fn route(own: &[u8], chance: &mut Chance) -> (Option<Vec<u8>>, Option<Vec<u8>>, 
     (key, id, pairs(chance))
 }
 
-/// The key of a marker: with what stands in the first braces of the stream key, or with all of it.
+/// The key of a marker: its hash tag is that of the stream key, or the whole stream key if that has none.
 fn marker(stream_key: &[u8]) -> Vec<u8> {
     let inside = stream_key.splitn(2, |byte| *byte == b'{').nth(1);
     let tagged = inside.is_some_and(|inside| inside.contains(&b'}') && inside[0] != b'}');
@@ -380,7 +380,7 @@ fn marker(stream_key: &[u8]) -> Vec<u8> {
     [&key, &b":headrace:t"[..]].concat()
 }
 
-/// Days counted one year and one month at a time.
+/// Formats a time, counting the days one year and one month at a time.
 fn timestamp(second: u64) -> String {
     let (mut days, mut year, time) = (second / 86_400, 1970, second % 86_400);
     let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
@@ -398,14 +398,14 @@ fn timestamp(second: u64) -> String {
     format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
 }
 
-/// Some messages through one encoder.
+/// Sends some messages through one encoder.
 pub fn check(commands: &mut u64, chance: &mut Chance) {
     let mut model = Model::new(chance);
     let mut names = IdempotencyIds::new(false, std::time::Duration::ZERO);
     names.begin("t".to_owned(), 7);
     let mut runs = ScriptBatch::new(60, 100, true);
     runs.begin("t".to_owned(), 7);
-    // Near the end of a hundred.
+    // Close to a multiple of one hundred.
     let (mut row, mut streams) = ((100 * chance.size(20) + 98 + chance.below(4)) as u64, Streams::default());
     names.pass(row);
     let (mut out, mut expected) = (Vec::new(), Vec::new());
@@ -446,7 +446,7 @@ pub fn check(commands: &mut u64, chance: &mut Chance) {
 
 enum Expected {
     Message(Vec<Vec<u8>>),
-    /// And whether it carries the script itself.
+    /// The run, and whether the command contains the script itself.
     Run(Run, bool),
 }
 

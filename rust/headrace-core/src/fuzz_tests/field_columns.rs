@@ -1,4 +1,4 @@
-//! Columns with all fields of an entry, for `fields_from`: maps and lists of Arrow, in several layouts.
+//! Columns that hold all fields of an entry, for `fields_from`: Arrow maps and lists, in several layouts.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use arrow_schema::Field;
 
 use super::chance::Chance;
 
-/// Name and value; a field without a value is left out.
+/// A name and a value; a field without a value is left out.
 pub type Item = (Vec<u8>, Option<Vec<u8>>);
 
-/// The column `fields` of a record batch with these rows; `None`: a null one. It is a slice now and then.
+/// A record batch whose column `fields` has these rows; `None` is a null row. The column is sometimes a slice.
 pub fn batch(rows: &[Option<Vec<Item>>], chance: &mut Chance) -> RecordBatch {
     let hidden = (b"hidden".to_vec(), Some(b"below a null".to_vec()));
     let before = chance.below(3);
     let all = std::iter::repeat_n(&None, before).chain(rows);
-    // What a null row holds has no meaning.
+    // The content of a null row is meaningless.
     let all: Vec<_> =
         all.map(|row| (row.is_some(), row.clone().unwrap_or_else(|| vec![hidden.clone(); before]))).collect();
     let nulls: Option<NullBuffer> = Some(all.iter().map(|(is_there, _)| *is_there).collect());
@@ -34,7 +34,7 @@ pub fn batch(rows: &[Option<Vec<Item>>], chance: &mut Chance) -> RecordBatch {
         let offsets = OffsetBuffer::from_lengths(lengths());
         Arc::new(MapArray::new(field.into(), offsets, entries, nulls, false))
     } else {
-        // An item of a list may be null itself.
+        // An item of a list may itself be null.
         let there = items.iter().map(|(_, value)| value.is_some() || chance.one_in(2)).collect();
         let mut members = [("name", names), ("value", values)];
         if chance.one_in(2) {

@@ -1,7 +1,7 @@
-//! The connections of a producer to the nodes of a cluster, without sockets: nodes answer in any order, refuse, break, reply late
-//! to WAIT, and hand slots over to each other, as a whole or stream by stream. Each message has one true outcome, in the order of the
-//! messages; those of a stream are written in their order, at the node that has the stream, and WAIT confirms what the replicas of that
-//! node have.
+//! The connections of a producer to the nodes of a cluster, without sockets. The nodes reply in any order, refuse commands,
+//! drop connections, reply late to WAIT, and hand slots over to each other, as a whole or stream by stream. Each message has
+//! one true outcome, in the order of the messages. The messages of a stream are written in order, at the node that has the
+//! stream, and WAIT confirms what the replicas of that node have.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -28,7 +28,7 @@ use crate::retry::RetryPolicy;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 const NODES: usize = 3;
-/// The streams, and which slot each has: some share theirs.
+/// The streams, and the slot of each; some share a slot.
 const KEYS: [&[u8]; 6] = [b"{a}1", b"{a}2", b"{a}3", b"b", b"{c}1", b"{c}2"];
 const SLOT_OF: [usize; KEYS.len()] = [0, 0, 0, 1, 2, 2];
 const SLOTS: usize = 3;
@@ -43,21 +43,21 @@ pub struct Seen {
     breaks: u64,
     resent: u64,
     redirects: u64,
-    /// Commands that passed behind ASKING.
+    /// Commands accepted after ASKING.
     asked: u64,
-    /// Commands that queued up behind others.
+    /// Commands that queued up after others.
     queued: u64,
-    /// Commands that passed at one node while another connection was held up.
+    /// Commands accepted at one node while another connection was held up.
     meanwhile: u64,
-    /// Commands that passed at a node that did not take another route.
+    /// Commands accepted at a node that was not accepting those of another route.
     beside_parked: u64,
-    /// Streams that moved while another one of their slot stayed.
+    /// Streams that moved while another stream of their slot stayed.
     half_moved: u64,
-    /// Commands that were sent elsewhere, while too many streams were.
+    /// Commands redirected while too many streams were redirected.
     too_many: u64,
     /// Slots that moved because the nodes said where they are.
     located: u64,
-    /// Entries that the WAIT of another connection confirmed than the one that wrote them.
+    /// Entries that were confirmed by the WAIT of a connection other than the one that wrote them.
     confirmed_elsewhere: u64,
 }
 
@@ -68,7 +68,7 @@ impl Seen {
     }
 }
 
-/// What became of a message on the nodes.
+/// What the nodes did with a message.
 #[derive(Debug, Clone, Default)]
 struct Fate {
     key: usize,
@@ -76,32 +76,32 @@ struct Fate {
     was_sent: bool,
     written: u64,
     ids: Vec<String>,
-    /// The connection that wrote it, and others that wrote to its stream later: the node that they lead to had it.
+    /// The connection that wrote it, and those that wrote to its slot later: the node at their other end had the message.
     writers: Vec<u64>,
-    /// Whether the replicas of the node that had the slot have it.
+    /// Whether the replicas of the node that had the slot have the message.
     is_confirmed: bool,
 }
 
-/// Where a slot is.
+/// The location of a slot.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     owner: usize,
-    /// The node that takes the slot over.
+    /// The node that is taking over the slot.
     next: Option<usize>,
 }
 
-/// Where a stream is.
+/// The location of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    /// Whether it has an entry.
+    /// Whether it has any entry.
     exists: bool,
-    /// Whether it is at the node that takes its slot over.
+    /// Whether it is on the node that is taking over its slot.
     has_moved: bool,
-    /// The number of the last message that was written.
+    /// The number of the last message written to it.
     last: Option<usize>,
 }
 
-/// What a node says to a command.
+/// A node's answer to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Said {
     Taken,
@@ -110,7 +110,7 @@ enum Said {
 }
 
 impl Place {
-    /// What a node says to a command of a stream. It does not know whether another one has the stream.
+    /// A node's answer to a command for a stream. The node does not know whether another node has the stream.
     fn says(&self, node: usize, is_asking: bool, stream: Stream) -> Said {
         match self.next {
             Some(next) if node == self.owner && (stream.has_moved || !stream.exists) => Said::Ask(next),
@@ -126,18 +126,18 @@ impl Place {
     }
 }
 
-/// The other end of a lane.
+/// The far end of a lane.
 #[derive(Debug, Default)]
 struct Site {
     is_open: bool,
-    /// Another one for each socket.
+    /// A number that differs for each socket.
     connection: u64,
-    /// Bytes that the node has, and bytes that the client does not have yet.
+    /// Bytes that the node has received, and bytes that the client has not yet received.
     input: Vec<u8>,
     output: VecDeque<u8>,
     /// Whether ASKING was the last command.
     is_asking: bool,
-    /// For each stream: whether the node took a command, and whether it sent one elsewhere since.
+    /// For each stream: whether the node accepted a command, and whether it has redirected one since.
     took: [bool; KEYS.len()],
     redirected: [bool; KEYS.len()],
 }
@@ -147,11 +147,11 @@ struct World<'a> {
     sites: Vec<Site>,
     places: [Place; SLOTS],
     streams: [Stream; KEYS.len()],
-    /// A slot of which no node takes a command, as where the keys of one are at two nodes.
+    /// A slot for which no node accepts commands, as when the keys of one command are on two nodes.
     torn: Option<usize>,
-    /// Whether nodes refuse commands for other reasons than where their slots are.
+    /// Whether nodes also refuse commands for reasons other than the location of their slots.
     refuses: bool,
-    /// The last command of each stream that reached a node for the first time.
+    /// For each stream, the last command that reached a node for the first time.
     reached: [Option<usize>; KEYS.len()],
     rules: Rules,
     batch: BatchState,
@@ -161,7 +161,7 @@ struct World<'a> {
     next_id: u64,
     waits: bool,
     fates: Vec<Fate>,
-    /// How many messages have an outcome in a report.
+    /// The number of messages that have an outcome in a report.
     reported: usize,
     retries_unknown: bool,
     seen: &'a mut Seen,
@@ -270,7 +270,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The socket takes some bytes.
+    /// The socket accepts some bytes.
     fn transmit(&mut self, at: usize, most: usize) {
         let (now, site) = (self.now, &mut self.sites[at]);
         let connection = self.lanes.get_mut(at);
@@ -335,7 +335,7 @@ impl<'a> World<'a> {
                     "-TRYAGAIN keys are at two nodes\r\n".to_owned()
                 } else if is_fair || !self.refuses || !chance.one_in(8) {
                     (site.took[key], site.redirected[key]) = (true, false);
-                    // Only a redirect sends again what was not written: without a policy nothing else does.
+                    // Without a retry policy, only a redirect causes messages that were not written to be sent again.
                     if self.rules.retry.is_none() {
                         assert!(stream.last < Some(number), "{number} was written behind {:?}", stream.last);
                     }
@@ -355,7 +355,8 @@ impl<'a> World<'a> {
                     fate.written += 1;
                     fate.ids.push(id.clone());
                     fate.is_confirmed = false;
-                    // What a node has of a slot that is all at it, its replicas have with any of its entries.
+                    // If all streams of a slot are at one node, a confirmation of any of its entries confirms what the node
+                    // has of the slot.
                     let streams = self.streams;
                     let is_beside =
                         |other: usize| SLOT_OF[other] == SLOT_OF[key] && place.node_of(streams[other]) == node;
@@ -378,7 +379,7 @@ impl<'a> World<'a> {
         self.sites[at].output.extend(reply.bytes());
     }
 
-    /// The replicas of a node have what the node had when the connection wrote last.
+    /// The replicas of a node now have everything that the node had at the connection's last write.
     fn confirm(&mut self, at: usize) {
         let site = &self.sites[at];
         for fate in self.fates.iter_mut().filter(|fate| !fate.is_confirmed && !site.redirected[fate.key]) {
@@ -413,7 +414,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What nodes say about who has which slots. It may be old.
+    /// What the nodes say about the owners of slots. It may be out of date.
     fn map(&self, chance: &mut Chance) -> Vec<(RangeInclusive<u16>, Node)> {
         let mut map: Vec<_> = (0..SLOTS)
             .map(|of| {
@@ -426,7 +427,7 @@ impl<'a> World<'a> {
         map
     }
 
-    /// As a producer does it: nothing of the lane is in flight.
+    /// Locates slots as a producer does: nothing of the lane is in flight.
     fn locate(&mut self, at: usize, chance: &mut Chance) {
         let map = self.map(chance);
         if self.lanes.moves_unsent(at, &map) {
@@ -459,7 +460,7 @@ impl<'a> World<'a> {
         self.lanes.get_mut(at).opened(TIMEOUT, Some(1), self.now);
     }
 
-    /// As a producer does it.
+    /// Follows redirects as a producer does.
     fn follow(&mut self, at: usize, detours: &[Detour], chance: &mut Chance) {
         let site = &self.sites[at];
         let is_quiet = site.input.is_empty() && site.output.is_empty();
@@ -483,7 +484,7 @@ impl<'a> World<'a> {
     fn retry(&mut self, at: usize, chance: &mut Chance) {
         let jitter = chance.below(1_000) as f64 / 1_000.0;
         if self.lanes.get(at).retry.is_active() {
-            // What is sent again waits until WAIT confirmed what was answered.
+            // Messages are sent again only after WAIT has confirmed those that were answered.
             self.lanes.get_mut(at).request_wait();
             self.context(at, Connection::take_back_unsent);
         }
@@ -504,8 +505,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Another node has a slot, begins to take it over, or gets one of its streams. A node that has refused commands does not get the
-    /// stream back while more of them are under way: what comes behind them would be written first, and no client can help that.
+    /// Changes where slots are: another node gets a slot, starts to take one over, or gets one of its streams. A node that
+    /// has refused commands does not get the stream back while more of them are in transit: those that follow would be
+    /// written first, and no client can prevent that.
     fn change(&mut self, chance: &mut Chance) {
         if chance.one_in(3) {
             self.torn = if self.torn.is_some() { None } else { Some(chance.below(SLOTS)) };
@@ -528,7 +530,7 @@ impl<'a> World<'a> {
         if after.next.is_none() {
             keys().for_each(|key| streams[key].has_moved = false);
         }
-        // What an earlier move to the same node left behind would be taken there.
+        // The target node would accept commands left over from an earlier move to it.
         let asks = |key: usize| {
             let (route, at) = self.lanes.of_key(KEYS[key]);
             self.lanes.get(at).is_asking(route) && self.node(at) == after.next
@@ -579,7 +581,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Looks at each outcome since the last report.
+    /// Checks each outcome since the last report.
     fn report(&mut self) {
         let report = self.queue.recorder().take(false);
         for batch in report.to_arrow(false) {
@@ -605,7 +607,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The nodes work, and slots stay, until every message has its outcome.
+    /// Runs the nodes, without moving slots, until every message has an outcome.
     fn finish(mut self, chance: &mut Chance) {
         for _ in 0..10_000 {
             for at in 0..self.sites.len() {
@@ -633,7 +635,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// One session.
+/// Runs one session.
 pub fn check(seen: &mut Seen, chance: &mut Chance) {
     let mut world = World::new(seen, chance);
     for _ in 0..20 + chance.size(600) {
@@ -649,7 +651,7 @@ fn lanes() {
     Runner::new("lanes", 3_000).run(&mut seen, check, Seen::summary);
     let common = [seen.resent, seen.redirects, seen.asked, seen.queued, seen.meanwhile, seen.located];
     assert!(common.into_iter().min() > Some(0), "{seen:?}");
-    // A few executions, as under valgrind, need not have what is rare.
+    // Rare cases may not occur in a small number of executions, as under valgrind.
     let rare = [seen.beside_parked, seen.half_moved, seen.too_many, seen.confirmed_elsewhere];
     assert!(rare.into_iter().min() > Some(0) || seen.delivered < 10_000, "{seen:?}");
 }

@@ -1,19 +1,19 @@
-//! A run of the script, read argument by argument as `append.lua` reads it.
+//! A run of the script, read argument by argument as `append.lua` does.
 
 use crate::command::script::SOURCE;
 
-/// The command of a run, from the number of its keys on.
+/// The command of a run, starting with the number of its keys.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Run {
     pub stream_key: Vec<u8>,
     pub marker_key: Vec<u8>,
     /// Version, from, first, rows, time to live, touches.
     pub numbers: [u64; 6],
-    /// In a batch of several streams: how many rows the stream had before there was another one.
+    /// In a batch of several streams: the number of rows that the stream had before a second stream was added.
     pub alone: Option<u64>,
-    /// Without whether the values are packed.
+    /// The form, without the indication whether the values are packed.
     pub form: Vec<u8>,
-    /// What the XADD of each row has behind the key.
+    /// The arguments that follow the key in the XADD of each row.
     pub rows: Vec<Vec<Vec<u8>>>,
 }
 
@@ -35,12 +35,12 @@ impl Arguments<'_> {
     }
 }
 
-/// Whether a command is a run.
+/// Whether a command is a run of the script.
 pub fn is_run(command: &[Vec<u8>]) -> bool {
     command[0] == b"EVALSHA" || (command[0] == b"EVAL" && command[1] == SOURCE.as_bytes())
 }
 
-/// Reads a run. `command`: with its name and the script or its hash.
+/// Reads a run. `command` includes its name and the script or its hash.
 pub fn read(command: &[Vec<u8>]) -> Run {
     let mut arguments = Arguments(&command[2..]);
     assert_eq!(arguments.number(), 2, "keys");
@@ -94,7 +94,7 @@ pub fn read(command: &[Vec<u8>]) -> Run {
     Run { stream_key, marker_key, numbers, alone, form, rows }
 }
 
-/// Strings of `MessagePack`.
+/// Decodes strings of `MessagePack`.
 fn unpack(mut rest: &[u8]) -> Vec<Vec<u8>> {
     let mut strings = Vec::new();
     while let [head, behind @ ..] = rest {

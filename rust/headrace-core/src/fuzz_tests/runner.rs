@@ -1,4 +1,4 @@
-//! Runs a target many times, reports progress, and prints how to repeat an execution that failed.
+//! Runs a target many times, reports progress, and prints how to repeat a failed execution.
 
 use std::env;
 use std::fs;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::chance::Chance;
 
-/// An execution that takes longer hangs.
+/// An execution that takes longer is considered hung.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A target, and how it is run: as the environment says, else as a small test.
+/// A target, and how it is run: as the environment specifies, or as a small test.
 pub struct Runner {
     target: &'static str,
     seed: u64,
@@ -22,7 +22,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// `usual`: how many executions an ordinary test has.
+    /// `usual` is the number of executions in an ordinary test.
     pub fn new(target: &'static str, usual: u64) -> Self {
         let number = |name: &str, usual| {
             env::var(format!("HEADRACE_FUZZ_{name}"))
@@ -31,7 +31,7 @@ impl Runner {
         Self { target, seed: number("SEED", 1), first: number("FIRST", 0), executions: number("EXECUTIONS", usual) }
     }
 
-    /// Runs `one` for each execution. `summary`: what it saw, for the last line.
+    /// Calls `one` for each execution. `summary` describes what was seen, for the last line.
     pub fn run<S>(self, state: &mut S, mut one: impl FnMut(&mut S, &mut Chance), summary: impl Fn(&S) -> String) {
         let started = Instant::now();
         let at = Arc::new(AtomicU64::new(self.first));
@@ -77,7 +77,7 @@ impl Runner {
         }
     }
 
-    /// Ends the process when an execution does not end.
+    /// Ends the process if an execution hangs.
     fn watch(&self, at: &Arc<AtomicU64>) {
         let (again, at) = (self.command(at), Arc::clone(at));
         thread::spawn(move || {
@@ -99,7 +99,7 @@ impl Runner {
     }
 }
 
-/// Says how to repeat what failed.
+/// Prints on a panic how to repeat the failed execution.
 struct Again<F: Fn() -> String> {
     command: F,
 }
@@ -112,7 +112,7 @@ impl<F: Fn() -> String> Drop for Again<F> {
     }
 }
 
-/// Runs the test of this name in a process of its own, where nothing else takes memory. True: this is it.
+/// Runs the named test in a separate process, where nothing else uses memory. Returns true in that process.
 pub fn is_alone(test: &str) -> bool {
     if env::var_os("HEADRACE_TEST_ALONE").is_some() {
         return true;
@@ -125,7 +125,7 @@ pub fn is_alone(test: &str) -> bool {
     false
 }
 
-/// Of this process, in MiB; 0 where there is no such file.
+/// A memory figure of this process, in MiB; 0 if the file does not exist.
 pub fn memory(field: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

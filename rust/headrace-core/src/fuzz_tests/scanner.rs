@@ -1,4 +1,5 @@
-//! The scanner of replies, beside [`slow`](super::slow): the same replies and the same end, however the bytes are cut.
+//! The scanner of replies, compared with [`slow`](super::slow): the same replies and the same end, however the bytes are
+//! split.
 
 use super::chance::Chance;
 #[cfg(test)]
@@ -7,9 +8,9 @@ use super::slow::{self, Reply, Stop};
 use crate::command::{self, Expect};
 use crate::connection::ReplyBuffer;
 
-/// More than the scanner may wait for before it says that bytes are no reply.
+/// More bytes than the scanner may wait for before it reports that bytes are not a reply.
 pub const FILLER: usize = 66 * 1024;
-/// Bytes that replies are made of, and bytes that replies of other protocols begin with.
+/// Bytes that occur in replies, and bytes that replies of other protocols start with.
 pub const ALPHABET: &[u8] = b"$$**::--+_#,(!=%~>|.\r\r\n\n\r\n0123456789019 xE\0\xff";
 const NUMBERS: [&[u8]; 22] = [
     b"-1",
@@ -38,7 +39,7 @@ const NUMBERS: [&[u8]; 22] = [
 
 const RUN: Expect = Expect::ScriptRun { has_source: false };
 
-/// What the commands in flight expect, one after the other: those behind the last one expect what the last one does.
+/// What the commands in flight expect, in order; further commands expect the same as the last one.
 #[derive(Debug, Clone)]
 pub struct Expected(Vec<Expect>);
 
@@ -48,7 +49,7 @@ impl Expected {
     }
 }
 
-/// A buffer that is used again and again, and what it saw.
+/// A buffer that is reused, and what it saw.
 #[derive(Debug)]
 pub struct Scanners {
     buffer: ReplyBuffer,
@@ -64,7 +65,7 @@ impl Default for Scanners {
 }
 
 impl Scanners {
-    /// Bytes that a server sends to commands that expect this.
+    /// Checks bytes that a server sends to commands with these expectations.
     pub fn check(&mut self, expects: &Expected, bytes: &[u8], chance: &mut Chance) {
         let (expected, end) = slow::replies(bytes, |place| expects.at(place));
         self.replies += expected.len() as u64;
@@ -73,7 +74,7 @@ impl Scanners {
             Stop::More if expected.last().map_or(0, |last| last.1) < bytes.len() => self.cut_short += 1,
             Stop::More => {}
         }
-        // What is here in part is looked at from its beginning with each piece: not too many of long ones.
+        // A partial reply is scanned from its start with each piece: long replies must not have too many pieces.
         let least = bytes.len() / 100;
         let piece = match chance.below(4) {
             0 => 1,
@@ -109,7 +110,7 @@ impl Scanners {
                 if let command::Reply::Ids { count, .. } = reply
                     && let Some(other) = (0..count as usize).find(|more| expects.at(seen + more) != Expect::EntryId)
                 {
-                    // IDs come together. The one to a command that expects none is the caller's to refuse.
+                    // Consecutive IDs are returned together. If the command expects no ID, its caller must refuse it.
                     assert!(expected.len() == seen + other && end == Stop::Wrong, "{}", shown(bytes));
                     return;
                 }
@@ -125,7 +126,7 @@ impl Scanners {
         }
         assert_eq!(seen, expected.len(), "{}", shown(bytes));
         if fills {
-            // It may wait for the end of a line or of a bulk string that can be no reply, but not for long.
+            // The scanner may wait for the end of a line or of a bulk string that cannot be a reply, but not for long.
             let mut filled = 0;
             while matches!(buffer.next(expects.at(seen)), Ok(None)) && filled < FILLER {
                 filled += give(buffer, &[b'x'; 8 * 1024]);
@@ -135,7 +136,7 @@ impl Scanners {
     }
 }
 
-/// Hands over as much as there is room for.
+/// Adds as many bytes as there is space for.
 fn give(buffer: &mut ReplyBuffer, bytes: &[u8]) -> usize {
     let space = buffer.space();
     assert!(!space.is_empty(), "no room for more");
@@ -145,7 +146,7 @@ fn give(buffer: &mut ReplyBuffer, bytes: &[u8]) -> usize {
     count
 }
 
-/// How many of the expected replies this is; `None`: it is another one.
+/// The number of expected replies that this reply represents; `None` if it is a different one.
 fn same(reply: command::Reply<'_>, expected: &[(Reply, usize)]) -> Option<usize> {
     let one = match reply {
         command::Reply::Ids { first, count } => {
@@ -173,7 +174,7 @@ fn shown(bytes: &[u8]) -> String {
     format!("{} bytes: {}", bytes.len(), bytes[..bytes.len().min(2_000)].escape_ascii())
 }
 
-/// Replies as servers send them to some commands, and worse.
+/// Generates replies like those of servers to some commands, and worse.
 pub fn make(chance: &mut Chance) -> (Expected, Vec<u8>) {
     let base = *chance.pick(&[Expect::EntryId, RUN]);
     let waits = chance.one_in(2);
@@ -210,7 +211,7 @@ pub fn make(chance: &mut Chance) -> (Expected, Vec<u8>) {
     (expected, bytes)
 }
 
-/// A reply that is as long as one can be, up to somewhere.
+/// A reply of the maximum length, truncated at a random point.
 fn widest(expect: Expect, chance: &mut Chance) -> Vec<u8> {
     if expect != RUN {
         return [b"-", "x".repeat(65_530 + chance.below(8)).as_bytes(), b"\r\n"].concat();
@@ -276,7 +277,7 @@ fn write_reply(out: &mut Vec<u8>, expect: Expect, id: &mut (u64, u64), chance: &
     }
 }
 
-/// Mostly the one that follows, as a busy server gives it.
+/// Usually the next ID, as from a busy server.
 pub fn write_id(out: &mut Vec<u8>, id: &mut (u64, u64), chance: &mut Chance) {
     match chance.below(32) {
         0 => *id = (chance.next() >> chance.below(64), chance.next() >> chance.below(64)),
@@ -307,7 +308,7 @@ pub fn write_line(out: &mut Vec<u8>, marker: u8, number: u64, chance: &mut Chanc
     out.extend_from_slice(format!("{}{number:0width$}\r\n", marker as char).as_bytes());
 }
 
-/// One thing that is not as it should be.
+/// Damages the bytes in one place.
 pub fn spoil(bytes: &mut Vec<u8>, chance: &mut Chance) {
     let at = chance.below(bytes.len() + 1);
     let end = bytes.len().min(at + 1 + chance.size(40));
@@ -324,7 +325,7 @@ pub fn spoil(bytes: &mut Vec<u8>, chance: &mut Chance) {
             bytes.splice(place..place, part);
         }
         7 | 8 => {
-            // Another number for one that stands there.
+            // Replaces a number by another one.
             let from = bytes[at..].iter().position(u8::is_ascii_digit).map_or(at, |found| at + found);
             let digits = bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
             bytes.splice(from..from + digits, chance.pick(&NUMBERS).iter().copied());
@@ -336,8 +337,8 @@ pub fn spoil(bytes: &mut Vec<u8>, chance: &mut Chance) {
     }
 }
 
-/// The bits of the first byte choose what four commands expect, one after the other and again; the second byte how the rest
-/// is cut.
+/// The bits of the first byte select what four commands expect, repeated in turn; the second byte selects how the rest is
+/// split.
 #[cfg(fuzzing)]
 pub fn from_bytes(scanners: &mut Scanners, bytes: &[u8]) {
     if let [kinds, cuts, bytes @ ..] = bytes {

@@ -1,5 +1,5 @@
-//! A server that does what it must, until its script says otherwise: it knows of each message how often it came, whether it
-//! was written, and which answers the client has whole.
+//! A server that behaves correctly until chance decides otherwise. For each message it knows how often it arrived, whether it
+//! was written, and which complete replies the client has received.
 
 use std::collections::HashMap;
 
@@ -9,62 +9,62 @@ use super::run;
 /// An entry ID.
 pub type Id = (u64, u64);
 
-/// What a reply that the client has whole reports of a message.
+/// What a reply that the client has received completely says about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     Id(Id),
     Deduplicated,
     Refused,
-    /// Of a message that is written: replicas have it too.
+    /// For a written message: replicas have it too.
     Covered,
 }
 
-/// One time that a whole command with a message came in.
+/// One arrival of a complete command with a message.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Try {
     pub written: bool,
     pub said: Option<Said>,
     pub covered: bool,
-    /// The server had closed the connection over a message before it, and the client knew.
+    /// Whether the server had closed the connection because of an earlier message, and the client knew that.
     pub passed_over: bool,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools)] // each says what may happen in this session
 pub struct Server {
     pub chance: Chance,
-    /// One step in `faults` goes wrong; 0: none.
+    /// One in `faults` steps goes wrong; 0 means none.
     pub faults: usize,
     pub stalls: bool,
     pub interrupts: bool,
-    /// NOMKSTREAM finds no stream.
+    /// Whether the stream does not exist for NOMKSTREAM.
     pub has_no_stream: bool,
     pub stream: Vec<(Id, usize)>,
     pub tries: Vec<Vec<Try>>,
-    /// Connections that ended with a part of a command.
+    /// The number of connections that ended in the middle of a command.
     pub cut_commands: u64,
     pub connections: u64,
     pub steps: u64,
     /// How often each kind of step was taken.
     pub kinds: [u64; KINDS.len()],
-    /// Its connections end as soon as they are looked at.
+    /// When it changes, earlier connections end as soon as they are used.
     pub epoch: u64,
     last: Id,
     pub knows_script: bool,
-    /// Version and row of each marker, and whether it says that it counts the rows of its stream.
+    /// For each marker its version and row, and whether it says that it counts the rows of its stream.
     markers: HashMap<Vec<u8>, (u64, u64, bool)>,
-    /// Whether it said that a marker is not there.
+    /// Whether the server has said that a marker does not exist.
     pub denied_marker: bool,
     rows: HashMap<(Vec<u8>, u64, u64), usize>,
     names: HashMap<(Vec<u8>, Vec<u8>), (Id, usize)>,
     /// The stream of each message that was written.
     pub streams: HashMap<usize, Vec<u8>>,
-    /// The fields of the registry of shards, with their values. `None`: there are no shards.
+    /// The fields of the registry of shards, with their values. `None` if there are no shards.
     pub registry: Option<Vec<[Vec<u8>; 2]>>,
 }
 
-/// What may go wrong, as [`Server::kinds`] counts it.
+/// The kinds of steps, in the order of [`Server::kinds`].
 pub const KINDS: [&str; 14] = [
     "answered",
     "refused",
@@ -117,7 +117,7 @@ impl Server {
         self.kinds[KINDS.iter().position(|known| *known == kind).unwrap()] += 1;
     }
 
-    /// Writes an entry of these messages.
+    /// Writes an entry that contains these messages.
     fn write(&mut self, stream: &[u8], messages: &[usize]) -> Id {
         let (ms, seq) = self.last;
         self.last = if self.chance.one_in(5) { (ms + 1 + self.chance.size(9) as u64, 0) } else { (ms, seq + 1) };
@@ -130,7 +130,7 @@ impl Server {
         self.last
     }
 
-    /// The reply to a command about the registry of shards, or about a shard; `None`: it is about something else.
+    /// The reply to a command about the registry of shards, or about a shard; `None` for any other command.
     pub fn answer_about_shards(&mut self, command: &[Vec<u8>]) -> Option<Vec<u8>> {
         let registry = self.registry.as_mut()?;
         Some(match command[0].as_slice() {
@@ -154,21 +154,21 @@ impl Server {
         })
     }
 
-    /// One of these error replies.
+    /// Picks one of these error replies.
     pub fn pick_refusal(&mut self, refusals: &[&'static str]) -> &'static str {
         let refusal = *self.chance.pick(refusals);
         self.denied_marker |= refusal.starts_with("GAP ");
         refusal
     }
 
-    /// Notes that a command came in whole.
+    /// Records that a complete command arrived.
     pub fn came(&mut self, messages: &[usize], passed_over: bool) {
         for message in messages {
             self.tries[*message].push(Try { passed_over, ..Try::default() });
         }
     }
 
-    /// Does what a command asks for; returns the reply and what that says of each message.
+    /// Executes a command; returns the reply, and what it says about each message.
     pub fn execute(&mut self, command: &[Vec<u8>], refuse: bool) -> (Vec<u8>, Vec<(usize, Said)>) {
         let messages = messages(command);
         if command[0] == b"XADD" {
@@ -191,7 +191,7 @@ impl Server {
         self.append(command, &messages, refuse)
     }
 
-    /// What `append.lua` does.
+    /// Does what `append.lua` does.
     fn append(&mut self, command: &[Vec<u8>], messages: &[usize], refuse: bool) -> (Vec<u8>, Vec<(usize, Said)>) {
         if command[0] == b"EVALSHA" && !self.knows_script {
             return (b"-NOSCRIPT No matching script. Please use EVAL.\r\n".to_vec(), said(messages, Said::Refused));
@@ -260,7 +260,7 @@ fn bulk(text: &str) -> Vec<u8> {
     format!("${}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-/// The messages of a command: each is the number that its payload begins with.
+/// The messages in a command: each is the number at the start of its payload.
 pub fn messages(command: &[Vec<u8>]) -> Vec<usize> {
     let number = |payload: &[u8]| {
         let digits = payload.iter().take_while(|byte| byte.is_ascii_digit()).count();

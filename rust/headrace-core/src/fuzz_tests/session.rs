@@ -1,5 +1,5 @@
-//! Whole dispatchers on a [`server`](super::server) that does anything, and callers that do anything: each message has one
-//! outcome, and the server knows whether it is true.
+//! Whole dispatchers on a [`server`](super::server) with arbitrary behaviour, and callers with arbitrary behaviour: each
+//! message has one outcome, and the server knows whether it is true.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,15 +71,15 @@ enum Mode {
     Idmp,
 }
 
-/// What was produced at one place.
+/// What was produced at one position.
 #[derive(Debug, Clone)]
 struct Place {
-    /// `None`: a payload that is null.
+    /// `None` for a null payload.
     message: Option<usize>,
     id: String,
-    /// How often its message had come in before.
+    /// How often its message had arrived before.
     tries: usize,
-    /// Whether it may be of another stream than the endpoint's.
+    /// Whether it may belong to a stream other than the endpoint's.
     is_routed: bool,
 }
 
@@ -91,36 +91,36 @@ struct Session<'a> {
     retries: bool,
     retries_unknown: bool,
     by_message_id: bool,
-    /// Whether replicas must have what is delivered.
+    /// Whether delivered messages must be on replicas.
     waits: bool,
-    /// Whether calls panic where chance has it.
+    /// Whether calls panic at random points.
     panics: bool,
     /// The streams that messages are spread over.
     shards: Option<Shards>,
-    /// By which each message finds its shard; `None`: it takes its turn.
+    /// The key that selects the shard of each message; `None` means the shards take turns.
     keys: HashMap<usize, Option<String>>,
-    /// Which shard each message goes to.
+    /// The shard that each message must go to.
     expected: HashMap<usize, usize>,
-    /// How many messages the batch has that was begun last.
+    /// The number of messages in the batch begun last.
     passed: u64,
-    /// The most messages of one command.
+    /// The maximum number of messages in one command.
     per_command: u64,
     places: Vec<Place>,
-    /// How many of them have their outcome.
+    /// The number of places that have an outcome.
     reported: usize,
-    /// Where the ordinals began.
+    /// The place at which ordinals start.
     base: usize,
-    /// Of the batch that was begun last: where it began, its token and version, and whether its rows were numbered from 0.
+    /// For the batch begun last: where it started, its token, its version.
     batch: Option<(usize, String, u64)>,
     replayed: bool,
     tokens: u64,
     possible_duplicates: u64,
-    /// Outcomes of doubt although each whole command was answered: parts of commands.
+    /// Uncertain outcomes although each complete command was answered: they are caused by partial commands.
     of_parts: u64,
     seen: &'a mut Seen,
 }
 
-/// What is to be produced.
+/// What to produce.
 #[derive(Clone, Copy)]
 enum What {
     New,
@@ -128,7 +128,7 @@ enum What {
     Null,
 }
 
-/// Interrupts as chance has it.
+/// A watch that interrupts at random.
 struct Impatient(Chance);
 
 impl Watch for Impatient {
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
         Place { message, id, tries, is_routed: false }
     }
 
-    /// The key by which a message finds its shard: as before, if it is produced again.
+    /// The key that selects the shard of a message: the same as before if the message is produced again.
     fn choose_key(&mut self, message: usize, chance: &mut Chance) -> Option<String> {
         let shards = self.shards.as_ref()?;
         let key = self.keys.entry(message).or_insert_with(|| chance.one_in(2).then(|| chance.below(9).to_string()));
@@ -273,7 +273,7 @@ impl<'a> Session<'a> {
             return;
         }
         if asks && !self.dispatcher.has_room().unwrap() && chance.one_in(2) {
-            return; // the link is down: what is produced fails
+            return; // the link is down: produced messages fail
         }
         let kind = if self.by_message_id { 1 } else { chance.below(3) };
         let ordinal = self.places.len() - self.base;
@@ -300,7 +300,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Lets the next call panic somewhere, or not.
+    /// Sets the next call to panic at some point, or not at all.
     fn choose_panic(&mut self, chance: &mut Chance) {
         if self.panics {
             let place = chance.one_in(3).then(|| *chance.pick(&["bind", "encode", "scan", "settle"]));
@@ -320,7 +320,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The fields of a row: often the same names as before, often others.
+    /// The fields of a row: often with the same names as before, often with others.
     fn map(payload: Option<&str>, note: Option<&str>, chance: &mut Chance) -> Option<Vec<Item>> {
         let Some(payload) = payload else { return chance.one_in(2).then(Vec::new) };
         let mut items = vec![
@@ -342,7 +342,7 @@ impl<'a> Session<'a> {
             let has_bad_key = is_routed && chance.one_in(25);
             let is_null = has_bad_key || (!self.by_message_id && chance.one_in(20));
             let ordinal = self.places.len() - self.base;
-            // The same as when it is produced again, alone.
+            // The same ID as when it is produced again on its own.
             let place = self.place(if is_null { What::Null } else { What::New }, |message| {
                 if has_ids { message } else { ordinal }.to_string()
             });
@@ -353,7 +353,7 @@ impl<'a> Session<'a> {
                 Some(message) if self.shards.is_some() => self.choose_key(message, chance),
                 Some(_) | None => chance.pick(&[None, Some("s"), Some("t"), Some("u")]).map(str::to_owned),
             });
-            // A row of fields without a value is not sent either.
+            // A row whose fields have no value is not sent either.
             notes.push((!is_null && chance.one_in(2)).then_some("a note"));
             self.places.push(Place { is_routed, ..place });
             self.passed += 1;
@@ -388,7 +388,7 @@ impl<'a> Session<'a> {
             message_id: has_ids.then(|| "id".to_owned()),
             stream_key: is_routed.then(|| "key".to_owned()),
             shard_key: self.shards.is_some().then(|| "key".to_owned()),
-            // IDs of the server's choice all the same.
+            // The column is all null, so the server still chooses the IDs.
             entry_id: (self.mode != Mode::Idmp && chance.one_in(4)).then(|| "entry".to_owned()),
         };
         let is_payload = matches!(layout.body, Body::Payload(_)) && layout.entry_id.is_none();
@@ -399,7 +399,7 @@ impl<'a> Session<'a> {
             BatchLayout::Rows(layout)
         };
         let mut plan = self.dispatcher.plan(&batch.schema(), &layout).unwrap();
-        // What an interrupt or a panic leaves fails.
+        // Messages left over after an interrupt or a panic fail.
         if let Err(error) = self.dispatcher.produce_batch(&batch, &mut plan, watch) {
             self.expect_end(&error);
         }
@@ -437,13 +437,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Until each message has its outcome.
+    /// Flushes until each message has an outcome.
     fn flush_all(&mut self) {
         fail::arm(None, 0);
         self.flush(None, &mut NeverInterrupted);
     }
 
-    /// Looks at each outcome of a report.
+    /// Checks each outcome of a report.
     fn take(&mut self, report: &DeliveryReport) {
         self.possible_duplicates += report.possible_duplicates();
         self.seen.retries += report.retries();
@@ -474,7 +474,8 @@ impl<'a> Session<'a> {
         place.message.map_or(Vec::new(), |message| self.server().tries[message][place.tries..].to_vec())
     }
 
-    /// Whether any try wrote it, also an earlier one of the same batch, unless the server denied that it knows of that.
+    /// Whether any attempt wrote it. Earlier attempts of the same batch count too, unless the server denied knowing of the
+    /// marker.
     fn is_written(&self, place: &Place) -> bool {
         let server = self.server();
         let first = if server.denied_marker { place.tries } else { 0 };
@@ -502,7 +503,7 @@ impl<'a> Session<'a> {
         let tries = self.tries(place);
         let in_doubt = tries.iter().any(|one| one.said.is_none() && !one.passed_over);
         if code == "NOT_REPLICATED" {
-            // A panic may have come with the reply to WAIT.
+            // The call may have panicked when the reply to WAIT arrived.
             let is_covered = !self.panics && tries.iter().any(|one| one.covered);
             assert!(self.waits && written == "unknown" && !is_covered, "{place:?} {tries:?}");
             self.seen.failed_unknown += 1;
@@ -517,13 +518,13 @@ impl<'a> Session<'a> {
             self.seen.failed_no += 1;
         } else {
             assert!(place.message.is_some() || self.tokens > 0);
-            // An earlier try of a named batch may have written what no server was asked about.
+            // An earlier attempt of a named batch may have written it, without any server being asked about it.
             self.of_parts += u64::from(!in_doubt && self.tokens == 0);
             self.seen.failed_unknown += 1;
         }
     }
 
-    /// Exactly once: another batch, or the last one once more.
+    /// Exactly once: begins another batch, or repeats the last one.
     fn begin(&mut self, chance: &mut Chance) {
         self.flush_all();
         if chance.one_in(3) {
@@ -577,7 +578,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What must hold of all of it.
+    /// Checks what must hold for the whole session.
     fn finish(mut self, chance: &mut Chance) {
         let closes = chance.one_in(4);
         if closes {
@@ -592,14 +593,14 @@ impl<'a> Session<'a> {
         let server = &*server.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries: Vec<_> = server.stream.iter().map(|(_, message)| *message).collect();
         if has_order {
-            // Between streams there is none.
+            // Messages of different streams have no order.
             let streams: HashSet<_> = server.streams.values().collect();
             for stream in streams {
                 let of_stream: Vec<_> = entries.iter().filter(|message| server.streams[*message] == *stream).collect();
                 assert!(of_stream.is_sorted(), "the order: {of_stream:?}");
             }
         }
-        // Whether a message counts over which a call panicked is not known.
+        // It is unknown whether a message counts if a call panicked over it.
         if let (Some(shards), false) = (&shards, panics) {
             for (message, stream) in &server.streams {
                 assert_eq!(stream, shards.key(expected[message]), "the shard of message {message}");
@@ -610,7 +611,7 @@ impl<'a> Session<'a> {
         entries.dedup();
         let duplicates = (server.stream.len() - entries.len()) as u64;
         let allowed = match (self.mode, self.retries && self.retries_unknown) {
-            // The last report was never asked for.
+            // The last report was never requested.
             (Mode::Off, true) if closes => u64::MAX,
             (Mode::Off, true) => self.possible_duplicates,
             (Mode::Off, false) | (Mode::Script | Mode::Idmp, _) => 0,
@@ -627,7 +628,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// One session.
+/// Runs one session.
 pub fn check(seen: &mut Seen, chance: &mut Chance) {
     let mut session = Session::new(seen, chance);
     for _ in 0..1 + chance.size(40) {

@@ -1,5 +1,5 @@
-//! Reads replies and commands one byte at a time, and says as soon as it can that bytes are none. Nothing clever: it is what
-//! the scanner and the encoder are measured against.
+//! Reads replies and commands one byte at a time, and reports invalid bytes as early as possible. Deliberately simple: the
+//! scanner and the encoder are compared with it.
 
 use crate::command::{Expect, MAX_RUN};
 use crate::resp::stream_reply::{Limits, Shape};
@@ -7,7 +7,7 @@ use crate::resp::stream_reply::{Limits, Shape};
 const MAX_LINE: usize = 64 * 1024;
 const MAX_BULK: usize = 1024;
 
-/// A reply that the producer takes.
+/// A reply that the producer accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     Id(u64, u64),
@@ -18,12 +18,12 @@ pub enum Reply {
     Status(Vec<u8>),
 }
 
-/// Why bytes are no whole reply.
+/// Why bytes are not a complete reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// They may be the beginning of one.
+    /// They may be the start of a reply.
     More,
-    /// Whatever follows, they are none.
+    /// They are not a reply, whatever follows.
     Wrong,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Digits, 1 to 20 of them, and the end of the line.
+    /// Reads 1 to 20 digits and the end of the line.
     fn number(&mut self, largest: u64) -> Result<u64, Stop> {
         let (mut value, mut digits) = (0_u128, 0);
         loop {
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         Ok(value as u64)
     }
 
-    /// A bulk string, from its length on; `None`: nil.
+    /// Reads a bulk string, starting with its length; `None` is nil.
     fn bulk(&mut self, longest: usize) -> Result<Option<Vec<u8>>, Stop> {
         if self.bytes.get(self.at) == Some(&b'-') {
             self.exactly(b"-1\r\n")?;
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
         Ok(Some(body))
     }
 
-    /// Bytes up to the end of a line of at most `longest` bytes, of which one was read.
+    /// Reads up to the end of a line of at most `longest` bytes, one of which has already been read.
     fn line(&mut self, longest: usize) -> Result<Vec<u8>, Stop> {
         let mut line = Vec::new();
         loop {
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         Ok(line)
     }
 
-    /// The reply that is expected.
+    /// Reads the reply that is expected.
     pub fn reply(&mut self, expect: Expect) -> Result<Reply, Stop> {
         match (self.byte()?, expect) {
             (b'-', _) => Ok(Reply::Error(self.line(MAX_LINE - 1)?)),
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         Ok(Reply::Run { deduplicated, refused, ids })
     }
 
-    /// A command as clients send it: an array of bulk strings.
+    /// Reads a command as clients send it: an array of bulk strings.
     pub fn command(&mut self) -> Result<Vec<Vec<u8>>, Stop> {
         self.exactly(b"*")?;
         let mut arguments = Vec::new();
@@ -171,7 +171,7 @@ fn entry_id(text: &[u8]) -> Option<(u64, u64)> {
     Some((number(ms)?, number(seq)?))
 }
 
-/// All replies that `bytes` begin with, each with where it ends, and what comes behind the last.
+/// All replies at the start of `bytes`, each with its end position, and the reason that the rest is not a complete reply.
 pub fn replies(bytes: &[u8], expect: impl Fn(usize) -> Expect) -> (Vec<(Reply, usize)>, Stop) {
     let (mut found, mut start) = (Vec::new(), 0);
     loop {
@@ -186,7 +186,7 @@ pub fn replies(bytes: &[u8], expect: impl Fn(usize) -> Expect) -> (Vec<(Reply, u
     }
 }
 
-/// The lines that answer control commands; `awaited`: how many are expected.
+/// The lines that reply to control commands; `awaited` is the number of lines expected.
 pub fn lines(bytes: &[u8], awaited: usize) -> Result<Vec<Vec<u8>>, Stop> {
     let (mut lines, mut line) = (Vec::new(), Vec::new());
     for byte in bytes {
@@ -206,7 +206,7 @@ pub fn lines(bytes: &[u8], awaited: usize) -> Result<Vec<Vec<u8>>, Stop> {
     Ok(lines)
 }
 
-/// Where the reply of any shape ends that `bytes` begin with.
+/// The length of the reply of any shape at the start of `bytes`.
 pub fn extent(bytes: &[u8]) -> Result<usize, Stop> {
     let mut reader = Reader::new(bytes);
     reader.any(0, &mut 0)?;
@@ -243,17 +243,17 @@ pub enum StreamPart {
     Entry { id: (u64, u64), fields: Option<Pairs> },
 }
 
-/// How a reply with entries ends.
+/// The end of a reply with entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// The reply is complete, and has so many bytes.
+    /// The reply is complete, with this many bytes.
     Whole(usize),
-    /// It is an error, and this its text.
+    /// The reply is an error with this text.
     Error(Vec<u8>),
     Not(Stop),
 }
 
-/// The streams and entries of the reply that `bytes` begin with, each with where it ends.
+/// The streams and entries in the reply at the start of `bytes`, each with its end position.
 pub fn stream_parts(bytes: &[u8], shape: Shape, limits: &Limits) -> (Vec<(StreamPart, usize)>, StreamEnd) {
     let (mut reader, mut parts) = (Reader::new(bytes), Vec::new());
     let end = match reader.stream_reply(shape, limits, &mut parts) {
@@ -265,7 +265,7 @@ pub fn stream_parts(bytes: &[u8], shape: Shape, limits: &Limits) -> (Vec<(Stream
 }
 
 impl Reader<'_> {
-    /// Nil, from behind its marker on, if it is that.
+    /// Reads a nil after its marker, if it is one.
     fn nil(&mut self) -> Result<bool, Stop> {
         let is_nil = self.bytes.get(self.at) == Some(&b'-');
         if is_nil {
@@ -274,7 +274,7 @@ impl Reader<'_> {
         Ok(is_nil)
     }
 
-    /// The text of an error, or `None`.
+    /// The text of an error reply; `None` for any other reply.
     fn stream_reply(
         &mut self,
         shape: Shape,
@@ -290,7 +290,7 @@ impl Reader<'_> {
             b'*' => {
                 for _ in 0..self.number(limits.streams)? {
                     self.exactly(b"*")?;
-                    // Its number may have zeros in front.
+                    // Its number may have leading zeros.
                     if self.number(2)? != 2 {
                         return Err(Stop::Wrong);
                     }
@@ -313,7 +313,8 @@ impl Reader<'_> {
         if self.at == self.bytes.len() { Stop::More } else { Stop::Wrong }
     }
 
-    /// A bulk string, from its length on, that ends before a place; `behind`: how many bytes must follow it.
+    /// Reads a bulk string, starting with its length, that must end before `end`; `behind` is the number of bytes that must
+    /// follow it.
     fn bulk_within(&mut self, end: usize, behind: usize) -> Result<Vec<u8>, Stop> {
         let length = self.number(u64::MAX)?;
         if self.at as u128 + u128::from(length) + 2 + behind as u128 > end as u128 {
@@ -360,7 +361,7 @@ impl Reader<'_> {
             left -= 1;
             self.exactly(b"$")?;
             match self.bulk_within(end, LEAST * left) {
-                // The length has too many zeros in front, and is not even complete.
+                // The length has too many leading zeros and is not even complete.
                 Err(Stop::More) if self.bytes.len() + 1 + LEAST * left > end => return Err(Stop::Wrong),
                 string => strings.push(string?),
             }

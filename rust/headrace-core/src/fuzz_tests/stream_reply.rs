@@ -1,5 +1,5 @@
-//! Replies with entries of streams, beside [`slow`](super::slow): the same entries as soon as they are there, however the bytes
-//! are cut, and the same columns.
+//! Replies with entries of streams, compared with [`slow`](super::slow): the same entries as soon as they have arrived,
+//! however the bytes are split, and the same columns.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,14 +33,14 @@ const NAMES: [&[u8]; 12] = [
 ];
 const KEYS: [&[u8]; 5] = [b"orders", b"", b"re\\turns", b"\xff\xfe", b"*1\r\n$-1\r\n"];
 
-/// What a row must hold.
+/// The expected content of a row.
 struct Row {
     stream: Vec<u8>,
     id: (u64, u64),
     fields: Option<Pairs>,
 }
 
-/// The sink: what it was told, and the columns.
+/// A sink that records the parts it receives, and also builds columns from them.
 struct Told {
     parts: Vec<StreamPart>,
     is_open: bool,
@@ -82,7 +82,7 @@ impl EntrySink for Told {
     }
 }
 
-/// How many executions ended in which way, and what they read.
+/// The number of executions by how they ended, and what they read.
 #[derive(Debug, Default)]
 pub struct Ends {
     whole: u64,
@@ -93,11 +93,11 @@ pub struct Ends {
     record_batches: u64,
 }
 
-/// The columns of an execution.
+/// The expected columns of an execution.
 struct Columns {
     plan: Arc<ColumnsPlan>,
     map: MapPlan,
-    /// Of the last record batch.
+    /// The stream of the last row so far.
     stream: Vec<u8>,
     duplicates: u64,
 }
@@ -111,7 +111,7 @@ impl Columns {
         Self { plan, map, stream: Vec::new(), duplicates: 0 }
     }
 
-    /// Checks a record batch of these parts.
+    /// Checks a record batch built from these parts.
     fn check(&mut self, parts: &[StreamPart], columns: &mut EntryColumns) {
         let mut rows = Vec::new();
         for part in parts {
@@ -164,7 +164,7 @@ impl Columns {
     }
 }
 
-/// The bytes that have this text.
+/// The bytes that this text stands for.
 fn name_of(text: &str) -> Vec<u8> {
     let name = unescaped(text).unwrap();
     assert!(text.as_bytes() == name || std::str::from_utf8(&name).is_err() || name.contains(&b'\\'), "{text}");
@@ -186,7 +186,7 @@ fn check_metadata(batch: &RecordBatch, row: usize, expected: &Row) {
     }
 }
 
-/// A reply that arrives in pieces, and what the slow reader says of it.
+/// Checks a reply that arrives in pieces against the result of the slow reader.
 pub fn check(ends: &mut Ends, bytes: &[u8], shape: Shape, limits: Limits, chance: &mut Chance) {
     let (parts, end) = slow::stream_parts(bytes, shape, &limits);
     let mut columns = Columns::new(chance);
@@ -207,7 +207,8 @@ pub fn check(ends: &mut Ends, bytes: &[u8], shape: Shape, limits: Limits, chance
         _ => 1 + chance.size(bytes.len()),
     };
     let mut reply = StreamReply::new(shape, limits);
-    // Where the bytes are that were not consumed; how many are here; how many are needed; which parts a record batch has had.
+    // The start of the unconsumed bytes; the number of bytes received; the number needed; the number of parts already in a
+    // record batch.
     let (mut start, mut fed, mut needed, mut taken) = (0, 0, 0, 0);
     let found = loop {
         let rest = if chance.one_in(2) { reply.look_ahead(&bytes[start..fed], &mut told) } else { None };
@@ -255,7 +256,7 @@ pub fn check(ends: &mut Ends, bytes: &[u8], shape: Shape, limits: Limits, chance
         }
         (StreamEnd::Not(Stop::Wrong), found) => {
             let is_refused = matches!(found, Err(Wrong::Violation(_))) || {
-                // It may wait for the end of a line or an ID that can be none, but not for long.
+                // The scanner may wait for the end of an invalid line or ID, but not for long.
                 let filled = [&bytes[start..], &vec![b'x'; FILLER]].concat();
                 told.most_rows = usize::MAX;
                 matches!(reply.scan(&filled, &mut told), Err(Wrong::Violation(_)))
@@ -271,7 +272,7 @@ fn shown(bytes: &[u8]) -> String {
     format!("{} bytes: {}", bytes.len(), bytes[..bytes.len().min(2_000)].escape_ascii())
 }
 
-/// A reply as servers send them, and worse.
+/// Generates a reply like those of servers, and worse.
 pub fn make(shape: Shape, chance: &mut Chance) -> Vec<u8> {
     let mut bytes = Vec::new();
     match chance.below(24) {

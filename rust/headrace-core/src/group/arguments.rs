@@ -1,4 +1,4 @@
-//! The arguments of a group's calls: every check before anything is sent.
+//! The arguments of a group's calls: all are checked before anything is sent.
 
 use std::time::Duration;
 
@@ -29,22 +29,22 @@ static PENDING: [OptionSpec; 4] =
     [row("min_idle", IDLE), row("consumer", Takes::TextOrBytes), row("start", Takes::EntryId), row("limit", COUNT)];
 static IDS: [OptionSpec; 1] = [row("ids", Takes::EntryId)];
 
-/// The arguments of calls, as far as they were given.
+/// The arguments of calls; those that were not given are `None`.
 #[derive(Debug, Clone, Default)]
 pub struct GroupArguments {
-    /// Name of the group, or of a consumer to delete.
+    /// The name of the group, or of a consumer to delete.
     pub name: Option<Vec<u8>>,
-    /// Name of a consumer.
+    /// The name of a consumer.
     pub consumer: Option<Vec<u8>>,
     /// Where the group begins.
     pub start: Option<Start>,
     /// Whether a missing stream is created.
     pub mkstream: Option<bool>,
-    /// How many entries of the stream the group has read.
+    /// The number of entries of the stream that the group has read.
     pub entries_read: Option<u64>,
-    /// How long ago entries were last delivered at least.
+    /// The minimum time since entries were last delivered.
     pub min_idle: Option<Duration>,
-    /// How long a consumer was idle at least.
+    /// The minimum time for which a consumer was idle.
     pub idle: Option<Duration>,
 }
 
@@ -64,16 +64,16 @@ impl GroupArguments {
     }
 }
 
-/// Which pending entries are asked for.
+/// A selection of pending entries.
 #[derive(Debug, Clone, Default)]
 pub struct PendingQuery {
-    /// Only those that were last delivered so long ago or longer.
+    /// Only those that were last delivered at least this long ago.
     pub min_idle: Option<Duration>,
     /// Only those of this consumer.
     pub consumer: Option<Vec<u8>>,
-    /// The first of them.
+    /// The position of the first one.
     pub start: Option<Start>,
-    /// How many at most; `None`: all.
+    /// The maximum number; `None`: all.
     pub limit: Option<u64>,
 }
 

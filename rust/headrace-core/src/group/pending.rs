@@ -1,4 +1,4 @@
-//! Pending entries: the commands that ask for them page by page, and their table.
+//! Pending entries: the commands that query them page by page, and their table.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::resp::value::list;
 use crate::utf8;
 
-/// Entries of one reply: about 1 MB.
+/// The number of entries in one reply: about 1 MB.
 pub(super) const PAGE: u64 = 10_000;
 
 const COLUMNS: [Column; 4] = [
@@ -26,7 +26,7 @@ pub(super) struct Pages<'a> {
     key: &'a [u8],
     group: &'a [u8],
     query: &'a PendingQuery,
-    /// Where the next page begins; `None`: there is none.
+    /// Where the next page begins; `None`: there is no further page.
     start: Option<Start>,
     left: u64,
     asked: u64,
@@ -55,7 +55,7 @@ impl<'a> Pages<'a> {
         Some(command)
     }
 
-    /// Takes the reply to that command. False if it cannot be read.
+    /// Reads the reply to that command. Returns false if it cannot be read.
     pub(super) fn take(&mut self, reply: &Value) -> Result<bool> {
         let Some(entries) = list(reply) else { return Ok(false) };
         for entry in entries {
@@ -82,7 +82,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// In full milliseconds, rounded up: nothing younger may count.
+/// In full milliseconds, rounded up, so that no entry that is too young counts.
 pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

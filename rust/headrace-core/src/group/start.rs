@@ -4,16 +4,16 @@ use crate::decimal;
 use crate::endpoint::OptionValue;
 use crate::resp::{EntryId, entry_id};
 
-/// A place in a stream.
+/// A position in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// Before the first entry.
     Earliest,
-    /// Behind the last entry.
+    /// After the last entry.
     Latest,
     /// At this entry.
     At(EntryId),
-    /// Behind this entry.
+    /// After this entry.
     Behind(EntryId),
 }
 
@@ -31,7 +31,7 @@ impl Start {
         }
     }
 
-    /// The ID of the last entry that a group has passed if this is the first that it gets.
+    /// The ID that a group must have as last delivered so that it begins at this position.
     pub(crate) fn last_delivered(self) -> String {
         match self {
             Self::Earliest => "0-0".to_owned(),
@@ -41,7 +41,7 @@ impl Start {
         }
     }
 
-    /// The beginning of a range; `None`: nothing can be in it. The highest ID with `(` is an error to servers.
+    /// The beginning of a range; `None`: nothing can be in it. Servers report an error for the highest ID with `(`.
     pub(super) fn range(self) -> Option<String> {
         match self {
             Self::Earliest => Some("-".to_owned()),
@@ -57,7 +57,7 @@ pub(super) fn parse_id(text: &[u8]) -> Option<EntryId> {
     entry_id(text).or_else(|| Some(EntryId { ms: decimal::parse(text)?, seq: 0 }))
 }
 
-/// The ID right before another; none before `0-0`.
+/// The ID directly before another one; `None` for `0-0`.
 fn before(id: EntryId) -> Option<EntryId> {
     match (id.ms, id.seq) {
         (0, 0) => None,

@@ -1,8 +1,8 @@
 //! The structures of the C data interface and the C stream interface, and all reads through their pointers.
 //!
-//! Every function here relies on one promise, which the caller of [`Reader`](super::Reader) makes: the producer follows the
-//! interface as far as pointers go: each is null or points to what the interface requires, with as many elements as the
-//! structure counts. The other modules of the import check counts, names and offsets.
+//! Every function here relies on one promise by the caller of [`Reader`](super::Reader): the producer follows the interface as
+//! far as pointers go. Each pointer is null or points to what the interface requires, with as many elements as the structure
+//! counts. The other modules of the import check counts, names and offsets.
 
 #![allow(unsafe_code)]
 
@@ -78,8 +78,8 @@ trait Tree: Sized {
         }
     }
 
-    /// Releases the structure and its children, the deepest first: a producer's callback may call those of its children
-    /// recursively, to any depth. The interface lets a consumer move children out of their parent
+    /// Releases the structure and its children, the deepest first: a producer's callback may release the children recursively, to
+    /// any depth. The interface lets a consumer move children out of their parent
     /// (<https://arrow.apache.org/docs/format/CDataInterface.html#moving-child-arrays>).
     fn release_from_below(&mut self) {
         let mut all: Vec<NonNull<Self>> = self.children().collect();
@@ -112,8 +112,8 @@ macro_rules! impl_tree {
 
             fn children(&self) -> impl Iterator<Item = NonNull<Self>> {
                 let count = if self.children.is_null() { 0 } else { usize::try_from(self.n_children).unwrap_or(0) };
-                // SAFETY: unless null, it points to as many pointers as children, or to a null pointer behind the last child:
-                // a wrong count is noticed before it is used.
+                // SAFETY: unless null, it points to as many pointers as children, or to a null pointer after the last child: a
+                // wrong count is detected before it is used.
                 let child = |index| NonNull::new(unsafe { *self.children.add(index) });
                 (0..count).map_while(child).chain(NonNull::new(self.dictionary))
             }
@@ -139,7 +139,7 @@ impl CSchema {
         unsafe { ptr::replace(from.cast().as_ptr(), Self::RELEASED) }
     }
 
-    /// Whether it is released: it was read before.
+    /// Whether it has been released, because it was read before.
     pub(super) fn is_released(&self) -> bool {
         self.release.is_none()
     }
@@ -211,7 +211,7 @@ impl CArray {
         unsafe { ptr::replace(from.cast().as_ptr(), Self::RELEASED) }
     }
 
-    /// Whether it is released: the end of a stream, or an array that was read before.
+    /// Whether it has been released: the end of a stream, or an array that was read before.
     pub(super) fn is_released(&self) -> bool {
         self.release.is_none()
     }
@@ -274,7 +274,7 @@ impl CArray {
         Some(unsafe { Buffer::from_custom_allocation(start, bytes, Arc::clone(owner) as _) })
     }
 
-    /// Releases it at once, the deepest child first.
+    /// Releases it immediately, the deepest child first.
     pub(super) fn refuse(mut self) {
         self.release_from_below();
         self.release = None;
@@ -305,7 +305,7 @@ impl CStream {
         unsafe { ptr::replace(from.cast().as_ptr(), RELEASED) }
     }
 
-    /// Whether it is released: it was read before.
+    /// Whether it has been released, because it was read before.
     pub(super) fn is_released(&self) -> bool {
         self.release.is_none()
     }

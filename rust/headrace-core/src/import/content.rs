@@ -8,7 +8,7 @@ use std::ops::Range;
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, BooleanBufferBuilder, Buffer, NullBuffer, ScalarBuffer};
 use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 
-/// A result whose error is the end of a sentence that has the column as its subject.
+/// A result whose error is the end of a sentence whose subject is the column.
 type Check<T> = Result<T, String>;
 
 /// An offset: where the bytes or elements of a row start.
@@ -46,8 +46,7 @@ macro_rules! impl_offset {
 impl_offset!(i32);
 impl_offset!(i64);
 
-/// The range that the rows cover, if no offset is negative or less than the previous one. There is one offset more than
-/// rows.
+/// The range that the rows cover, if no offset is negative or less than the previous one. There is one more offset than rows.
 pub(super) fn check_offsets<O: Offset>(offsets: &[O]) -> Check<Range<usize>> {
     let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return Ok(0..0) };
     // Two slices of equal length: the compiler vectorizes the loop.
@@ -86,9 +85,9 @@ pub(super) fn visible_elements<O: Offset>(offsets: &[O], elements: &Range<usize>
 
 /// Refuses keys of visible rows that are not below `count`, the number of the dictionary's values.
 ///
-/// pyarrow writes such keys below a null struct or list: 0 where there are no values. If there are any, this returns the
-/// keys with zeros in their place, and the validity that makes them null: some readers of Arrow IPC demand even of the
-/// keys of null rows that they are within the values.
+/// pyarrow writes such keys below a null struct or list: 0 where there are no values. If any exist, this returns the keys with
+/// zeros in their place, and the validity that makes them null: some readers of Arrow IPC require even the keys of null rows to
+/// be within the values.
 pub(super) fn check_keys<K: ArrowNativeType + Display>(
     keys: &[K],
     count: usize,

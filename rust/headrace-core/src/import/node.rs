@@ -54,8 +54,8 @@ impl Part<'_> {
 
 /// Imports the rows `rows` of an array, which must have this type.
 ///
-/// Parents are checked before their children and assembled after them. Lists serve in place of recursion: 64 levels would
-/// not fit a stack of 128 KiB, least of all with arrow's `make_array`.
+/// Parents are checked before their children and assembled after them. Lists replace recursion: 64 levels would not fit on a
+/// stack of 128 KiB, least of all with arrow's `make_array`.
 pub(super) fn import(
     array: &CArray,
     data_type: &DataType,
@@ -392,7 +392,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The buffer, copied if it is not aligned: some producers align to 8 bytes, and some do not align.
+/// The buffer, copied if it is not aligned: some producers align to 8 bytes, and some do not align at all.
 fn aligned(buffer: Buffer, alignment: usize) -> Buffer {
     if buffer.as_ptr().align_offset(alignment) == 0 { buffer } else { Buffer::from_slice_ref(buffer.as_slice()) }
 }

@@ -19,7 +19,7 @@ pub struct Reader {
     source: Source,
     /// The producer's schema.
     schema: SchemaRef,
-    /// The schema of the record batches: columns that are not read have the type null.
+    /// The schema of the record batches, in which columns that are not read have the type null.
     read_schema: SchemaRef,
     is_read: Vec<bool>,
 }
@@ -88,7 +88,7 @@ impl Reader {
         self.read_schema = Arc::clone(&self.schema);
     }
 
-    /// Restricts reading to the columns with these indexes. In the record batches the others are null; they are not
+    /// Restricts reading to the columns with these indexes. The other columns are null in the record batches, and are not
     /// checked.
     pub fn read_only(&mut self, columns: &[usize]) {
         self.is_read.fill(false);
@@ -127,7 +127,7 @@ impl Reader {
                 columns.len()
             )));
         }
-        // Before the validity buffer is read: the interface does not carry its size.
+        // This check comes before the validity buffer is read, because the interface does not carry the size of that buffer.
         if let Some(field) = array.short_child(offset + length).and_then(|column| columns.get(column)) {
             return Err(invalid(&format!("column {:?} has fewer than its {length} rows", field.name())));
         }
@@ -161,7 +161,7 @@ impl Iterator for Reader {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Result<RecordBatch>> {
-        // After a panic nothing more is read.
+        // After a panic, nothing more is read.
         let source = std::mem::replace(&mut self.source, Source::Ended);
         let array = match source {
             Source::Ended => return None,

@@ -32,7 +32,7 @@ pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
         check_type(field.data_type()).map_err(invalid)?;
         fields.push(field);
     }
-    // pandas keeps the description of its index there.
+    // pandas keeps the description of its index in the metadata.
     let itself = contain(|| schema.to_field()).ok().and_then(std::result::Result::ok);
     let itself = itself.ok_or_else(|| Error::schema("the Arrow schema is invalid: its metadata cannot be read"))?;
     Ok(Arc::new(Schema::new_with_metadata(fields, itself.metadata().clone())))
@@ -85,8 +85,8 @@ fn check_structure(column: &CSchema) -> std::result::Result<Vec<Node<'_>>, Inval
     Ok(nodes)
 }
 
-/// Builds the column's field. Arrow parses one structure at a time here: it would recurse into the children, with 2 KiB of
-/// stack per level.
+/// Builds the column's field. Arrow parses one structure at a time here, because it would recurse into the children, with 2 KiB
+/// of stack per level.
 fn to_field(nodes: &[Node<'_>]) -> std::result::Result<Field, Invalid> {
     let mut fields: Vec<Option<Field>> = vec![None; nodes.len()];
     // Children come after their parents.

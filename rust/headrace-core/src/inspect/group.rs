@@ -33,18 +33,18 @@ pub(super) const CONSUMER_COLUMNS: [Column; 6] = [
     ("inactive", Kind::Duration, true),
 ];
 
-/// What XINFO GROUPS says of a group.
+/// The information from XINFO GROUPS about a group.
 #[derive(Debug)]
 pub struct GroupInfo {
     /// Its name.
     pub name: Vec<u8>,
-    /// How many consumers it has.
+    /// The number of its consumers.
     pub consumers: i64,
-    /// How many entries were delivered to them and not acknowledged.
+    /// The number of entries that were delivered to them but not acknowledged.
     pub pending: i64,
-    /// How far it is.
+    /// How far it has read.
     pub position: Position,
-    /// By XPENDING.
+    /// From XPENDING.
     pub(super) oldest_pending: Option<EntryId>,
 }
 
@@ -87,7 +87,7 @@ impl GroupInfo {
     }
 }
 
-/// Appends the consumers of a group. False if the reply cannot be read.
+/// Appends the consumers of a group. Returns false if the reply cannot be read.
 pub(super) fn push_consumers(table: &mut TableBuilder, key: &[u8], group: &[u8], reply: &Value) -> Result<bool> {
     let Some(consumers) = list(reply) else { return Ok(false) };
     for consumer in consumers {
@@ -103,7 +103,7 @@ pub(super) fn push_consumers(table: &mut TableBuilder, key: &[u8], group: &[u8],
             utf8::escape(name).into(),
             pending.into(),
             idle.into(),
-            // -1: it never got an entry.
+            // -1 means that it never received an entry.
             number("inactive").filter(|inactive| *inactive >= 0).into(),
         ])?;
     }

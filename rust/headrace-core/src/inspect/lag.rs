@@ -1,8 +1,8 @@
-//! How far a group is behind its stream, and how much was trimmed in front of it.
+//! How far a group is behind its stream, and how many entries were trimmed before it read them.
 //!
-//! Servers count both by `entries-read`, the number of entries ever added up to the group's position, which Redis 7.0 and
-//! later keep, and lose, by themselves (<https://redis.io/docs/latest/commands/xinfo-groups/>). The IDs at both ends of the
-//! stream say more in the most common cases, on every server.
+//! Servers derive both from `entries-read`, the number of entries ever added up to the group's position, which Redis 7.0 and
+//! later maintain, and which they sometimes lose (<https://redis.io/docs/latest/commands/xinfo-groups/>). In the most common
+//! cases the first and last IDs of the stream say more, on every server.
 
 use super::stream::StreamInfo;
 use crate::command::EntryId;
@@ -10,19 +10,19 @@ use crate::command::EntryId;
 /// A group's position.
 #[derive(Debug, Clone, Copy)]
 pub struct Position {
-    /// The last entry that it was given, or has passed.
+    /// The last entry that it was given or that it skipped.
     pub last_delivered: EntryId,
-    /// How many entries were ever added up to that one. Since Redis 7.0, and unknown to it after a position was set in the middle
-    /// of the stream.
+    /// The number of entries ever added up to that entry. Since Redis 7.0; unknown to the server after the position was set
+    /// to the middle of the stream.
     pub entries_read: Option<i64>,
-    /// What the server says.
+    /// The lag that the server reports.
     pub(super) lag: Option<i64>,
 }
 
-/// How many entries of the stream the group has not been given, or why that is not known.
+/// The number of entries of the stream that the group has not been given, or why it is not known.
 pub(super) fn lag(stream: &StreamInfo, group: &Position) -> Result<i64, &'static str> {
     let at = group.last_delivered;
-    // The group may have read on since the stream was looked at.
+    // The group may have read more since the stream was inspected.
     if stream.last.is_none_or(|last| at >= last) {
         return Ok(0);
     }
@@ -30,7 +30,7 @@ pub(super) fn lag(stream: &StreamInfo, group: &Position) -> Result<i64, &'static
         return Ok(stream.length);
     }
     match (group.lag, group.entries_read) {
-        // Redis 7.0 goes on from an old count after it has skipped trimmed entries.
+        // After skipping trimmed entries, Redis 7.0 continues from an old count.
         (Some(lag), _) => Ok(lag.clamp(0, stream.length)),
         (None, _) if stream.entries_added.is_none() => {
             Err("the server does not count: Redis 7.0 and later, and Valkey, do")
@@ -42,13 +42,14 @@ pub(super) fn lag(stream: &StreamInfo, group: &Position) -> Result<i64, &'static
     }
 }
 
-/// How many entries were removed in front of the group: with IDs above its position, which it will never read.
+/// The number of entries that were removed before the group read them: their IDs are above its position, and it will never
+/// read them.
 ///
-/// Exact if entries are removed by trimming alone; entries that XDEL removed before the position count too, as far as others
-/// were trimmed in front of it. The server forgets the number when the group reads on.
+/// Exact if entries are removed only by trimming. If entries were trimmed before the group read them, entries that XDEL
+/// removed before its position are counted too. The server forgets the number when the group reads on.
 pub(super) fn trimmed_unread(stream: &StreamInfo, group: &Position) -> Option<i64> {
     let at = group.last_delivered;
-    // Trimming removes from the beginning: as long as an entry at or before the position is there, it has not passed it.
+    // Trimming removes from the start: while an entry at or before the position exists, trimming has not passed it.
     if at >= stream.last_generated || stream.first.is_some_and(|first| first <= at) {
         return Some(0);
     }
@@ -57,7 +58,7 @@ pub(super) fn trimmed_unread(stream: &StreamInfo, group: &Position) -> Option<i6
     if removed == 0 {
         return Some(0);
     }
-    // A group at the beginning has read nothing, whatever is known of its count.
+    // A group at the start has read nothing, even if its count is unknown.
     let read = if at == (EntryId { ms: 0, seq: 0 }) { Some(0) } else { group.entries_read };
     read.map(|read| (removed - read).max(0))
 }
@@ -70,7 +71,7 @@ mod tests {
         EntryId { ms, seq: 0 }
     }
 
-    /// Entries `first` to `last`, of `added`.
+    /// A stream with the entries `first` to `last`, of `added` entries ever added.
     fn stream(first: u64, last: u64, added: Option<i64>) -> StreamInfo {
         let length = if first == 0 { 0 } else { (last - first + 1).cast_signed() };
         let there = length > 0;

@@ -1,4 +1,4 @@
-//! What to inspect: every check before anything is sent.
+//! The options of an inspection, all checked before anything is sent.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, option};
 use crate::error::Result;
 
-/// A reply of so many pending entries is about 10 MB.
+/// A reply with this many pending entries is about 10 MB.
 const MAX_PENDING: i64 = 100_000;
 
 static OPTIONS: [OptionSpec; 3] = [
@@ -18,9 +18,9 @@ static OPTIONS: [OptionSpec; 3] = [
 /// The streams to inspect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Streams {
-    /// Those of these keys, each once.
+    /// The streams with these keys, without duplicates.
     Keys(Vec<Vec<u8>>),
-    /// Those whose keys match a glob-style pattern.
+    /// The streams whose keys match a glob-style pattern.
     Pattern(Vec<u8>),
 }
 
@@ -33,7 +33,7 @@ pub struct InspectOptions {
 }
 
 impl Streams {
-    /// Checks keys.
+    /// Checks a list of keys.
     pub fn keys(values: impl IntoIterator<Item = OptionValue>) -> Result<Self> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         let mut seen = HashSet::new();
@@ -46,7 +46,7 @@ impl Streams {
         Ok(Self::Keys(keys))
     }
 
-    /// Checks a pattern. One that matches itself alone is a key, for which nothing need be searched.
+    /// Checks a pattern. A pattern without special characters is a key, which needs no search.
     pub fn pattern(value: &OptionValue) -> Result<Self> {
         let key = key(value)?;
         let is_pattern = key.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'));
@@ -55,7 +55,8 @@ impl Streams {
 }
 
 impl InspectOptions {
-    /// Checks `options`, which must have both `groups` and `pending_limit`. Without `streams` it is the endpoint's.
+    /// Checks `options`, which must contain both `groups` and `pending_limit`. Without `streams`, the endpoint's stream is
+    /// inspected.
     pub fn new(streams: Option<Streams>, options: impl IntoIterator<Item = (String, OptionValue)>) -> Result<Self> {
         let mut given = Given::collect(&OPTIONS, options, Form::Typed)?;
         let (groups, limit) = (given.boolean("groups")?, given.integer("pending_limit")?);

@@ -1,4 +1,4 @@
-//! A stream: the reply to XINFO STREAM as far as it is shown, and its row.
+//! A stream: the part of the reply to XINFO STREAM that is shown, and its row.
 
 use redis::Value;
 
@@ -23,22 +23,22 @@ pub(super) const COLUMNS: [Column; 12] = [
     ("groups", Kind::Number, true),
 ];
 
-/// What XINFO STREAM says of a stream: <https://redis.io/docs/latest/commands/xinfo-stream/>.
+/// The information from XINFO STREAM about a stream: <https://redis.io/docs/latest/commands/xinfo-stream/>.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamInfo {
-    /// Its entries.
+    /// The number of entries.
     pub length: i64,
     /// The oldest entry.
     pub first: Option<EntryId>,
     /// The newest entry.
     pub last: Option<EntryId>,
-    /// The highest ID that any of its entries had.
+    /// The highest ID that any of its entries ever had.
     pub last_generated: EntryId,
-    /// All entries that were ever added. Since Redis 7.0.
+    /// The number of entries ever added. Since Redis 7.0.
     pub entries_added: Option<i64>,
-    /// The highest ID that XDEL removed; trimming does not count. Since Redis 7.0.
+    /// The highest ID removed by XDEL; trimming is not included. Since Redis 7.0.
     pub max_deleted: Option<EntryId>,
-    /// Its consumer groups.
+    /// The number of its consumer groups.
     pub groups: i64,
 }
 
@@ -59,7 +59,7 @@ impl StreamInfo {
     }
 }
 
-/// Appends the row of a stream; `info`: `None` if there is no stream.
+/// Appends the row of a stream; `info` is `None` if the stream does not exist.
 pub(super) fn push(table: &mut TableBuilder, key: &[u8], info: Option<&StreamInfo>, memory: Option<i64>) -> Result<()> {
     let of = |id: fn(&StreamInfo) -> Option<EntryId>| info.and_then(id);
     let text = |id: Option<EntryId>| Cell::from(id.map(|id| id.to_string()));

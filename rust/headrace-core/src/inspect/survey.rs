@@ -1,4 +1,4 @@
-//! What a planner of reads asks again and again: where streams begin and end, and which entries ranges begin with.
+//! The repeated queries of a read planner: where streams start and end, and the first entries of ranges.
 
 use redis::Value;
 
@@ -12,21 +12,22 @@ use crate::net::Watch;
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id};
 
-/// Looks at streams over connections that it keeps: one, or one to each node of a cluster that has some. Changes nothing.
+/// Inspects streams over connections that it keeps open: a single one, or one to each node of a cluster that has some of
+/// them. Changes nothing.
 pub struct Survey {
     endpoint: Endpoint,
     connections: KeptConnections,
-    /// Whether the shards were checked.
+    /// Whether the shards have been checked.
     is_checked: bool,
 }
 
 impl Survey {
-    /// Opens no connection yet.
+    /// Creates it without opening a connection.
     pub fn new(endpoint: &Endpoint) -> Self {
         Self { endpoint: endpoint.clone(), connections: KeptConnections::new(endpoint), is_checked: false }
     }
 
-    /// XINFO STREAM of each key; `None`: there is no such stream.
+    /// XINFO STREAM of each key; `None` if the stream does not exist.
     pub fn streams(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<Option<StreamInfo>>> {
         if !self.is_checked {
             check_shards(&mut self.connections, &self.endpoint, watch)?;
@@ -40,7 +41,7 @@ impl Survey {
         })
     }
 
-    /// XINFO GROUPS of each key; `None`: there is no such stream.
+    /// XINFO GROUPS of each key; `None` if the stream does not exist.
     pub fn groups(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<Option<Vec<GroupInfo>>>> {
         let commands: Vec<_> = keys.iter().map(|key| Command::read("xinfo|groups").key(key)).collect();
         self.ask(&commands, watch, |command, reply| match reply {
@@ -50,7 +51,7 @@ impl Survey {
         })
     }
 
-    /// The ID of the first entry of each range of IDs, both ends included: XRANGE with COUNT 1.
+    /// The ID of the first entry in each range of IDs, both ends included: XRANGE with COUNT 1.
     pub fn first_ids(
         &mut self,
         ranges: &[(Vec<u8>, EntryId, EntryId)],
@@ -69,7 +70,7 @@ impl Survey {
         })
     }
 
-    /// Closes the connections. The next call opens others.
+    /// Closes the connections. The next call opens new ones.
     pub fn close(&mut self) {
         self.connections.close();
     }

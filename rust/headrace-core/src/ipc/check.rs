@@ -14,7 +14,7 @@ const LENGTH: usize = 8;
 /// The greatest expansion of LZ4: 255 bytes from one (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>).
 const LZ4_FACTOR: usize = 255;
 
-/// A result whose error is the end of a sentence that has the payload as its subject.
+/// A result whose error is the end of a sentence whose subject is the payload.
 type Check<T> = Result<T, String>;
 
 /// Checks a whole stream. Its end mark must be present and be the end of the bytes. `limit`: the most bytes of its rows
@@ -61,7 +61,7 @@ pub(super) fn check(bytes: &[u8], limit: usize) -> Check<()> {
 
 /// The claimed size of a record batch's buffers after decompression.
 fn check_batch(batch: RecordBatch<'_>, body: &[u8], limit: usize) -> Check<usize> {
-    // A value takes at least a bit. Nulls take none, so that without this limit any number of them could be claimed.
+    // A value takes at least one bit. Nulls take none, so without this limit any number of them could be claimed.
     let most_rows = i64::try_from(limit.saturating_mul(8)).unwrap_or(i64::MAX);
     if !(0..=most_rows).contains(&batch.length()) {
         return Err(corrupt("the number of rows"));
@@ -94,8 +94,8 @@ fn check_compressed(buffer: &[u8], codec: CompressionType, limit: usize) -> Chec
         return Ok(compressed.len());
     }
     let claimed = usize::try_from(claimed).map_err(|_| corrupt("the length of a compressed buffer"))?;
-    // Zstandard decompresses into a buffer of fixed size. An LZ4 frame is decompressed into a vector that grows: one that may
-    // become too large is first decompressed into a sink.
+    // Zstandard decompresses into a buffer of fixed size. An LZ4 frame is decompressed into a vector that grows, so a frame that
+    // may become too large is first decompressed into a sink.
     if codec == CompressionType::LZ4_FRAME && compressed.len().saturating_mul(LZ4_FACTOR) > limit {
         let mut frame = FrameDecoder::new(compressed).take((limit as u64).saturating_add(1));
         let size = io::copy(&mut frame, &mut io::sink()).map_err(|_| corrupt("a compressed buffer"))?;

@@ -1,8 +1,8 @@
 //! Replacement of invalid UTF-8 in text columns by U+FFFD.
 //!
-//! Arrow IPC requires text to be UTF-8, and not every producer checks it. Written unchanged, invalid text would make some
-//! readers refuse the whole entry, and others would misread it. One invalid text is no reason to refuse the other rows, so
-//! it is replaced, as in JSON.
+//! Arrow IPC requires text to be UTF-8, and not every producer checks it. If invalid text were written unchanged, some readers
+//! would refuse the whole entry, and others would misread it. One invalid text is no reason to refuse the other rows, so it is
+//! replaced, as in JSON.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ fn cleaned<O: OffsetSizeTrait>(array: &GenericStringArray<O>) -> GenericStringAr
 
 fn cleaned_views(array: &StringViewArray) -> StringViewArray {
     let mut texts = StringViewBuilder::with_capacity(array.len());
-    // As binary: the values may not be read as `str` before they are validated.
+    // As binary, because the values may not be read as `str` before they are validated.
     let bytes = array.clone().to_binary_view();
     for row in 0..array.len() {
         texts.append_option(array.is_valid(row).then(|| utf8::to_valid(bytes.value(row))));

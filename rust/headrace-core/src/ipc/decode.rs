@@ -29,7 +29,7 @@ pub fn decode(bytes: Vec<u8>) -> Result<Decoded> {
         .map_err(|reason| Error::message(format!("the payload is not a readable Arrow IPC stream: {reason}")))
 }
 
-/// As [`decode`], with another `limit` of the rows' bytes. An error is the reason, whose subject is the stream.
+/// The same as [`decode`], with another `limit` on the rows' bytes. The error is the reason, whose subject is the stream.
 pub(crate) fn decode_within(bytes: Vec<u8>, limit: usize) -> std::result::Result<Decoded, String> {
     check(&bytes, limit)?;
     // arrow-ipc asserts some of the types and lengths in a message. No state outlives the panic.

@@ -20,8 +20,8 @@ use crate::nested::has_dictionary;
 
 type Arrow<T> = std::result::Result<T, ArrowError>;
 
-/// The alignment of each buffer in bytes: the least that the format allows. It recommends 64 for files that are mapped into
-/// memory, which would only pad an entry.
+/// The alignment of each buffer in bytes: the minimum that the format allows. It recommends 64 for files that are mapped into
+/// memory; in an entry that would only add padding.
 const ALIGNMENT: usize = 8;
 
 /// The most columns that an error lists.
@@ -68,7 +68,7 @@ pub struct Encoder {
     head: Vec<Buffer>,
     /// The end mark of a stream.
     end: Buffer,
-    /// The encoder, kept for its buffers and the compressor's tables. `None` with dictionaries: it would write each
+    /// The encoder, kept for its buffers and the compressor's tables. `None` if there are dictionaries: it would write each
     /// dictionary only once, and the second entry could not be read without the first.
     stream: Option<StreamEncoder>,
 }
@@ -89,10 +89,11 @@ impl Encoder {
             .and_then(|options| options.try_with_compression(codec.map(Codec::compression)))
             .map_err(|error| refused(&error))?;
         let start = || StreamEncoder::try_new_with_options(&projected, options.clone());
-        // A stream without rows is its schema and its end mark.
+        // A stream without rows consists of its schema and its end mark.
         let mut head = start().and_then(StreamEncoder::finish).map_err(|error| refused(&error))?;
         let end = head.pop().unwrap_or_default();
-        // The encoder writes the schema before its first record batch. This empty one takes it, so that `encode` adds it itself.
+        // The encoder writes the schema before its first record batch. This empty batch takes it, because `encode` adds the
+        // schema itself.
         let mut stream = start().map_err(|error| refused(&error))?;
         stream.encode(&RecordBatch::new_empty(projected.clone())).map_err(|error| refused(&error))?;
         let types = || projected.fields().iter().map(|field| field.data_type());
@@ -143,12 +144,12 @@ impl Encoder {
     /// Appends these rows of a [checked](Self::check) record batch as a self-contained stream, and returns its size in
     /// bytes.
     ///
-    /// The stream is the concatenation of the buffers. Without a codec, buffers of the record batch that hold only these
-    /// rows are among them, and are not copied.
+    /// The stream is the concatenation of the buffers. Without a codec, they include buffers of the record batch that hold only
+    /// these rows, without a copy.
     ///
     /// On a fault nothing is appended: `TOO_LARGE` for more than [`MAX_ENTRY_BYTES`], or more than [`MAX_ROWS_BYTES`] before
-    /// compression; `BAD_VALUE` for a column with values that its type does not allow and readers refuse. Panics if the
-    /// record batch does not have these rows.
+    /// compression; `BAD_VALUE` for a column with values that its type does not allow and readers refuse. Panics if the record
+    /// batch does not have these rows.
     pub fn encode(
         &mut self,
         batch: &RecordBatch,
@@ -197,7 +198,7 @@ impl Encoder {
         if let Some(((field, _), _)) = refused {
             return Err(Refused::Null(field.name().clone()));
         }
-        // Measured only if it may be too large.
+        // Measured only if the rows may be too large.
         if self.compressed && batch.get_array_memory_size() > MAX_ROWS_BYTES {
             let plain = self.options.clone().try_with_compression(None)?;
             let size = size_of_all(&StreamEncoder::try_new_with_options(&self.schema, plain)?.encode(&rows)?);
@@ -242,7 +243,7 @@ struct Preparation {
     compaction: bool,
     /// It has text, which may not be UTF-8.
     text_check: bool,
-    /// A part of it must not be null, and may be.
+    /// A part of it must not be null, but may be.
     null_check: bool,
 }
 

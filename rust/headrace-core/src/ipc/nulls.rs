@@ -1,7 +1,7 @@
 //! Detection of nulls in nested columns whose type does not allow them.
 //!
 //! Not every producer respects the type, and readers such as [`decode`](super::decode()) refuse the whole stream. (For a
-//! column at the top level, the import of the record batch has checked it.)
+//! top-level column, the import of the record batch has already checked this.)
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, OffsetSizeTrait, StructArray};

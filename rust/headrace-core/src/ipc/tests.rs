@@ -1,5 +1,5 @@
 //! Round trips, and the refusal of streams that are truncated, corrupted or claim too much.
-// Arrow arrays are easiest to read by the name of their type.
+// Arrow arrays are easiest to read with their type's name.
 #![allow(clippy::unwrap_used, clippy::from_iter_instead_of_collect)]
 // Row numbers serve as values.
 #![allow(clippy::cast_possible_wrap, clippy::cast_precision_loss)]
@@ -104,7 +104,7 @@ fn every_type_decodes_as_encoded_with_every_codec() {
     for codec in CODECS {
         let whole = batch(columns(300));
         let mut encoder = encoder(&whole, codec);
-        // Includes a slice of a slice. Each stream is self-contained, also the second one with the same dictionaries.
+        // Includes a slice of a slice. Each stream is self-contained, including the second one with the same dictionaries.
         for (batch, rows) in [(whole.clone(), 0..300), (whole.clone(), 0..300), (whole.slice(57, 200), 13..101)] {
             let decoded = decode(encode(&mut encoder, &batch, rows.clone())).unwrap();
             assert_eq!(decoded.schema, whole.schema());

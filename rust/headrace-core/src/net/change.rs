@@ -1,57 +1,57 @@
-//! Changes of the servers that messages go to, or come from, as callers see them.
+//! Changes of the servers that messages go to or come from, as callers see them.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// A change that calls notice: once, however many messages it concerns. Nodes are named by host and port.
+/// A change that is reported to the caller once, however many messages it affects. Nodes are named by host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerChange {
-    /// The sentinels name another master.
+    /// The sentinels name a different master.
     MasterSwitched {
-        /// The master before.
+        /// The previous master.
         from: String,
-        /// The one that messages go to now.
+        /// The master that messages now go to.
         to: String,
     },
-    /// A reader or a consumer goes on with another node of a cluster, which has the stream now.
+    /// A reader or a consumer continues with another node of a cluster, which now has the stream.
     StreamMoved {
-        /// The node before.
+        /// The previous node.
         from: String,
-        /// The node that has it now.
+        /// The node that now has the stream.
         to: String,
     },
     /// Slots of a cluster moved.
     SlotsMoved {
-        /// How many.
+        /// The number of slots.
         slots: u64,
         /// The node that had them.
         from: String,
-        /// The node that has them now.
+        /// The node that now has them.
         to: String,
     },
     /// A replica has taken over from a node of a cluster.
     FailedOver {
-        /// How many slots it took over.
+        /// The number of slots that it took over.
         slots: u64,
         /// The node that had them.
         from: String,
-        /// The node that has them now.
+        /// The node that now has them.
         to: String,
     },
     /// A node of a cluster cannot be reached, or does not reply.
     NodeDown {
         /// The node.
         node: String,
-        /// Why.
+        /// The code of the reason.
         code: Cow<'static, str>,
-        /// Why, in words.
+        /// The reason in words.
         message: String,
     },
-    /// It replies again.
+    /// A node of a cluster that was down replies again.
     NodeBack {
         /// The node.
         node: String,
-        /// For how long it was down.
+        /// How long it was down.
         after: Duration,
     },
 }

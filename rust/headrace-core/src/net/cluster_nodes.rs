@@ -1,4 +1,4 @@
-//! The nodes of a cluster: which there are, and what they say about who has which slots.
+//! The nodes of a cluster: which nodes exist, and what they say about the owners of slots.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -15,18 +15,19 @@ use crate::endpoint::{Address, Endpoint, Node, NodeMap, Settings};
 use crate::error::{Fault, code};
 use crate::resp::value;
 
-/// How many nodes a cluster may have: more than any has. What is done for each would take too long for more.
+/// The maximum number of nodes in a cluster: more than any real one. With more, the work for each of them would take too
+/// long.
 const MAX_NODES: usize = 4_000;
 
-/// The nodes that the cluster has listed, those that own slots first. No other one gets credentials.
+/// The nodes that the cluster has listed, the owners of slots first. Only these get credentials.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClusterNodes {
     listed: Vec<Node>,
-    /// Where to connect for what the nodes show.
+    /// Where to connect for the addresses that the nodes show.
     map: NodeMap,
 }
 
-/// What a node said about who has which slots.
+/// What a node said about the owners of slots.
 #[derive(Debug)]
 pub(crate) struct SlotMap {
     slots: Slots,
@@ -40,7 +41,7 @@ impl SlotMap {
         self.slots.owner(slot).map(|name| named(name, &self.sender, &self.map))
     }
 
-    /// The ranges of slots that a node has, each with it.
+    /// The ranges of slots and the node that owns each.
     pub(crate) fn owned(&self) -> Vec<(RangeInclusive<u16>, Node)> {
         self.slots.owned().map(|(slots, name)| (slots, named(name, &self.sender, &self.map))).collect()
     }
@@ -59,13 +60,13 @@ impl SlotMap {
 }
 
 impl ClusterNodes {
-    /// `map`: where to connect for what the nodes show.
+    /// `map` says where to connect for the addresses that the nodes show.
     pub(crate) fn new(map: NodeMap) -> Self {
         Self { map, ..Self::default() }
     }
 
-    /// The nodes to ask, each once: `first` is asked first, for it sent a command elsewhere; `last` is asked last, for it did not
-    /// even answer.
+    /// The nodes to ask, without duplicates. `first` is asked first, because it redirected a command; `last` is asked last,
+    /// because it did not even answer.
     pub(super) fn candidates(&self, seeds: Vec<Node>, (first, last): (Option<&Node>, Option<&Node>)) -> Vec<Node> {
         let mut nodes: Vec<Node> = Vec::new();
         for node in self.listed.iter().cloned().chain(seeds) {
@@ -77,8 +78,8 @@ impl ClusterNodes {
         nodes
     }
 
-    /// Asks the nodes one after the other, until one says who has which slots. The time there is, is shared by those that have to
-    /// be tried. `slot`: why they are asked. `ends`: see [`candidates`](Self::candidates).
+    /// Asks the nodes one after the other until one says who owns the slots. The remaining time is divided among the nodes
+    /// still to be tried. `slot` is the slot that they are asked for. For `ends`, see [`candidates`](Self::candidates).
     pub(crate) async fn ask_any(
         &mut self,
         endpoint: &Endpoint,
@@ -105,8 +106,8 @@ impl ClusterNodes {
         Err(no_answer(slot, faults).into())
     }
 
-    /// What `node` says about who has which slots. Its name may be that of several nodes: each of its addresses is asked, one after
-    /// the other, so that one which is reached and silent leaves time for the next.
+    /// What `node` says about the owners of slots. Several nodes may share its name: each of its addresses is asked in turn,
+    /// and an address that accepts connections but stays silent leaves time for the next.
     pub(super) async fn ask(
         &mut self,
         endpoint: &Endpoint,
@@ -133,7 +134,7 @@ impl ClusterNodes {
         for (tried, address) in addresses.iter().enumerate() {
             peer.dial = Some(*address);
             match self.ask_peer(peer, node, &mut patience.part(addresses.len() - tried)).await {
-                // One that does not pass is that of all of them.
+                // A refusal that is not temporary is reported for all addresses.
                 Err(ConnectError::Fault(fault)) if code::is_away(&refusal.code) => refusal = fault,
                 Err(ConnectError::Fault(_)) => {}
                 answered => return answered,
@@ -162,7 +163,8 @@ impl ClusterNodes {
         Err(fault.into())
     }
 
-    /// What the node on the other end says about who has which slots, or why it says nothing. Nothing is in flight on the connection.
+    /// What the node at the other end says about the owners of slots, or why it does not say. Nothing may be in flight on the
+    /// connection.
     async fn ask_on(
         &mut self,
         transport: &mut Transport,
@@ -176,7 +178,7 @@ impl ClusterNodes {
         })
     }
 
-    /// Asks the node that a connection leads to. `None`: it refuses to say it. After a fault the connection is of no further use.
+    /// Asks the node at the other end of a connection. `None` if it refuses to say. After a fault the connection is unusable.
     pub(crate) async fn ask_connected(
         &mut self,
         transport: &mut Transport,
@@ -189,7 +191,8 @@ impl ClusterNodes {
         Ok(self.ask_on(transport, node, &mut Deadline::new(until, watch)).await?.ok())
     }
 
-    /// How many replicas the node that a connection leads to has, or why it does not say it. `None`: it has no slots.
+    /// The number of replicas of the node at the other end of a connection, or why it does not say. `None` if it has no
+    /// slots.
     pub(crate) async fn replicas_of(
         &mut self,
         transport: &mut Transport,
@@ -201,9 +204,10 @@ impl ClusterNodes {
         Ok(map.map(|map| map.slots.replicas(is_own).map(|count| count as u64)))
     }
 
-    /// Asks `sender`, the node that a connection leads to, whether the cluster has the node to which it sent a command, and notes that
-    /// one. CLUSTER SLOTS does not list a node that takes over its first slot; CLUSTER NODES does, by the same knowledge. Without the
-    /// right to ask, or if it is unknown there, nothing is noted. After a fault the connection is of no further use.
+    /// Asks `sender`, the node at the other end of a connection, whether the node to which it redirected a command is in the
+    /// cluster, and lists that node if so. CLUSTER SLOTS does not list a node that takes over its first slot; CLUSTER NODES
+    /// does, from the same knowledge. Nothing is listed if the user may not ask, or if the sender does not know the node.
+    /// After a fault the connection is unusable.
     pub(crate) async fn confirm(
         &mut self,
         transport: &mut Transport,
@@ -223,7 +227,7 @@ impl ClusterNodes {
         Ok(())
     }
 
-    /// Notes which nodes there are.
+    /// Records the nodes in a reply to CLUSTER SLOTS.
     fn note(&mut self, reply: &Value, sender: &Node) -> Result<SlotMap, Fault> {
         let Some(slots) = Slots::read(reply) else {
             let message = format!("the reply of {sender} to CLUSTER SLOTS is no list of slots");
@@ -244,14 +248,14 @@ impl ClusterNodes {
         Ok(SlotMap { slots, sender: sender.clone(), map: self.map.clone() })
     }
 
-    /// Where a node, `sender`, sent a command, if the cluster has listed that node.
+    /// The node to which `sender` redirected a command, if the cluster has listed it.
     pub(crate) fn target(&self, redirect: &Redirect, sender: Option<&Node>) -> Option<Node> {
         let target = named(redirect.node.as_ref()?, sender?, &self.map);
         self.listed.contains(&target).then_some(target)
     }
 }
 
-/// Connects to a node, with the handshake of a server that gets messages. `streams`: those that it has.
+/// Connects to a node, with the handshake for a server that gets messages. `streams` are the streams that the node has.
 pub(crate) async fn connect_to_node(
     endpoint: &Endpoint,
     settings: &Settings,
@@ -304,7 +308,7 @@ fn refused(title: &str, refusal: Fault) -> Fault {
     Fault { message: Fault::new(code::UNSUPPORTED, format!("{said}{hint}")).message, ..refusal }
 }
 
-/// The fault for nodes none of which said what they were asked. A refusal that does not pass is that of all of them.
+/// The fault if no node gave an answer. A refusal that is not temporary is reported for all of them.
 pub(super) fn no_answer(slot: u16, mut faults: Vec<Fault>) -> Fault {
     if let Some(at) = faults.iter().position(|fault| !code::is_away(&fault.code)) {
         return faults.swap_remove(at);

@@ -1,4 +1,4 @@
-//! From an endpoint to a connection that has shaken hands: everything under one deadline.
+//! From an endpoint to a connection whose handshake is complete: all under one deadline.
 
 use std::time::Instant;
 
@@ -9,11 +9,11 @@ use super::server_lookup::ServerLookup;
 use super::stream::Transport;
 use crate::endpoint::{Endpoint, Settings};
 
-/// Connects: name resolution, TCP or Unix socket, TLS and the server's handshake, all within
-/// `settings.connect_timeout`. The transport that is returned never blocks.
+/// Connects: name resolution, TCP or Unix socket, TLS and the server's handshake, all within `settings.connect_timeout`. The
+/// returned transport never blocks.
 ///
-/// `watch` is asked at least every 50 ms. Passwords and TLS files are read now, before any socket is opened; a fault in
-/// reading them has the code `CONFIG`. Messages name the server's address, never a secret.
+/// `watch` is polled at least every 50 ms. Passwords and TLS files are read now, before any socket is opened; a failure to
+/// read them has the code `CONFIG`. Messages name the server's address, but no secret.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     settings: &Settings,
@@ -22,7 +22,8 @@ pub(crate) async fn connect(
     connect_with(&mut ServerLookup::new(endpoint), endpoint, settings, watch).await
 }
 
-/// The same, to the server that `lookup` finds. Reports to `watch` if that is another one than at the connect before.
+/// Like [`connect`], but to the server that `lookup` finds. Reports to `watch` if it differs from the server of the previous
+/// connect.
 pub(crate) async fn connect_with(
     lookup: &mut ServerLookup,
     endpoint: &Endpoint,
@@ -38,12 +39,12 @@ pub(crate) async fn connect_with(
     connected
 }
 
-/// Connects to the server of an endpoint that leaves open whether it is a node of a cluster, and notes there what it says. Returns
-/// the connection, unless it is one: then the nodes are to be asked which of them has a stream. The time that this took is taken
-/// from `settings`.
+/// Connects to the server of an endpoint that leaves open whether it is a node of a cluster, and stores the server's answer
+/// in the endpoint. Returns the connection, unless the server is a node of a cluster: then the nodes must be asked which of
+/// them has a stream. The time this takes is subtracted from the connect timeout in `settings`.
 ///
-/// What the first server says holds for as long as the noted endpoint is used: a message that waits, or whose fate is unknown, has
-/// its place among those of one server, or of one slot.
+/// The first server's answer holds for as long as that endpoint is used: a message that is waiting, or whose outcome is
+/// unknown, has its place in the order of messages of one server, or of one slot.
 pub(crate) async fn decide(
     endpoint: &mut Endpoint,
     settings: &mut Settings,

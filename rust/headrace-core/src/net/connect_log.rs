@@ -1,4 +1,4 @@
-//! The steps of a connect with their times: for a tool that shows where it fails, and how long each step takes.
+//! The steps of a connect with their times, for a tool that shows where a connect fails and how long each step takes.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use super::connect_step::ConnectStep;
 use super::deadline::{TooFewReplicas, Watch};
 use crate::retry::{RetryEnd, RetryWait};
 
-/// A step that was noted.
+/// A recorded step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotedStep {
-    /// Since the connect began.
+    /// The time since the start of the connect.
     pub after: Duration,
     /// The name of the step.
     pub name: &'static str,
-    /// What it says.
+    /// The details of the step.
     pub detail: Vec<u8>,
 }
 
-/// Notes the steps of a connect; the rest goes on to another watch.
+/// Records the steps of a connect and forwards everything else to another watch.
 pub(crate) struct ConnectLog<'w> {
     began: Instant,
     steps: Vec<NotedStep>,

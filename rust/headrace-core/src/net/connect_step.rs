@@ -1,25 +1,25 @@
-//! What a connect has come to, for its watch.
+//! The steps of a connect, as its watch sees them.
 
 use std::net::SocketAddr;
 
-/// What a connect has come to.
+/// A step that a connect has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectStep<'a> {
-    /// It begins: the server in messages.
+    /// The connect starts; this is the server's name in messages.
     Peer(&'a str),
-    /// This begins: `dns`, `tcp`, `tls`, `auth` and so on.
+    /// This stage starts: `dns`, `tcp`, `tls`, `auth` and so on.
     Stage(&'static str),
-    /// The host name has this address.
+    /// The host name resolves to this address.
     Address(SocketAddr),
-    /// This address could not be connected to.
+    /// Connecting to this address failed.
     Unreached(SocketAddr, &'a str),
-    /// This address was connected to.
+    /// Connecting to this address succeeded.
     Reached(SocketAddr),
     /// The version and the cipher of the TLS session.
     Session(&'a str),
-    /// The certificate that the server showed, as DER. It was verified, unless the endpoint says not to.
+    /// The certificate that the server showed, as DER. It was verified, unless the endpoint disables verification.
     Certificate(&'a [u8]),
-    /// The server can be used.
+    /// The server is ready for use.
     Connected,
 }

@@ -1,4 +1,4 @@
-//! Commands that are not the hot path, with replies of one line each: redis-rs packs and parses them, our socket carries them.
+//! Commands outside the hot path whose replies are one line each: redis-rs packs and parses them, our socket carries them.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::stream::Transport;
 use crate::error::{Fault, code};
 use crate::resp::line_reader::LineReader;
 
-/// A connection on which bytes can be received or, if `writable`, sent.
+/// A connection on which to wait until bytes can be received or, if `writable`, sent.
 struct OfTransport<'a> {
     transport: &'a mut Transport,
     writable: bool,
@@ -28,7 +28,7 @@ impl Waited for OfTransport<'_> {
 }
 
 impl Transport {
-    /// Waits until bytes can be received or, if `writable`, sent. It may return before: then it is called again.
+    /// Waits until bytes can be received or, if `writable`, sent. It may return early; the caller then calls it again.
     pub(super) async fn wait_with(
         &mut self,
         patience: &mut Deadline<'_>,
@@ -37,9 +37,9 @@ impl Transport {
         patience.wait_while(&mut OfTransport { transport: self, writable }, None).await
     }
 
-    /// Sends `packed` and waits for `replies` lines, which are returned with their markers and without their ends.
+    /// Sends `packed` and waits for `replies` lines, which are returned with their type markers and without line ends.
     ///
-    /// No reply may be pending on the connection before. Each error but an error reply makes it useless.
+    /// No earlier reply may be pending on the connection. After any error except an error reply the connection is unusable.
     pub(crate) async fn request(
         &mut self,
         packed: &[u8],
@@ -54,7 +54,7 @@ impl Transport {
                 let sent = if unsent.is_empty() { self.push().map(|_| 0) } else { self.send(unsent) };
                 match sent {
                     Ok(sent) => unsent = unsent.get(sent..).unwrap_or_default(),
-                    // Read on: a server that refuses says why before it closes, and the write fails all the same.
+                    // Continue reading: a server that refuses says why before it closes, but the write still fails.
                     Err(fault) => broken = Some(fault),
                 }
             }
@@ -70,7 +70,7 @@ impl Transport {
         }
     }
 
-    /// The same for commands of which only refusals matter: returns the error replies, in order.
+    /// Like [`request`](Self::request), for commands of which only refusals matter: returns the error replies, in order.
     pub(crate) async fn refusals(
         &mut self,
         packed: &[u8],
@@ -82,7 +82,7 @@ impl Transport {
         Ok(lines.iter().filter_map(|line| line.strip_prefix(b"-")).map(Fault::from_reply).collect())
     }
 
-    /// Reads all that is there; returns what ended the connection, if it ended.
+    /// Reads all available bytes; returns what ended the connection, if it ended.
     fn receive_lines(&mut self, lines: &mut LineReader, expected: usize) -> Result<Option<Fault>, Fault> {
         let mut chunk = [0; 4096];
         loop {
@@ -95,7 +95,7 @@ impl Transport {
     }
 }
 
-/// Fails for a line that is no reply. An error reply may echo bytes that are no text; redis-rs takes text only.
+/// Fails if a line is not a reply. An error reply may repeat bytes that are not text, but redis-rs accepts only text.
 fn check(line: &[u8]) -> Result<(), Fault> {
     let mut line = String::from_utf8_lossy(line).into_owned();
     line.push_str("\r\n");
@@ -162,7 +162,7 @@ mod tests {
     fn the_last_words_before_the_end_are_the_reason() {
         let (mut transport, mut peer) = Transport::pair();
         peer.write_all(b"-DENIED protected mode\r\n").unwrap();
-        drop(peer); // the write fails before the words are read
+        drop(peer); // the write fails before the error reply is read
         assert_eq!(request(&mut transport, 3).unwrap_err().code, "DENIED");
 
         let (mut transport, mut peer) = Transport::pair();

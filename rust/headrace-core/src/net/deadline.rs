@@ -1,4 +1,4 @@
-//! How long a call may wait, and who may end the wait: one deadline, and a watch that is asked all along.
+//! How long a call may wait, and what may end the wait: one deadline, and a watch that is polled throughout.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,57 +17,60 @@ use crate::endpoint::NoPassword;
 use crate::error::{Fault, code};
 use crate::retry::{RetryEnd, RetryWait};
 
-/// The longest wait without asking the watch: Ctrl-C is to be noticed within a tenth of a second.
+/// The longest wait without polling the watch: Ctrl-C must be noticed within a tenth of a second.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Asked while a call waits: at least every 50 ms, and at once after a signal interrupted the wait.
+/// Polled while a call waits: at least every 50 ms, and immediately after a signal interrupts the wait.
 pub trait Watch: Send {
     /// Whether the caller wants the wait to end now.
     fn interrupted(&mut self) -> bool;
 
-    /// The call begins to wait for messages that are sent again, or for a server: once for all the tries that this takes.
+    /// The call starts to wait for a server, or for messages that are sent again. Called once for all the attempts that this
+    /// takes.
     fn retry_began(&mut self, _wait: &RetryWait<'_>) {}
 
-    /// Such a wait is over. It may have begun in an earlier call.
+    /// Such a wait has ended. It may have started in an earlier call.
     fn retry_ended(&mut self, _end: &RetryEnd<'_>) {}
 
-    /// The server has more replicas than are waited for, so that the one which is promoted may lack what was confirmed. Once for a
-    /// dispatcher.
+    /// The server has more replicas than are waited for, so a replica that is promoted may lack confirmed messages. Called
+    /// once per dispatcher.
     fn too_few_replicas(&mut self, _few: &TooFewReplicas<'_>) {}
 
-    /// The servers of an endpoint changed. `endpoint`: where messages go, or come from; without a secret.
+    /// A server of an endpoint changed. `endpoint` describes where messages go or come from, without secrets.
     fn server_changed(&mut self, _endpoint: &dyn fmt::Display, _change: &ServerChange) {}
 
-    /// A connect came to this step. Connects of a dispatcher to nodes of a cluster go on side by side, and are not reported.
+    /// A connect has reached this step. A dispatcher's connects to nodes of a cluster run side by side and are not reported.
     fn connect_step(&mut self, _step: ConnectStep<'_>) {}
 
-    /// Whether the caller has an event loop, and waits by itself for what [`defer`](Self::defer) says. Otherwise calls block.
+    /// Whether the caller has an event loop and waits itself for what [`defer`](Self::defer) describes. Otherwise calls
+    /// block.
     fn defers(&self) -> bool {
         false
     }
 
-    /// Whether passwords and files are read in the call that connects, though it may wait for them. Otherwise a thread reads them.
+    /// Whether passwords and files are read in the call that connects, even if that blocks. Otherwise a thread reads them.
     fn reads_inline(&self) -> bool {
         !self.defers()
     }
 
-    /// The call goes on after this wait.
+    /// The call continues after this wait.
     fn defer(&mut self, _wait: DeferredWait<'_>) {}
 }
 
-/// What a caller with an event loop waits for while a connection is opened.
+/// What a caller with an event loop must wait for while a connection is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct DeferredWait<'a> {
-    /// The descriptor of a socket: until it is readable, or also until it is writable. It is open until the call goes on.
+    /// The descriptor of a socket, and whether to wait until it is writable as well as readable. It stays open until the call
+    /// continues.
     pub socket: Option<(BorrowedFd<'a>, bool)>,
-    /// Until then, though the socket is not ready.
+    /// The time at which the wait ends even if the socket is not ready.
     pub until: Instant,
-    /// Whether it is another wait than the last one, perhaps for another socket with the same descriptor.
+    /// Whether this wait differs from the last one, perhaps for another socket with the same descriptor.
     pub is_new: bool,
 }
 
 impl DeferredWait<'_> {
-    /// The socket, for a connection of this number.
+    /// The socket, for the connection with this number.
     pub fn interest(&self, connection: u64) -> Option<Interest> {
         self.socket.map(|(fd, writable)| Interest { connection, fd: fd.as_raw_fd(), writable })
     }
@@ -75,21 +78,21 @@ impl DeferredWait<'_> {
 
 /// What a call waits for.
 pub(super) trait Waited {
-    /// Waits for `timeout` at most, and returns what it found.
+    /// Waits for `timeout` at most, and returns what is ready.
     fn wait(&mut self, timeout: Duration) -> Readiness;
 
     /// See [`DeferredWait`].
     fn socket(&self) -> Option<(BorrowedFd<'_>, bool)>;
 }
 
-/// Fewer replicas are waited for than there are.
+/// The server has more replicas than are waited for.
 #[derive(Clone, Copy)]
 pub struct TooFewReplicas<'a> {
-    /// Where messages go; without a secret.
+    /// Where messages go, without secrets.
     pub endpoint: &'a dyn fmt::Display,
-    /// How many replicas are waited for.
+    /// The number of replicas that are waited for.
     pub wanted: u64,
-    /// How many the server has.
+    /// The number of replicas that the server has.
     pub count: u64,
 }
 
@@ -103,10 +106,10 @@ impl Watch for NeverInterrupted {
     }
 }
 
-/// Why there is no connection, or no reply on it.
+/// The reason that no connection was made, or no reply arrived on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ConnectError {
-    /// Something went wrong; the fault says what.
+    /// The connect or the request failed; the fault says why.
     Fault(Fault),
     /// The [`Watch`] ended the wait.
     Interrupted,
@@ -127,7 +130,7 @@ impl From<NoPassword> for ConnectError {
     }
 }
 
-/// What a connection is doing while somebody waits for it.
+/// What a connection is doing while a call waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Password,
@@ -142,7 +145,7 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// For a log of the steps of a connect.
+    /// The name in a log of the steps of a connect.
     fn name(self) -> &'static str {
         match self {
             Self::Password => "password",
@@ -174,39 +177,39 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A deadline, and the [`Watch`] that may end the wait before it.
+/// A deadline, and the [`Watch`] that may end the wait earlier.
 pub(crate) struct Deadline<'w> {
     end: Instant,
     watch: &'w mut dyn Watch,
     stage: Stage,
-    /// How long the peer may be silent, if the deadline is one for silence.
+    /// How long the peer may stay silent, if the deadline limits silence.
     silence: Option<Duration>,
 }
 
 impl<'w> Deadline<'w> {
-    /// Waits end at `deadline`, or when `watch` says so.
+    /// Waits end at `deadline`, or earlier if `watch` ends them.
     pub(crate) fn new(deadline: Instant, watch: &'w mut dyn Watch) -> Self {
         Self { end: deadline, watch, stage: Stage::Request, silence: None }
     }
 
-    /// Waits end when the peer was silent for so long, or when `watch` says so.
+    /// Waits end when the peer has been silent for this time, or earlier if `watch` ends them.
     pub(crate) fn of_silence(silence: Duration, watch: &'w mut dyn Watch) -> Self {
         Self { silence: Some(silence), ..Self::new(after(silence), watch) }
     }
 
-    /// The peer sent something.
+    /// Records that the peer sent something.
     pub(super) fn heard(&mut self) {
         if let Some(silence) = self.silence {
             self.end = after(silence);
         }
     }
 
-    /// The same watch with a nearer deadline, for one try among several.
+    /// The same watch with an earlier deadline, for one of several attempts.
     pub(super) fn until(&mut self, deadline: Instant) -> Deadline<'_> {
         Deadline { end: deadline.min(self.end), watch: &mut *self.watch, stage: self.stage, silence: None }
     }
 
-    /// The same watch with an equal part of the time that is left, for the next of `tries`.
+    /// The same watch with an equal part of the remaining time, for the next of `tries` attempts.
     pub(super) fn part(&mut self, tries: usize) -> Deadline<'_> {
         let part = self.left() / u32::try_from(tries).unwrap_or(u32::MAX);
         self.until(Instant::now() + part)
@@ -235,23 +238,24 @@ impl<'w> Deadline<'w> {
         self.watch.reads_inline()
     }
 
-    /// Fails when the deadline is over, or the watch ends the wait.
+    /// Fails if the deadline has passed, or if the watch ends the wait.
     pub(super) fn check(&mut self) -> Result<(), ConnectError> {
         self.slice().map(drop)
     }
 
-    /// Waits until bytes can be received or, if `writable`, sent. It may return before: then it is called again.
+    /// Waits until bytes can be received or, if `writable`, sent. It may return early; the caller then calls it again.
     pub(super) async fn wait_for(&mut self, socket: &Socket, writable: bool) -> Result<Readiness, ConnectError> {
         self.wait_while(&mut OfSocket { socket, writable }, None).await
     }
 
-    /// Lets time pass.
+    /// Waits for this time to pass.
     pub(crate) async fn pause(&mut self, pause: Duration) -> Result<(), ConnectError> {
         let until = Instant::now() + pause;
         self.wait_while(&mut Pause { until }, Some(until)).await.map(drop)
     }
 
-    /// Waits for one slice; where the caller waits by itself, until something is found without waiting. `until`: see [`DeferredWait`].
+    /// Waits for one slice. If the caller waits itself, polls without waiting until something is ready. For `until`, see
+    /// [`DeferredWait`].
     pub(super) async fn wait_while(
         &mut self,
         waited: &mut impl Waited,
@@ -278,7 +282,7 @@ impl<'w> Deadline<'w> {
         .await
     }
 
-    /// How long the next wait may be; called before each.
+    /// The maximum duration of the next wait; called before each wait.
     fn slice(&mut self) -> Result<Duration, ConnectError> {
         if self.watch.interrupted() {
             return Err(ConnectError::Interrupted);
@@ -291,7 +295,7 @@ impl<'w> Deadline<'w> {
     }
 }
 
-/// A socket that can be received from or, if `writable`, sent to.
+/// A wait until a socket can be received from or, if `writable`, sent to.
 struct OfSocket<'a> {
     socket: &'a Socket,
     writable: bool,
@@ -307,7 +311,7 @@ impl Waited for OfSocket<'_> {
     }
 }
 
-/// Time that passes.
+/// A wait until a time.
 struct Pause {
     until: Instant,
 }

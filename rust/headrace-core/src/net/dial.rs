@@ -1,4 +1,4 @@
-//! Sockets that are connected, or not in time.
+//! Opens sockets within a deadline.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,15 +13,15 @@ use super::deadline::{ConnectError, Deadline, Stage};
 use super::socket::reason;
 use crate::error::{Fault, code};
 
-/// A peer that is gone is noticed within 15 s of silence and three probes, as hiredis' `redisEnableKeepAlive` does it.
+/// A dead peer is noticed after 15 s of silence and three probes, as with hiredis' `redisEnableKeepAlive`.
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)).with_retries(3);
 
-/// How long to wait before a Unix socket whose backlog is full is tried again: there is nothing to poll for.
+/// How long to wait before trying a Unix socket with a full backlog again: it gives nothing to poll for.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(10);
 
-/// Tries the addresses in turn. Each gets an equal part of the time that is left when its turn comes, so that one that
-/// swallows packets does not keep the others from being tried.
+/// Tries the addresses in turn. Each gets an equal part of the time that remains when its turn comes, so that an address that
+/// drops packets does not prevent the others from being tried.
 pub(super) async fn dial_tcp(addresses: &[SocketAddr], patience: &mut Deadline<'_>) -> Result<Socket, ConnectError> {
     patience.enter(Stage::Open);
     let mut last = ConnectError::Fault(Fault::new(code::DNS, "the host name has no address"));

@@ -1,11 +1,12 @@
-//! What is said to a server before the first entry: AUTH, HELLO, SELECT, CLIENT SETINFO, XGROUP CREATE.
+//! The handshake, before the first entry: AUTH, HELLO, SELECT, CLIENT SETINFO, XGROUP CREATE.
 //!
-//! HELLO is only asked what the server is, where the endpoint does not say it. It goes out with the first step behind AUTH, so that
-//! it costs no round trip, and a refusal does not matter: not every user and not every proxy has it.
+//! HELLO is sent only to ask what the server is, if the endpoint does not say. It is sent together with the first step after
+//! AUTH, so that it costs no round trip, and a refusal does not matter: not every user may call it, and not every proxy
+//! supports it.
 //!
-//! Every reply is awaited before the next step, and at least one is in each handshake: commands behind an AUTH that fails
-//! would end the connection ("unauthenticated bulk length"), and TLS 1.3 shows a refused client certificate only at the
-//! first read.
+//! Each step waits for all its replies before the next one, and each handshake has at least one step: commands that follow a
+//! failed AUTH would end the connection ("unauthenticated bulk length"), and TLS 1.3 reveals a refused client certificate
+//! only at the first read.
 
 use redis::Value;
 use zeroize::Zeroizing;
@@ -19,24 +20,24 @@ use crate::resp::outline::WHOLE;
 use crate::resp::value::{bytes, field};
 use crate::secret::Secret;
 
-/// The name that `CLIENT LIST` shows for the library and, until somebody gives another, for the connection.
+/// The name that `CLIENT LIST` shows for the library and, until it is changed, for the connection.
 const NAME: &str = "headrace";
 
-/// What is said behind AUTH.
+/// The commands that follow AUTH.
 pub(super) enum Greeting<'a> {
-    /// To a server: who this is, and which database.
+    /// For a server: the client's name, and the database.
     Server {
         endpoint: &'a Endpoint,
         settings: &'a Settings,
-        /// The streams that get the endpoint's consumer group now: those that the server has.
+        /// The streams in which to create the endpoint's consumer group now: those that this server has.
         streams: &'a [Vec<u8>],
     },
-    /// To a sentinel, or to a node that is only asked which other one has a slot: nothing. Before Redis 7.2 a sentinel knows no
+    /// For a sentinel, or for a node that is only asked which node has a slot: none. Sentinels before Redis 7.2 do not know
     /// CLIENT SETINFO.
     Lookup,
 }
 
-/// What a server says that it is.
+/// What a server says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// It serves all keys, as far as is known.
@@ -48,7 +49,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// By the reply to HELLO: <https://redis.io/docs/latest/commands/hello/>.
+    /// The mode in the reply to HELLO: <https://redis.io/docs/latest/commands/hello/>.
     fn of(hello: &Reply) -> Self {
         match hello.as_ref().ok().and_then(|hello| field(hello, "mode")).and_then(bytes) {
             Some(b"cluster") => Self::Cluster,
@@ -58,11 +59,11 @@ impl Mode {
     }
 }
 
-/// A reply, or the error that it is.
+/// A reply, or the fault for an error reply.
 type Reply = Result<Value, Fault>;
 
-/// Shakes hands. A node of a cluster, where that was not known before, is not asked to create consumer groups: another one may have
-/// the streams. After an error the transport is of no further use.
+/// Performs the handshake. If the server only now turns out to be a node of a cluster, it is not asked to create consumer
+/// groups: another node may have the streams. After an error the transport is unusable.
 pub(super) async fn run(
     transport: &mut Transport,
     username: Option<&str>,
@@ -103,11 +104,11 @@ pub(super) async fn run(
     }
 }
 
-/// Why a sentinel gets no messages.
+/// The reason that a sentinel gets no messages.
 const IS_SENTINEL: &str = "it is a sentinel, which has no streams but knows who has them: give it as nodes, in place of host, with \
      sentinel_master, the name of the master";
 
-/// The fault for a database that the server does not have.
+/// The fault if the server does not have the database.
 fn not_selected(refusal: Fault, is_of_cluster: bool) -> Fault {
     let refused = refusal_of(refusal, "SELECT");
     let why = if is_of_cluster {
@@ -115,13 +116,13 @@ fn not_selected(refusal: Fault, is_of_cluster: bool) -> Fault {
     } else {
         ""
     };
-    // Built again only to be cut to the longest message.
+    // Built again only to truncate the message to the maximum length.
     let message = Fault::new(code::CONNECT, format!("{}{why}", refused.message)).message;
     Fault { message, ..refused }
 }
 
-/// Sends commands in one round trip, behind HELLO if the server is asked what it is. Returns what it is, and the error replies to the
-/// commands.
+/// Sends commands in one round trip, preceded by HELLO if the server is asked what it is. Returns what it is, and the error
+/// replies to the commands.
 async fn greet(
     transport: &mut Transport,
     commands: &redis::Pipeline,
@@ -137,7 +138,7 @@ async fn greet(
     let mut replies = Vec::new();
     let each = &mut |reply: Reply| replies.push(reply);
     if let Err(error) = transport.query_all(&packed, 1 + commands.len(), WHOLE, patience, each).await {
-        // The last words of a server that ends the connection say why.
+        // The last reply of a server that ends the connection says why.
         let words = replies.pop().and_then(Result::err).filter(Fault::ends_connection);
         return Err(words.filter(|_| error != ConnectError::Interrupted).map_or(error, ConnectError::Fault));
     }
@@ -149,7 +150,7 @@ async fn greet(
     Ok((mode, replies.filter_map(Result::err).collect()))
 }
 
-/// The code of the refusal to create a group that is there.
+/// The code of the refusal to create a group that already exists.
 const BUSYGROUP: &str = "BUSYGROUP";
 
 /// Creates the endpoint's consumer group in these streams, where it is missing.
@@ -171,17 +172,17 @@ pub(crate) async fn make_groups(
     Ok(())
 }
 
-/// The command that creates a consumer group, and its stream.
+/// The command that creates a consumer group and, if it is missing, its stream.
 pub(crate) fn create_group(group: &[u8], stream_key: &[u8]) -> redis::Cmd {
     let mut create = redis::cmd("XGROUP");
     create.arg("CREATE").arg(stream_key).arg(group).arg("$").arg("MKSTREAM");
     create
 }
 
-/// AUTH with one argument, or with two where there is a user name (Redis 6.0 and later).
+/// AUTH with one argument, or with two if a user name is given (Redis 6.0 and later).
 ///
-/// Not packed by redis-rs, unlike the rest: its buffer would leave the password in memory that is freed. This one is
-/// zeroed, and made large enough beforehand, since growing it would leave a copy behind too.
+/// Unlike the other commands, it is not packed by redis-rs, whose buffer would leave the password in freed memory. This
+/// buffer is zeroed, and allocated large enough, since growing it would leave a copy behind too.
 async fn authenticate(
     transport: &mut Transport,
     username: Option<&str>,
@@ -200,7 +201,7 @@ async fn authenticate(
     Ok(())
 }
 
-/// How known refusals begin, which repeat nothing. A password may be a word of theirs.
+/// The starts of known refusals that repeat nothing of the command. A password may be one of their words.
 const KNOWN_REFUSALS: [&[u8]; 5] = [
     b"WRONGPASS invalid username-password pair or user is disabled.",
     b"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is",
@@ -209,7 +210,7 @@ const KNOWN_REFUSALS: [&[u8]; 5] = [
     b"LOADING Redis is loading the dataset in memory",
 ];
 
-/// A refusal of AUTH without the password, should a server or a proxy repeat what it was sent.
+/// Removes the password from a refusal of AUTH, in case a server or a proxy repeats what it was sent.
 fn without(password: &[u8], line: &[u8]) -> Vec<u8> {
     let known = KNOWN_REFUSALS.iter().find(|known| line.starts_with(known)).map_or(0, |known| known.len());
     let (known, mut rest) = line.split_at(known);
@@ -223,7 +224,7 @@ fn without(password: &[u8], line: &[u8]) -> Vec<u8> {
     redacted
 }
 
-/// The room that `resp::write_bulk` asks for beside the bytes themselves.
+/// The space that `resp::write_bulk` reserves in addition to the bytes themselves.
 const ROOM_PER_BULK: usize = 64;
 
 fn packed_auth(username: Option<&str>, password: &Secret) -> Zeroizing<Vec<u8>> {
@@ -238,8 +239,8 @@ fn packed_auth(username: Option<&str>, password: &Secret) -> Zeroizing<Vec<u8>> 
     packed
 }
 
-/// Names the client to the server. Only `CLIENT LIST` shows it, so a refusal (an ACL without +client,
-/// a server before Redis 7.2 without SETINFO) is no fault, unless it is one that ends the connection.
+/// Tells the server the client's name. Only `CLIENT LIST` shows it, so a refusal (an ACL without +client, a server before
+/// Redis 7.2 without SETINFO) is not a fault, unless it ends the connection.
 async fn introduce(
     transport: &mut Transport,
     asks: bool,
@@ -250,7 +251,7 @@ async fn introduce(
     pipeline.cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION"));
     pipeline.cmd("CLIENT").arg("SETNAME").arg(NAME);
     let (mode, refusals) = greet(transport, &pipeline, asks, patience).await?;
-    // Behind NOAUTH large messages would be answered by protocol errors ("unauthenticated bulk length").
+    // After NOAUTH, large messages would get protocol errors as replies ("unauthenticated bulk length").
     let ends = |refusal: &Fault| is_unsolicited(refusal) || refusal.code == "NOAUTH";
     match refusals.into_iter().find(ends) {
         Some(refusal) => Err(refusal.into()),
@@ -258,8 +259,8 @@ async fn introduce(
     }
 }
 
-/// An error reply that a server sends to a new connection whatever it is asked, before it closes: too many clients, or
-/// protected mode. It is no refusal of the command that happened to be first, so not one to AUTH either.
+/// Whether a server sends this error reply to a new connection, whatever the command, before it closes: too many clients, or
+/// protected mode. It does not refuse the command that happened to be first, so not AUTH either.
 fn is_unsolicited(refusal: &Fault) -> bool {
     refusal.text == ReplyText::MaxClients || refusal.code == "DENIED"
 }

@@ -1,4 +1,4 @@
-//! Calls of the system, or of the caller, that cannot be waited for with a deadline: they run on a thread of their own.
+//! Calls to the system or to the caller that cannot be given a deadline: they run on a thread of their own.
 
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, TryRecvError};
@@ -10,14 +10,15 @@ use super::deadline::{ConnectError, Deadline};
 use super::socket::reason;
 use crate::error::{Fault, code};
 
-/// What `call` returns. Its thread, which gets this name, is left to end by itself when the deadline comes first.
+/// Returns the result of `call`, which runs on a thread of this name. If the deadline comes first, the thread is left to end
+/// by itself.
 pub(super) async fn in_thread<T: Send + 'static>(
     name: &str,
     call: impl FnOnce() -> T + Send + 'static,
     patience: &mut Deadline<'_>,
 ) -> Result<T, ConnectError> {
     let no_thread = |error| Fault::new(code::CONNECT, format!("no thread to connect with: {}", reason(&error)));
-    // The end of `awake` closes with the thread, which makes the other one readable.
+    // `awake` is closed when the thread ends, which makes the other end readable.
     let (awake, closed) = UnixStream::pair().map_err(no_thread)?;
     let closed = Socket::from(closed);
     let (sender, answer) = mpsc::sync_channel(1);

@@ -1,7 +1,7 @@
-//! Which server is the master: sentinels are asked at each connect, and while messages are in flight.
+//! Finds out which server is the master: sentinels are asked at each connect, and while messages are in flight.
 //!
-//! A failover on command (`SENTINEL FAILOVER`) leaves the old master up for about ten seconds, in which it acknowledges messages
-//! that are lost. Nothing on its own connection shows that; only the sentinels know.
+//! After a failover on command (`SENTINEL FAILOVER`) the old master stays up for about ten seconds, and acknowledges messages
+//! in that time that are lost. Its own connection does not show this; only the sentinels know.
 
 use std::time::{Duration, Instant};
 
@@ -17,54 +17,55 @@ use crate::error::{Fault, code};
 use crate::resp::framing::Framing;
 use crate::resp::value;
 
-/// How often a reply is looked for.
+/// The interval at which the connection is checked for a reply.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How long messages may wait while another sentinel is connected to, at least: twice the time of the last connect, where that
-/// is more.
+/// The lower bound of the time limit for connecting to another sentinel, while messages wait. The limit is twice the time of
+/// the last connect if that is longer.
 const SHORTEST_CONNECT: Duration = Duration::from_millis(100);
 
 /// The longest pause before another sentinel is tried in place of one that was lost.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long a sentinel may take to reply, unless it is asked less often.
+/// How long a sentinel may take to reply, unless it is polled less often than that.
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 
-/// More than any address takes.
+/// Larger than the reply for any address.
 const MAX_REPLY: usize = 4 * 1024;
 
-/// What the sentinels say.
+/// What the sentinels say about the master.
 #[derive(Debug, Default)]
 pub(crate) struct MasterLookup {
-    /// The sentinel to ask first, by its place in the list.
+    /// The sentinel to ask first, as an index into the list.
     first: usize,
-    /// What they said at the last connect.
+    /// The answer at the last connect.
     named: Option<Named>,
-    /// Where the last connection went.
+    /// The master of the last connection.
     last: Option<Address>,
-    /// That it goes to another master now, until it is [taken](Self::take_change).
+    /// The switch to another master, until it is [taken](Self::take_change).
     change: Option<ServerChange>,
 }
 
-/// A master, and the sentinel that is asked about it.
+/// A master, and the sentinel that is polled about it.
 #[derive(Debug)]
 struct Named {
     master: Address,
     sentinel: Option<Transport>,
-    /// When it was asked for what has not come yet.
+    /// When the pending request was sent.
     asked: Option<Instant>,
-    /// The part of its reply that came.
+    /// The part of the reply received so far.
     reply: Vec<u8>,
-    /// When there is something to do next.
+    /// The time of the next action.
     next: Instant,
     /// How long it took to connect to a sentinel.
     took: Duration,
-    /// How often connecting failed since a sentinel answered.
+    /// The number of failed connects since a sentinel last answered.
     failures: u32,
 }
 
 impl MasterLookup {
-    /// Connects to the master that a sentinel names, if that says that it is one. The time there is, is shared by the sentinels.
+    /// Connects to the master that a sentinel names, if that server says that it is a master. The sentinels share the
+    /// remaining time.
     pub(super) async fn connect(
         &mut self,
         endpoint: &Endpoint,
@@ -115,20 +116,20 @@ impl MasterLookup {
         .into())
     }
 
-    /// A connection goes to this master.
+    /// Records that a connection goes to this master.
     fn note(&mut self, master: &Address) {
         let last = self.last.replace(master.clone()).filter(|last| last != master);
         let switched = last.map(|last| ServerChange::MasterSwitched { from: last.to_string(), to: master.to_string() });
         self.change = switched.or_else(|| self.change.take());
     }
 
-    /// The change of masters that the last connect found. Asked once.
+    /// The switch of masters found by the last connect. Returned only once.
     pub(super) fn take_change(&mut self) -> Option<ServerChange> {
         self.change.take()
     }
 
-    /// How many replicas the sentinel that named the master knows, also those that are down, or why it does not say it. `None`: no
-    /// sentinel is connected. Called right behind [`connect`](Self::connect).
+    /// The number of replicas known to the sentinel that named the master, including those that are down, or why it does not
+    /// say. `None` if no sentinel is connected. Must be called right after [`connect`](Self::connect).
     pub(super) async fn replicas(
         &mut self,
         endpoint: &Endpoint,
@@ -153,13 +154,13 @@ impl MasterLookup {
         }))
     }
 
-    /// When it is time for [`check`](Self::check). `None`: no sentinel has named a master yet.
+    /// The time of the next [`check`](Self::check). `None` if no sentinel has named a master yet.
     pub(super) fn due(&self) -> Option<Instant> {
         self.named.as_ref().map(|named| named.next)
     }
 
-    /// Asks a sentinel, or reads its answer. A fault: it names another master, which says that it is one. That, and connecting to
-    /// another sentinel in place of one that was lost, is waited for briefly; nothing else is.
+    /// Asks a sentinel, or reads its answer. Fails if it names another master that says it is a master. It waits briefly only
+    /// to confirm that, and to connect to another sentinel in place of one that was lost.
     pub(super) async fn check(
         &mut self,
         endpoint: &Endpoint,
@@ -197,7 +198,7 @@ impl MasterLookup {
         }
     }
 
-    /// The connections belong to the process that this one was forked from.
+    /// Drops connections that belong to the parent process of a fork.
     pub(super) fn forget(&mut self) {
         if let Some(sentinel) = self.named.take().and_then(|named| named.sentinel) {
             sentinel.forget();
@@ -229,7 +230,7 @@ impl Named {
         }
     }
 
-    /// Reads what has come of the reply.
+    /// Reads the bytes of the reply that have arrived.
     fn look(&mut self, asked: Instant, sentinels: &Sentinels, now: Instant) -> Option<Address> {
         let sentinel = self.sentinel.as_mut()?;
         let mut chunk = [0; 512];
@@ -264,7 +265,7 @@ impl Named {
         }
     }
 
-    /// The sentinel is of no further use; another one is asked at once.
+    /// Drops the sentinel as unusable; another one is asked immediately.
     fn lose(&mut self, now: Instant) {
         if let Some(sentinel) = self.sentinel.take() {
             sentinel.abort();
@@ -274,7 +275,8 @@ impl Named {
     }
 }
 
-/// Fails with `SWITCHED` if `found` says that it is a master: the sentinels may be behind.
+/// Fails with `SWITCHED` if `found` says that it is a master. It is asked because the sentinels' knowledge may be out of
+/// date.
 async fn confirm(
     endpoint: &Endpoint,
     sentinels: &Sentinels,
@@ -302,7 +304,7 @@ fn peer<'a>(node: &Node, address: &'a Address, sentinels: &'a Sentinels, timeout
     Peer { address, dial: None, title, access: &sentinels.access, greeting: Greeting::Lookup, timeout }
 }
 
-/// Connects to a sentinel alone.
+/// Connects to a sentinel only, not to the master.
 pub(crate) async fn connect_to_sentinel(
     node: &Node,
     sentinels: &Sentinels,
@@ -314,7 +316,7 @@ pub(crate) async fn connect_to_sentinel(
     peer(node, &address, sentinels, settings.connect_timeout).connect(&mut Deadline::new(deadline, watch)).await
 }
 
-/// A connection to a sentinel, and the master that it names.
+/// A new connection to a sentinel, and the master that it names.
 async fn ask_new(
     node: &Node,
     sentinels: &Sentinels,
@@ -388,7 +390,7 @@ fn address(reply: &Value) -> Option<Address> {
     Some(Address::Tcp { host, port })
 }
 
-/// The fault for sentinels none of which named a master. A refusal that does not pass is that of all of them.
+/// The fault if no sentinel named a master. If no refusal is temporary, the last one is reported for all sentinels.
 fn no_master(sentinels: &Sentinels, mut refusals: Vec<Fault>) -> Fault {
     let passes = refusals.iter().any(|refusal| code::is_away(&refusal.code));
     if let Some(refusal) = refusals.pop_if(|_| !passes) {

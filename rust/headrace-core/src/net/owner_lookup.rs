@@ -1,5 +1,5 @@
-//! Which node of a cluster has the slot of one stream: nodes are asked at the first connect and when the last answer is of no more
-//! use; redirects correct it.
+//! Finds out which node of a cluster has the slot of a stream: nodes are asked at the first connect and when the last answer
+//! is no longer valid; redirects correct it.
 
 use std::time::Instant;
 
@@ -11,26 +11,26 @@ use crate::cluster::{Redirect, slot};
 use crate::endpoint::{Cluster, Endpoint, Node, NodeMap, Settings};
 use crate::error::{Fault, code};
 
-/// What the nodes say about one slot.
+/// What is known about the owner of one slot.
 #[derive(Debug)]
 pub(crate) struct OwnerLookup {
     slot: u16,
     nodes: ClusterNodes,
-    /// Where the slot is, as far as is known.
+    /// The node that has the slot, as far as is known.
     owner: Option<Node>,
-    /// Where the last connection went.
+    /// The node of the last connection.
     current: Option<Node>,
-    /// That it goes to another node now, until it is [taken](Self::take_change).
+    /// The move to another node, until it is [taken](Self::take_change).
     change: Option<ServerChange>,
 }
 
 impl OwnerLookup {
-    /// Of the slot of `key`.
+    /// The lookup for the slot of `key`.
     pub(super) fn new(key: &[u8], map: NodeMap) -> Self {
         Self { slot: slot(key), nodes: ClusterNodes::new(map), owner: None, current: None, change: None }
     }
 
-    /// Connects to the node that has the slot. The time there is, is shared by the nodes that have to be tried.
+    /// Connects to the node that has the slot. The nodes that have to be tried share the remaining time.
     pub(super) async fn connect(
         &mut self,
         endpoint: &Endpoint,
@@ -97,19 +97,19 @@ impl OwnerLookup {
         Ok(transport)
     }
 
-    /// The change of nodes that the last connect found. Asked once.
+    /// The change of nodes found by the last connect. Returned only once.
     pub(super) fn take_change(&mut self) -> Option<ServerChange> {
         self.change.take()
     }
 
-    /// A node sent a command elsewhere: the next connection goes there, if the cluster has listed that node; otherwise nodes are
-    /// asked again. Returns whether it goes there.
+    /// A node redirected a command. The next connection goes to the target if the cluster has listed it; otherwise the nodes
+    /// are asked again. Returns whether it goes to the target.
     pub(super) fn redirect(&mut self, redirect: &Redirect) -> bool {
         self.owner = self.nodes.target(redirect, self.current.as_ref());
         self.owner.is_some()
     }
 
-    /// What is known of the slot is of no more use.
+    /// Discards what is known about the slot.
     pub(super) fn refresh(&mut self) {
         self.owner = None;
     }

@@ -1,4 +1,4 @@
-//! One server or sentinel: connects to it, shakes hands, and explains what went wrong.
+//! One server or sentinel: connects to it, performs the handshake, and explains failures.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::endpoint::{Access, Address, client_config};
 use crate::error::{Fault, code};
 use crate::secret::Secret;
 
-/// A server or a sentinel, and what to say to it.
+/// A server or a sentinel, and the handshake for it.
 pub(super) struct Peer<'a> {
     pub(super) address: &'a Address,
-    /// The address of its host to use. `None`: each is tried, until a socket is open.
+    /// The IP address of its host to use. `None`: all of them are tried until a socket is open.
     pub(super) dial: Option<SocketAddr>,
-    /// The peer in messages.
+    /// The peer's name in messages.
     pub(super) title: String,
     pub(super) access: &'a Access,
     pub(super) greeting: Greeting<'a>,
-    /// The longest time for connecting, for messages.
+    /// The connect timeout, for messages.
     pub(super) timeout: Duration,
 }
 
 impl Peer<'_> {
-    /// The addresses of its host; never none.
+    /// The addresses of its host; never empty.
     pub(super) async fn addresses(&self, patience: &mut Deadline<'_>) -> Result<Vec<SocketAddr>, ConnectError> {
         let Address::Tcp { host, port } = self.address else {
             return Err(Fault::new(code::CONFIG, "a socket file has no addresses").into());
@@ -40,12 +40,12 @@ impl Peer<'_> {
         })
     }
 
-    /// Connects, and shakes hands.
+    /// Connects and performs the handshake.
     pub(super) async fn connect(&self, patience: &mut Deadline<'_>) -> Result<Transport, ConnectError> {
         self.find(patience).await.map(|(transport, _)| transport)
     }
 
-    /// The same, with what the server is, if the endpoint leaves that open.
+    /// Like [`connect`](Self::connect), and also returns what the server is, if the endpoint leaves that open.
     pub(super) async fn find(&self, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
         patience.note(ConnectStep::Peer(&self.title));
         let connected = self.authenticated(patience).await;
@@ -58,8 +58,8 @@ impl Peer<'_> {
         })
     }
 
-    /// Connects with the password of this moment. If the server refuses it and there is another one by now, which is how a
-    /// rotation looks that comes in between, connects once more with that.
+    /// Connects with the current password. If the server refuses it and the password has changed in the meantime, as happens
+    /// during a rotation, connects once more with the new one.
     async fn authenticated(&self, patience: &mut Deadline<'_>) -> Result<(Transport, Mode), ConnectError> {
         let password = self.slowly(self.access.is_slow(), Access::password, patience).await??;
         self.check_time(patience)?;
@@ -79,7 +79,7 @@ impl Peer<'_> {
         }
     }
 
-    /// Fails if the password provider took all the time there was.
+    /// Fails if the password provider used up all the time.
     fn check_time(&self, patience: &mut Deadline<'_>) -> Result<(), ConnectError> {
         if self.access.has_provider() {
             patience.enter(Stage::Password);
@@ -88,7 +88,8 @@ impl Peer<'_> {
         Ok(())
     }
 
-    /// Calls what reads a file or asks the caller, if it `is_slow`: on a thread, where nothing may block.
+    /// Calls a function that uses the access options. If it `is_slow`, since it reads a file or asks the caller, and the call
+    /// must not block, it runs on a thread.
     async fn slowly<T: Send + 'static>(
         &self,
         is_slow: bool,
@@ -168,7 +169,7 @@ impl Peer<'_> {
         }
     }
 
-    /// The fault with the address before it, and after it what its reader may want to look at.
+    /// Adds the peer's address to the start of a fault's message, and a hint on what to check to its end.
     pub(super) fn explained(&self, fault: Fault, stage: Stage) -> Fault {
         if fault.code == code::CONFIG {
             return fault;
@@ -181,7 +182,7 @@ impl Peer<'_> {
                 Stage::Tls => "; a plain port? A server that does not speak TLS here never answers",
                 _ => "",
             };
-            // Rounded: what is left of a flush's timeout has nanoseconds.
+            // Rounded: the remainder of a flush's timeout has nanoseconds.
             let seconds = (self.timeout.as_secs_f64() * 1e3).round() / 1e3;
             format!("cannot connect to {title} within {seconds} s: {said}{hint}")
         } else if ended {
@@ -194,7 +195,7 @@ impl Peer<'_> {
         } else {
             format!("cannot connect to {title}: {said}")
         };
-        // Built again only to be cut to the longest message.
+        // Built again only to truncate the message to the maximum length.
         Fault { message: Fault::new(code::CONNECT, message).message, ..fault }
     }
 }
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
     use crate::endpoint::{Endpoint, Form, OptionValue};
 
-    /// What `fault` becomes for `db1`.
+    /// What `fault` becomes for the host `db1`.
     fn explained(fault: Fault, stage: Stage, tls: bool) -> Fault {
         let address = Address::Tcp { host: "db1".to_owned(), port: 6379 };
         let on = OptionValue::Bool(tls);

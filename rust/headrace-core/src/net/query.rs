@@ -1,4 +1,4 @@
-//! Control commands whose replies have more than one line: redis-rs packs them, and parses the replies when they are whole.
+//! Control commands whose replies span several lines: redis-rs packs the commands, and parses complete replies.
 
 use redis::{Cmd, Value, parse_redis_value};
 
@@ -9,13 +9,13 @@ use crate::resp::framing::MAX_REPLY;
 use crate::resp::line_reader::check_start;
 use crate::resp::outline::{Outline, WHOLE};
 
-/// How much is read at a time.
+/// The number of bytes to read at a time.
 const CHUNK: usize = 16 * 1024;
 
 impl Transport {
-    /// Sends a command and waits for its reply, which may be of any shape; an error reply is a fault.
+    /// Sends a command and waits for its reply, which may have any shape; an error reply is a fault.
     ///
-    /// No reply may be pending on the connection before. Each error but an error reply makes it useless.
+    /// No earlier reply may be pending on the connection. After any error except an error reply the connection is unusable.
     pub(crate) async fn query(
         &mut self,
         command: &Cmd,
@@ -26,11 +26,12 @@ impl Transport {
         Ok(only)
     }
 
-    /// Sends commands in one go and passes on their replies in order, each as soon as it is whole: no more than one is kept.
-    /// What is deeper than `depth` arrays in a reply is passed over ([`Outline`]).
+    /// Sends commands in one go and passes on their replies in order, each as soon as it is complete: at most one is kept.
+    /// Parts of a reply nested deeper than `depth` arrays are skipped ([`Outline`]).
     ///
-    /// It reads while it sends, so that neither side waits for the other with full buffers, and reads on after a failure to send:
-    /// a server that refuses says why before it closes. As [`query`](Self::query), it must be the only one to use the connection.
+    /// It reads while it sends, so that the two sides cannot block each other with full buffers, and continues reading after
+    /// a failed send: a server that refuses says why before it closes. As with [`query`](Self::query), nothing else may be in
+    /// flight on the connection.
     pub(crate) async fn query_all(
         &mut self,
         packed: &[u8],
@@ -89,7 +90,7 @@ impl Transport {
                 return Err(no_reply("more than was asked for").into());
             }
             if replies > 0 {
-                // A peer that never pauses must not keep Ctrl-C out.
+                // A peer that never pauses must not prevent Ctrl-C from being noticed.
                 patience.check()?;
             }
         }
@@ -97,12 +98,13 @@ impl Transport {
     }
 }
 
-/// A whole reply. redis-rs takes error replies only as text, and one may repeat a key that is none.
+/// Parses a complete reply. redis-rs accepts error replies only as text, but an error reply may repeat a key that is not
+/// text.
 fn parsed(reply: &[u8]) -> Result<Result<Value, Fault>, ConnectError> {
     if let Some(line) = reply.strip_prefix(b"-") {
         return Ok(Err(Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line))));
     }
-    // redis-rs would believe what a header declares, how deep and how many: `Outline` has checked it.
+    // redis-rs would trust the depth and the lengths that a header declares: `Outline` has checked them.
     parse_redis_value(reply).map(Ok).map_err(|_| no_reply("something that is no reply").into())
 }
 
@@ -126,7 +128,7 @@ mod tests {
     fn query(reply: &[u8]) -> Result<Result<Value, Fault>, ConnectError> {
         let (mut transport, mut peer) = Transport::pair();
         let reply = reply.to_vec();
-        // It hangs up on who sends too much. The peer lives on until this is over.
+        // It hangs up on a client that sends too much. The peer is kept alive until the end of the test.
         let _peer = thread::spawn(move || {
             let _ = peer.write_all(&reply).and_then(|()| peer.shutdown(Shutdown::Write));
             peer
@@ -216,7 +218,7 @@ mod tests {
             let failure = query(reply).unwrap_err();
             assert!(matches!(&failure, ConnectError::Fault(fault) if fault.code == code::PROTOCOL), "{failure:?}");
         }
-        // The copies of what the peer sends are most of it.
+        // Most of the growth is copies of what the peer sends.
         let grown = memory("VmHWM") - before;
         assert!(grown < 20.0, "{grown} MiB");
         let large = [&b"*2\r\n$30000000\r\n"[..], &vec![b'x'; 30_000_000], b"\r\n:7\r\n"].concat();

@@ -7,8 +7,8 @@ use super::stream::Transport;
 use crate::error::{Fault, code};
 use crate::resp::value;
 
-/// How many replicas are connected to the server, by [INFO](https://redis.io/docs/latest/commands/info/), or why that is not known.
-/// On a replica itself 1: it refuses what would be waited for.
+/// The number of replicas connected to the server, from [INFO](https://redis.io/docs/latest/commands/info/), or why it is not
+/// known. On a replica itself the number is 1: it refuses the command that would be waited for.
 pub(crate) async fn connected_replicas(
     transport: &mut Transport,
     patience: &mut Deadline<'_>,

@@ -1,4 +1,4 @@
-//! From the host name to addresses, under the deadline.
+//! Resolves the host name to addresses, under the deadline.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -8,15 +8,15 @@ use super::in_thread::in_thread;
 use super::socket::reason;
 use crate::error::{Fault, code};
 
-/// An address written out, with or without the brackets of a URL.
+/// An IP address in the place of a host name, with or without the brackets of a URL.
 pub(super) fn literal(host: &str) -> Option<IpAddr> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     bare.parse().ok()
 }
 
-/// The addresses of `host`, in the resolver's order; never none.
+/// The addresses of `host`, in the resolver's order; never empty.
 ///
-/// The system's resolver has no deadline of its own, so a name is looked up on a helper thread. Literals need none.
+/// The system's resolver has no deadline of its own, so a name is looked up on a helper thread. IP addresses need no lookup.
 pub(super) async fn resolve(
     host: &str,
     port: u16,
@@ -29,7 +29,7 @@ pub(super) async fn resolve(
     wait_for(move || (name.as_str(), port).to_socket_addrs().map(Vec::from_iter), patience).await
 }
 
-/// What `look_up` finds, as long as there is patience.
+/// What `look_up` finds within the deadline.
 async fn wait_for(
     look_up: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
     patience: &mut Deadline<'_>,
@@ -71,7 +71,7 @@ mod tests {
         for host in ["localhost", "[::1", "::1]", "127.1", ""] {
             assert_eq!(literal(host), None, "{host}");
         }
-        // With no time left at all, a literal still resolves: nothing was waited for.
+        // A literal resolves even with no time left: nothing is waited for.
         let mut patience_watch = NeverInterrupted;
         let mut patience = Deadline::new(Instant::now(), &mut patience_watch);
         let addresses = block_on(resolve("[::1]", 6379, &mut patience)).unwrap();
@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// Waits for a resolver that never answers, until this deadline or interrupt.
+    /// Waits for a resolver that never answers, until the deadline or an interrupt.
     fn wait_in_vain(deadline: Duration, watch: &mut dyn Watch) -> (ConnectError, Duration) {
         let (silence, silent) = mpsc::channel::<()>();
         let started = Instant::now();

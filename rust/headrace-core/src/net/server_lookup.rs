@@ -1,4 +1,4 @@
-//! Which server a connection goes to, where the endpoint alone does not say it.
+//! Finds out which server a connection goes to, if the endpoint alone does not say.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::cluster::Redirect;
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::Fault;
 
-/// What is known of the server of an endpoint.
+/// What is known about the server of an endpoint.
 #[derive(Debug)]
 pub(crate) enum ServerLookup {
     /// The endpoint names it.
@@ -51,7 +51,7 @@ impl ServerLookup {
                 Peer { address: &address, dial: None, title, access, greeting, timeout }.connect(patience).await
             }
             (Self::Master(master), None, _) => master.connect(endpoint, settings, patience).await,
-            // Of another endpoint.
+            // The lookup was made for another endpoint.
             (lookup, None, _) => {
                 *lookup = Self::new(endpoint);
                 Box::pin(lookup.connect(endpoint, settings, patience)).await
@@ -59,7 +59,7 @@ impl ServerLookup {
         }
     }
 
-    /// Another server than at the connect before, if the last one found that. Asked once.
+    /// The change of servers found by the last connect. Returned only once.
     pub(super) fn take_change(&mut self) -> Option<ServerChange> {
         match self {
             Self::Master(master) => master.take_change(),
@@ -73,7 +73,7 @@ impl ServerLookup {
         self.due().is_some_and(|due| due <= now)
     }
 
-    /// When it is time for that. `None`: never.
+    /// The time of the next [`check`](Self::check). `None` if it never needs one.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self {
             Self::Master(master) => master.due(),
@@ -81,7 +81,7 @@ impl ServerLookup {
         }
     }
 
-    /// Asks whether the server is still the one to be connected to; see [`MasterLookup::check`].
+    /// Asks whether the server is still the right one to be connected to; see [`MasterLookup::check`].
     pub(crate) async fn check(
         &mut self,
         endpoint: &Endpoint,
@@ -94,7 +94,7 @@ impl ServerLookup {
         }
     }
 
-    /// How many replicas the server is to have, or why that is not said. `None`: it alone knows.
+    /// The number of replicas that the server should have, or why that is not known. `None` if only the server itself knows.
     pub(crate) async fn replicas(
         &mut self,
         endpoint: &Endpoint,
@@ -106,7 +106,8 @@ impl ServerLookup {
         }
     }
 
-    /// The next connection goes where the server sent a command. Returns whether it does: otherwise nodes are asked again.
+    /// The next connection goes to the node that the server redirected a command to. Returns whether it does: otherwise the
+    /// nodes are asked again.
     pub(crate) fn redirect(&mut self, redirect: &Redirect) -> bool {
         match self {
             Self::Owner(owner) => owner.redirect(redirect),
@@ -114,21 +115,21 @@ impl ServerLookup {
         }
     }
 
-    /// The next connection goes where the nodes say then that the stream is.
+    /// The next connection goes to the node that the nodes then name as the owner of the stream.
     pub(crate) fn refresh(&mut self) {
         if let Self::Owner(owner) = self {
             owner.refresh();
         }
     }
 
-    /// Ends the connections that only ask.
+    /// Ends the connections that are used only for asking.
     pub(crate) fn close(&mut self) {
         if let Self::Master(master) = self {
             master.close();
         }
     }
 
-    /// These connections belong to the process that this one was forked from.
+    /// Drops connections that belong to the parent process of a fork.
     pub(crate) fn forget(&mut self) {
         if let Self::Master(master) = self {
             master.forget();

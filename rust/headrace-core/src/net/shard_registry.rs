@@ -1,8 +1,8 @@
-//! The registry of a sharded stream: a hash beside its shards that says how many they are, which hash finds them, and what they
-//! are called.
+//! The registry of a sharded stream: a hash next to its shards that records their number, the hash function that selects one,
+//! and their naming.
 //!
-//! It is written once, field by field, each only where it is missing: of two producers that begin at once with different
-//! numbers one is refused. Commands are sent one by one, because a node of a cluster may redirect.
+//! It is written once, field by field, and each field only if it is missing: if two producers start at the same time with
+//! different numbers, one of them is refused. Commands are sent one by one, because a node of a cluster may redirect them.
 
 use redis::{Cmd, Value};
 
@@ -10,7 +10,7 @@ use crate::error::{Fault, ReplyText, code};
 use crate::resp::value::{bytes, field, list};
 use crate::shards::{Shards, registry_key};
 
-/// What a server answered, or why it refused.
+/// A server's reply, or why it refused.
 type Answer = Result<Value, Fault>;
 
 /// A field of the registry, and its value.
@@ -25,9 +25,10 @@ pub(crate) struct ShardRegistry<'a> {
 }
 
 impl ShardRegistry<'_> {
-    /// The first field that it lacks, with its value; `None`: it is complete. A fault: it says something else than the endpoint.
+    /// The first missing field, with its value; `None` if the registry is complete. Fails if the registry contradicts the
+    /// endpoint.
     ///
-    /// `answer`: to [`asking`](Self::asking).
+    /// `answer` is the answer to [`asking`](Self::asking).
     pub(crate) fn missing(self, answer: Answer) -> Result<Option<Field>, Fault> {
         match answer {
             Ok(reply) => self.read(&reply),
@@ -35,7 +36,7 @@ impl ShardRegistry<'_> {
         }
     }
 
-    /// The command that reads it.
+    /// The command that reads the registry.
     pub(crate) fn asking(self) -> Cmd {
         let mut read = redis::cmd("HGETALL");
         read.arg(self.key());
@@ -47,7 +48,7 @@ impl ShardRegistry<'_> {
         registry_key(self.name)
     }
 
-    /// What the reply to HGETALL says, as [`missing`](Self::missing).
+    /// Reads the reply to HGETALL; see [`missing`](Self::missing).
     pub(crate) fn read(self, reply: &Value) -> Result<Option<Field>, Fault> {
         let parts = list(reply).map(|parts| parts.iter().map(bytes).collect::<Option<Vec<_>>>());
         match parts.flatten() {
@@ -56,14 +57,14 @@ impl ShardRegistry<'_> {
         }
     }
 
-    /// The command that writes a field, unless another producer has written it.
+    /// The command that writes a field, unless another producer has already written it.
     pub(crate) fn setting(self, field: &Field) -> Cmd {
         let mut set = redis::cmd("HSETNX");
         set.arg(self.key()).arg(field.0).arg(&field.1);
         set
     }
 
-    /// Whether the server did that.
+    /// Whether the server accepted that command.
     pub(crate) fn set(self, answer: Answer) -> Result<(), Fault> {
         answer.map(drop).map_err(|refusal| self.refused(refusal, "HSETNX"))
     }
@@ -75,7 +76,8 @@ impl ShardRegistry<'_> {
         info
     }
 
-    /// Whether that shard has, or had, entries. One without is the work of a consumer group that was created first.
+    /// Whether that shard has, or once had, entries. A shard that never had any was created by a consumer group that came
+    /// first.
     pub(crate) fn is_used(self, answer: Answer) -> Result<bool, Fault> {
         match answer {
             Ok(reply) => Ok(field(&reply, "last-generated-id").and_then(bytes) != Some(b"0-0")),
@@ -84,7 +86,7 @@ impl ShardRegistry<'_> {
         }
     }
 
-    /// The fault where streams exist and the registry does not.
+    /// The fault if streams exist but the registry does not.
     pub(crate) fn lost(self) -> Fault {
         let (key, fields) = (self.key(), self.fields());
         let fields: Vec<_> = fields.iter().map(|(field, value)| format!("{field} {value}")).collect();
@@ -98,13 +100,13 @@ impl ShardRegistry<'_> {
         Fault::new(code::BAD_SHARDS, message)
     }
 
-    /// What the registry is to hold.
+    /// The fields that the registry must have.
     fn fields(self) -> [Field; 3] {
         let Shards { hash, names, .. } = self.shards;
         [("n", self.shards.count().to_string()), ("hash", hash.name().to_owned()), ("names", names.name().to_owned())]
     }
 
-    /// `found`: names and values of fields, in turn.
+    /// `found` holds the names and values of fields, alternating.
     fn first_missing(self, found: &[&[u8]]) -> Result<Option<Field>, Fault> {
         let fields = self.fields();
         let value = |name: &str| found.chunks_exact(2).find_map(|pair| (pair[0] == name.as_bytes()).then_some(pair[1]));

@@ -1,4 +1,4 @@
-//! The four system calls on a non-blocking socket, and what their errors are called.
+//! The four system calls on a non-blocking socket, and the codes for their errors.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use socket2::Socket;
 use crate::error::{Fault, code};
 
 /// A write to a connection that the server closed must be an error, not a signal: a program that embeds the interpreter may
-/// have given SIGPIPE back its default, which ends the process. (On Apple systems `socket2` sets it on the socket.)
+/// have restored the default of SIGPIPE, which ends the process. (On Apple systems `socket2` sets this option on the socket.)
 #[cfg(not(target_vendor = "apple"))]
 const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(target_vendor = "apple")]
@@ -23,7 +23,7 @@ const SEND_FLAGS: SendFlags = SendFlags::empty();
 pub(crate) struct Readiness {
     /// Something can be read: bytes, the end, or an error.
     pub(crate) readable: bool,
-    /// Bytes can be written, or would meet an error at once. Never set unless it was asked for.
+    /// Bytes can be written, or a write would fail immediately. Set only if it was asked for.
     pub(crate) writable: bool,
     /// A signal ended the wait.
     pub(crate) interrupted: bool,
@@ -42,8 +42,8 @@ pub(super) fn receive(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
     Ok(received)
 }
 
-/// Waits until one of several sockets can be read, or written where that is asked for, for `timeout` at most. Returns whether a
-/// signal ended the wait.
+/// Waits for `timeout` at most until one of several sockets is readable, or writable where that is asked for. Returns whether
+/// a signal ended the wait.
 pub(super) fn poll_any<'a>(sockets: impl Iterator<Item = (BorrowedFd<'a>, bool)>, timeout: Duration) -> bool {
     let wanted = |writable| if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
     let mut fds: Vec<_> =
@@ -52,7 +52,7 @@ pub(super) fn poll_any<'a>(sockets: impl Iterator<Item = (BorrowedFd<'a>, bool)>
     rustix::event::poll(&mut fds, timeout.as_ref()) == Err(rustix::io::Errno::INTR)
 }
 
-/// Waits for `timeout` at most. A hang-up or an error counts as readable: the read that follows says what it is.
+/// Waits for `timeout` at most. A hang-up or an error counts as readable: the read that follows reports it.
 pub(super) fn poll(socket: &Socket, writable: bool, timeout: Duration) -> Readiness {
     let wanted = if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
     let ended = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
@@ -72,13 +72,14 @@ pub(super) fn poll(socket: &Socket, writable: bool, timeout: Duration) -> Readin
     }
 }
 
-/// Makes [`poll`] wait for this many bytes (`SO_RCVLOWAT`), or for the end of the connection. A caller that waits for thousands of
-/// replies is not woken for each few of them, and the server is spared the waking. Where the system refuses, nothing is lost.
+/// Makes [`poll`] wait for this many bytes (`SO_RCVLOWAT`), or for the end of the connection. A caller that waits for
+/// thousands of replies is then not woken for every few of them, and the server is spared the wake-ups. If the system
+/// refuses, nothing is lost.
 #[expect(unsafe_code, reason = "no crate in use has this option")]
 pub(super) fn set_low_water(socket: &Socket, bytes: u16) {
     let bytes = libc::c_int::from(bytes);
-    // SAFETY: setsockopt(2) reads `optlen` bytes behind `optval`: those of one `c_int`, which outlives the call. The
-    // descriptor is open as long as `socket` is borrowed.
+    // SAFETY: setsockopt(2) reads `optlen` bytes from `optval`: those of one `c_int`, which outlives the call. The descriptor
+    // is open while `socket` is borrowed.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -90,29 +91,29 @@ pub(super) fn set_low_water(socket: &Socket, bytes: u16) {
     }
 }
 
-/// Ends a connection so that nothing more of what was written is delivered: after a plain close the kernel goes on
-/// sending, and the server goes on executing.
+/// Ends a connection so that nothing more of what was written is delivered: after a plain close the kernel continues to send,
+/// and the server to execute.
 ///
-/// `SO_LINGER` 0 makes the *last* close a reset; a forked child that holds a copy of the descriptor would put that off,
-/// so the connection itself is dissolved too, which resets it on Linux, whichever processes hold copies. What a Unix socket was given
-/// is in the server's hands already.
+/// `SO_LINGER` 0 makes the *last* close a reset. A forked child that holds a copy of the descriptor would delay that, so the
+/// connection itself is dissolved too, which resets it on Linux whichever processes hold copies. Bytes written to a Unix
+/// socket are already with the server.
 pub(super) fn abort(socket: &Socket) {
     let _ = socket.set_linger(Some(Duration::ZERO));
     let _ = rustix::net::connect_unspec(socket);
     let _ = socket.shutdown(Shutdown::Both);
 }
 
-/// Ends a connection in order. Without the shutdown a copy of the descriptor in a forked child would keep it open.
+/// Ends a connection gracefully. Without the shutdown, a copy of the descriptor in a forked child would keep it open.
 pub(super) fn close(socket: &Socket) {
     let _ = socket.shutdown(Shutdown::Both);
 }
 
-/// Whether the call is to be made again once the socket is ready.
+/// Whether the call must be repeated once the socket is ready.
 pub(super) fn is_not_ready(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// The bytes that were moved, where none were because the socket is not ready.
+/// The number of bytes transferred; 0 if the socket is not ready.
 pub(super) fn moved(result: io::Result<usize>) -> Result<usize, Fault> {
     match result {
         Ok(count) => Ok(count),
@@ -125,7 +126,7 @@ pub(super) fn end_of_stream() -> Fault {
     Fault::new(code::EOF, "the server closed the connection")
 }
 
-/// The fault of a read or write on a connection that stood.
+/// The fault for a read or write that fails on an established connection.
 pub(super) fn io_fault(error: &io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => end_of_stream(),
@@ -136,7 +137,7 @@ pub(super) fn io_fault(error: &io::Error) -> Fault {
     }
 }
 
-/// What the system says, as a part of a sentence of ours: without the error number, and beginning small.
+/// The system's error text as part of a sentence: without the error number, and starting in lower case.
 pub(super) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -144,7 +145,7 @@ pub(super) fn reason(error: &io::Error) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// A socket as rustls takes it.
+/// A socket in the form that rustls uses.
 pub(super) struct Wire<'a>(pub(super) &'a Socket);
 
 impl io::Read for Wire<'_> {
@@ -158,7 +159,7 @@ impl io::Write for Wire<'_> {
         send(self.0, bytes)
     }
 
-    /// All TLS records that are ready in one call: a record holds 16 KiB, a chunk of ours several records.
+    /// Sends all ready TLS records in one call: a record holds 16 KiB, one of our chunks several records.
     fn write_vectored(&mut self, records: &[IoSlice<'_>]) -> io::Result<usize> {
         send_vectored(self.0, records)
     }

@@ -1,4 +1,4 @@
-//! One connection, whatever carries it: bytes in and out, never blocking, and the three ways to end it.
+//! One connection, over any kind of socket: bytes in and out without blocking, and the three ways to end it.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -11,19 +11,19 @@ use super::socket::{self, Readiness, end_of_stream, moved};
 use super::tls::TlsStream;
 use crate::error::Fault;
 
-/// More than this is never waited for: it must fit into the least buffer that a socket has.
+/// Never wait for more than this: it must fit into the smallest buffer that a socket has.
 const MAX_LOW_WATER: u16 = 32 * 1024;
 
-/// A connection that stands. Nothing blocks but [`Transport::wait`].
+/// An established connection. Only [`Transport::wait`] blocks.
 ///
-/// After any fault it is of no further use: [`Transport::abort`] it. Dropping it closes the descriptor and does nothing
-/// else, as [`Transport::forget`] does.
+/// After any fault it is unusable: [`Transport::abort`] it. Dropping it only closes the descriptor, as [`Transport::forget`]
+/// does.
 pub(crate) struct Transport(Stream);
 
 enum Stream {
     Tcp {
         socket: Socket,
-        /// The last argument of [`socket::set_low_water`].
+        /// The value last passed to [`socket::set_low_water`].
         low_water: u16,
     },
     Unix(Socket),
@@ -35,9 +35,9 @@ enum Stream {
 /// What a wait for a socket is for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
-    /// So many bytes to receive, as in [`Transport::wait_for`].
+    /// The number of bytes to receive, as in [`Transport::wait_for`].
     pub(crate) bytes: usize,
-    /// Whether bytes are to be sent.
+    /// Whether there are bytes to send.
     pub(crate) writable: bool,
 }
 
@@ -59,8 +59,8 @@ impl Transport {
         Self(Stream::Mock(server))
     }
 
-    /// Reads what is there into `buf` and returns its length; 0 means nothing is there now. The end of the connection is
-    /// a fault: `EOF`, `RESET`, or `TLS` when the server says so in an alert.
+    /// Reads the available bytes into `buf` and returns their number; 0 means that none are available now. The end of the
+    /// connection is a fault: `EOF`, `RESET`, or `TLS` if the server says so in an alert.
     pub(crate) fn receive(&mut self, buf: &mut [u8]) -> Result<usize, Fault> {
         if buf.is_empty() {
             return Ok(0);
@@ -76,10 +76,10 @@ impl Transport {
         }
     }
 
-    /// Hands over as much of `bytes` as is taken now and returns its length; 0 means the socket is full.
+    /// Hands over as much of `bytes` as is accepted now and returns the number; 0 means that the socket is full.
     ///
-    /// Under TLS the bytes count as handed over once rustls has them; it keeps at most 128 KiB that the socket does not
-    /// take. An error means that none of `bytes` was handed over.
+    /// With TLS, bytes count as handed over once rustls has them; it buffers at most 128 KiB that the socket does not accept.
+    /// An error means that none of `bytes` was handed over.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         match &mut self.0 {
             Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send(socket, bytes)),
@@ -89,7 +89,7 @@ impl Transport {
         }
     }
 
-    /// The same as [`Transport::send`] for the bytes of several slices, in order.
+    /// Like [`Transport::send`], for the bytes of several slices, in order.
     pub(crate) fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
         match &mut self.0 {
             Stream::Tcp { socket, .. } | Stream::Unix(socket) => moved(socket::send_vectored(socket, slices)),
@@ -101,7 +101,7 @@ impl Transport {
         }
     }
 
-    /// Whether bytes that were handed over wait for the socket: then [`Transport::wait`] for writing and
+    /// Whether bytes that were handed over are waiting for the socket: if so, [`Transport::wait`] for writing and call
     /// [`Transport::push`].
     pub(crate) fn wants_write(&self) -> bool {
         match &self.0 {
@@ -112,7 +112,7 @@ impl Transport {
         }
     }
 
-    /// Writes bytes that were handed over before as far as the socket takes them; returns how many it took.
+    /// Writes as many of the bytes handed over before as the socket accepts; returns how many it accepted.
     pub(crate) fn push(&mut self) -> Result<usize, Fault> {
         match &mut self.0 {
             Stream::Tcp { .. } | Stream::Unix(_) => Ok(0),
@@ -122,13 +122,13 @@ impl Transport {
         }
     }
 
-    /// Waits until something can be read, or written if `writable`, for `timeout` at most.
+    /// Waits for `timeout` at most until the socket is readable, or writable if `writable`.
     pub(crate) fn wait(&mut self, writable: bool, timeout: Duration) -> Readiness {
         self.wait_for(1, writable, timeout)
     }
 
-    /// The same, but over TCP without TLS fewer bytes than `at_least`, or than 32 KiB, need not end the wait. They can be
-    /// received all the same.
+    /// Like [`wait`](Self::wait), but over TCP without TLS the wait may continue until `at_least` bytes, or 32 KiB, have
+    /// arrived. Fewer bytes can be received all the same.
     pub(crate) fn wait_for(&mut self, at_least: usize, writable: bool, timeout: Duration) -> Readiness {
         match &mut self.0 {
             Stream::Tcp { socket, low_water } => {
@@ -136,16 +136,16 @@ impl Transport {
                 socket::poll(socket, writable, timeout)
             }
             Stream::Unix(socket) => socket::poll(socket, writable, timeout),
-            // Which records the rest of a reply is in, and how much of those is here, cannot be known from outside.
+            // It cannot be known from outside which records hold the rest of a reply, or how much of them has arrived.
             Stream::Tls(stream) => stream.wait(writable, timeout),
             #[cfg(any(test, fuzzing))]
             Stream::Mock(server) => server.wait(writable, timeout),
         }
     }
 
-    /// Waits until one of several sockets is ready for what is wanted of it, for `timeout` at most. Returns whether a signal ended
-    /// the wait. Without any it only waits. `others`: sockets of connections that do not stand yet, each with whether bytes are to be
-    /// sent.
+    /// Waits for `timeout` at most until one of several sockets is ready for what is wanted of it. Returns whether a signal
+    /// ended the wait. Without any sockets it only waits. `others` are sockets of connections that are not yet established,
+    /// each with whether there are bytes to send.
     pub(crate) fn wait_any(
         sockets: &mut [(&mut Self, Wanted)],
         others: &[(BorrowedFd<'_>, bool)],
@@ -157,7 +157,7 @@ impl Transport {
         socket::poll_any(wanted.chain(others.iter().copied()), timeout)
     }
 
-    /// Prepares the socket for a wait for so many bytes. Returns whether bytes can be received without waiting.
+    /// Prepares the socket for a wait for this many bytes. Returns whether bytes can be received without waiting.
     pub(crate) fn prepare(&mut self, at_least: usize) -> bool {
         match &mut self.0 {
             Stream::Tcp { socket, low_water } => {
@@ -171,7 +171,7 @@ impl Transport {
         }
     }
 
-    /// Ends the connection after a failure: a reset, so that the kernel delivers nothing more of what was written.
+    /// Ends the connection after a failure, with a reset, so that the kernel delivers nothing more of what was written.
     pub(crate) fn abort(self) {
         #[cfg(any(test, fuzzing))]
         if matches!(self.0, Stream::Mock(_)) {
@@ -180,7 +180,7 @@ impl Transport {
         socket::abort(self.socket());
     }
 
-    /// Ends the connection in order, with TLS's goodbye if the socket takes it at once.
+    /// Ends the connection gracefully, with a TLS close_notify if the socket accepts it immediately.
     pub(crate) fn close(mut self) {
         #[cfg(any(test, fuzzing))]
         if matches!(self.0, Stream::Mock(_)) {
@@ -192,12 +192,12 @@ impl Transport {
         socket::close(self.socket());
     }
 
-    /// Closes this process's copy of the descriptor and nothing else: in a forked child the connection is the parent's,
-    /// and a shutdown, a TLS goodbye or a linger change would reach through to it.
+    /// Closes only this process's copy of the descriptor: in a forked child the connection belongs to the parent, and a
+    /// shutdown, a TLS close_notify or a linger change would affect it.
     #[allow(clippy::unused_self)] // dropped here
     pub(crate) fn forget(self) {}
 
-    /// The descriptor of the socket, for a wait outside of this crate: [`prepare`](Self::prepare) it before.
+    /// The descriptor of the socket, for a wait outside this crate: call [`prepare`](Self::prepare) first.
     pub(crate) fn descriptor(&self) -> RawFd {
         #[cfg(any(test, fuzzing))]
         if matches!(self.0, Stream::Mock(_)) {
@@ -206,7 +206,7 @@ impl Transport {
         self.socket().as_raw_fd()
     }
 
-    /// The same, as long as it is open.
+    /// The descriptor, borrowed while the socket is open.
     #[cfg_attr(not(any(test, fuzzing)), expect(clippy::unnecessary_wraps, reason = "a mock has none"))]
     pub(super) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         #[cfg(any(test, fuzzing))]
@@ -226,7 +226,7 @@ impl Transport {
     }
 }
 
-/// The fewest bytes that end a wait, if that is to change.
+/// Sets the minimum number of bytes that end a wait, if it differs from the current one.
 fn set_low_water(socket: &Socket, low_water: &mut u16, at_least: usize) {
     let wanted = at_least.clamp(1, MAX_LOW_WATER.into()) as u16;
     if wanted != *low_water {
@@ -250,7 +250,7 @@ impl fmt::Debug for Transport {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 impl Transport {
-    /// A transport, and the peer that a test speaks for.
+    /// A transport, and the peer's end, which the test controls.
     pub(crate) fn pair() -> (Self, std::os::unix::net::UnixStream) {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -316,7 +316,7 @@ mod tests {
         let (mut transport, peer, _copy) = tcp_pair();
         Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
         assert_eq!(end_of(&mut transport), code::RESET);
-        // A second write meets a broken pipe: an error, not a signal.
+        // A second write gets a broken pipe: an error, not a signal.
         assert_eq!(transport.send(b"x").unwrap_err().code, code::RESET);
 
         let (mut transport, peer) = Transport::pair();

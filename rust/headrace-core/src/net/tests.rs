@@ -1,4 +1,4 @@
-//! The transport with real servers and with misbehaving peers.
+//! Tests of the transport with real servers and with misbehaving peers.
 
 mod names;
 mod sockets;

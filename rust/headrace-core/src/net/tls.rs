@@ -1,4 +1,4 @@
-//! TLS over a non-blocking socket: rustls does the records, this file moves them and names what went wrong.
+//! TLS over a non-blocking socket: rustls handles the records, this file moves them and describes failures.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use super::socket::{self, Readiness, Wire, end_of_stream, io_fault, is_not_ready
 use crate::endpoint::{Address, Tls};
 use crate::error::{Fault, code};
 
-/// What rustls may hold of bytes that the socket does not take: two chunks of the pipeline's 64 KiB.
+/// The maximum number of bytes that rustls holds when the socket does not accept them: two of the pipeline's 64 KiB chunks.
 const BUFFER_LIMIT: usize = 128 * 1024;
 
-/// The name that the server's certificate must hold: the option, or the host. An address must be in it as an address.
+/// The name that the server's certificate must contain: the option, or the host. An IP address must be in it as an address.
 pub(super) fn server_name(tls: &Tls, address: &Address) -> Result<ServerName<'static>, Fault> {
     let host = match (&tls.server_name, address) {
         (Some(name), _) => name,
@@ -33,9 +33,9 @@ pub(super) fn server_name(tls: &Tls, address: &Address) -> Result<ServerName<'st
 pub(super) struct TlsStream {
     socket: Socket,
     session: ClientConnection,
-    /// Decrypted bytes that are not read yet: the socket does not show them as readable.
+    /// The number of decrypted bytes not read yet. The socket itself does not show them as readable.
     unread: usize,
-    /// What broke the reading side; handed out after the bytes that were decrypted before.
+    /// The failure of the reading side; returned after the bytes that were decrypted before it.
     read_fault: Option<Fault>,
 }
 
@@ -46,11 +46,11 @@ impl TlsStream {
         Ok(Self { socket, session, unread: 0, read_fault: None })
     }
 
-    /// The TLS handshake. In TLS 1.3 it succeeds even when the server refuses the client's certificate: that shows at the
-    /// first read.
+    /// Performs the TLS handshake. With TLS 1.3 it succeeds even if the server refuses the client's certificate, which shows
+    /// only at the first read.
     pub(super) async fn handshake(&mut self, patience: &mut Deadline<'_>) -> Result<(), ConnectError> {
         while self.session.is_handshaking() {
-            // A server that refuses sends its alert before it closes: the alert says more than the failed write.
+            // A server that refuses sends its alert before it closes: the alert is more informative than the failed write.
             let written = self.push();
             if !self.pull()? {
                 written?;
@@ -62,7 +62,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// The version and the cipher, once they are agreed on.
+    /// The version and the cipher, once they have been negotiated.
     pub(super) fn session(&self) -> Option<String> {
         let version = match self.session.protocol_version()? {
             ProtocolVersion::TLSv1_2 => "TLS 1.2".to_owned(),
@@ -100,17 +100,17 @@ impl TlsStream {
         }
     }
 
-    /// Hands `bytes` to rustls as far as its buffer goes, and that on to the socket.
+    /// Passes as much of `bytes` to rustls as fits into its buffer, and the records on to the socket.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         self.send_vectored(&[IoSlice::new(bytes)])
     }
 
-    /// The same for the bytes of several slices, in order.
+    /// Like [`send`](Self::send), for the bytes of several slices, in order.
     pub(super) fn send_vectored(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
         self.push()?;
         let taken = self.session.writer().write_vectored(slices).map_err(|error| io_fault(&error))?;
-        // Taken all the same when this write fails, since a part may reach the server. What is left stays in rustls'
-        // buffer, so that the next call meets the failure again.
+        // The bytes count as sent even if this write fails, since some may reach the server. The rest stays in rustls'
+        // buffer, so the next call gets the failure again.
         let _ = self.push();
         Ok(taken)
     }
@@ -119,7 +119,7 @@ impl TlsStream {
         self.session.wants_write()
     }
 
-    /// Writes TLS records as far as the socket takes them.
+    /// Writes as many TLS records as the socket accepts.
     pub(super) fn push(&mut self) -> Result<usize, Fault> {
         let mut pushed = 0;
         while self.session.wants_write() {
@@ -133,7 +133,7 @@ impl TlsStream {
         Ok(pushed)
     }
 
-    /// Reads once from the socket and decrypts; false when nothing was there.
+    /// Reads once from the socket and decrypts; false if no bytes were available.
     fn pull(&mut self) -> Result<bool, Fault> {
         match self.session.read_tls(&mut Wire(&self.socket)) {
             Ok(0) => return Err(end_of_stream()),
@@ -154,7 +154,7 @@ impl TlsStream {
         }
     }
 
-    /// Whether there is something to receive that came with earlier records.
+    /// Whether bytes or a failure from earlier records can be received.
     pub(super) fn has_bytes(&self) -> bool {
         self.unread > 0 || self.read_fault.is_some()
     }
@@ -166,7 +166,7 @@ impl TlsStream {
         Readiness { readable: ready.readable || readable, ..ready }
     }
 
-    /// Says goodbye as far as the socket takes it without waiting.
+    /// Sends close_notify if the socket accepts it without waiting.
     pub(super) fn goodbye(&mut self) {
         self.session.send_close_notify();
         let _ = self.push();
@@ -177,8 +177,8 @@ impl TlsStream {
     }
 }
 
-/// What waiting cannot fix (trust, name, time, client certificate, version, a handshake against the rules) has the
-/// code `TLS`; a peer that does not speak TLS is `PROTOCOL`; what broke in an established session is `RESET`.
+/// Faults that waiting cannot fix (trust, name, time, client certificate, version, a handshake that violates the protocol)
+/// have the code `TLS`; a peer that does not speak TLS is `PROTOCOL`; a failure in an established session is `RESET`.
 fn tls_fault(error: &rustls::Error, handshaking: bool) -> Fault {
     match error {
         rustls::Error::InvalidCertificate(error) => Fault::new(code::TLS, certificate_fault(error)),
@@ -191,7 +191,7 @@ fn tls_fault(error: &rustls::Error, handshaking: bool) -> Fault {
         rustls::Error::InvalidMessage(_) | rustls::Error::PeerSentOversizedRecord => {
             Fault::new(code::PROTOCOL, "what the server sent is not TLS: does it speak TLS on this port?")
         }
-        // Also what shows that somebody between lowers the version: RFC 8446, 4.1.3 lets the server tell.
+        // Includes a downgrade by someone in the middle, which the server can indicate by RFC 8446, 4.1.3.
         rustls::Error::PeerMisbehaved(how) if handshaking => {
             Fault::new(code::TLS, format!("the server, or somebody on the way, broke the rules of TLS: {how:?}"))
         }
@@ -201,7 +201,7 @@ fn tls_fault(error: &rustls::Error, handshaking: bool) -> Fault {
             Fault::new(code::PROTOCOL, format!("the server broke the TLS protocol: {error}"))
         }
         rustls::Error::DecryptError => Fault::new(code::RESET, "the TLS session broke: a record cannot be decrypted"),
-        // Not ours to list to the end: the rest (keys, names, revocation lists) concerns the configuration.
+        // Not worth listing in full: the others (keys, names, revocation lists) concern the configuration.
         _ => Fault::new(code::TLS, format!("TLS failed: {error}")),
     }
 }
@@ -232,7 +232,7 @@ fn certificate_fault(error: &CertificateError) -> String {
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "what the server signed with its certificate, or what a CA signed in it, does not verify".to_owned()
         }
-        // The verifier has this one without a name of its own.
+        // The verifier has no variant of its own for this error.
         CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity" => {
             "the server's certificate is that of a CA, not one that a CA issued to a server".to_owned()
         }
@@ -241,11 +241,11 @@ fn certificate_fault(error: &CertificateError) -> String {
     }
 }
 
-/// `localhost` of `DnsName("localhost")`, which is how rustls hands names over.
+/// Extracts `localhost` from `DnsName("localhost")`, the form in which rustls reports names.
 fn shown_name(name: &str) -> String {
     let (kind, rest) = name.split_once('(').unwrap_or(("", name));
     let bare = rest.trim_end_matches(')').trim_matches('"');
-    // An address in the place of a name counts for nothing, but looks as if it did.
+    // An IP address given as a DNS name does not count, but looks as if it did.
     let misplaced = kind == "DnsName" && bare.parse::<IpAddr>().is_ok();
     if misplaced { format!("the DNS name {bare}") } else { bare.to_owned() }
 }
@@ -265,7 +265,7 @@ fn alert_fault(alert: AlertDescription) -> Fault {
         | AlertDescription::DecryptError => (code::TLS, "it refused the client certificate"),
         AlertDescription::AccessDenied => (code::TLS, "access denied"),
         AlertDescription::ProtocolVersion => (code::TLS, "no common protocol version (TLS 1.2 and 1.3 are offered)"),
-        // Servers before TLS 1.3 have no alert of its own for a client certificate that is missing (RFC 5246, 7.2.2).
+        // Before TLS 1.3, servers have no specific alert for a missing client certificate (RFC 5246, 7.2.2).
         AlertDescription::HandshakeFailure => {
             (code::TLS, "handshake failure (no common cipher, or no client certificate)")
         }

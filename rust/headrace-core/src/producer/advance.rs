@@ -1,4 +1,4 @@
-//! The loop for a caller that has an event loop of its own: as [`drive`](super::drive), but it never waits.
+//! The loop for a caller that has its own event loop: like [`drive`](super::drive), but it never waits.
 
 use std::time::Instant;
 
@@ -7,13 +7,13 @@ use super::drive::{Goal, Pass};
 use super::link::{Errand, Link};
 use crate::net::{Interest, Watch};
 
-/// How far a producer came without waiting.
+/// How far a producer got without waiting.
 #[derive(Debug)]
 pub(crate) enum Advance {
-    /// All that can be done now is done. When there is more to do, if no [socket](Producer::interests) is ready before; `None`: only
-    /// these matter.
+    /// All that can be done now is done. The time when there is more to do if no [socket](Producer::interests) is ready before;
+    /// `None`: only the sockets matter.
     Done(Option<Instant>),
-    /// First servers are to be asked: [`run`](Producer::run) the errand of this lane, and advance again.
+    /// Servers must be asked first: [`run`](Producer::run) the errand of this lane, and advance again.
     Errand(usize, Errand),
 }
 
@@ -68,7 +68,7 @@ impl Producer {
         } else {
             self.drive_lane(at, Goal::Empty, now, renewed, watch)
         };
-        // The caller watches this socket all the same, and a server that closes it would make it readable for ever.
+        // The caller watches this socket nevertheless, and a server that closes it would make it readable forever.
         if matches!(pass, Pass::Paused(_)) || (matches!(pass, Pass::Idle) && !self.lanes.get(at).awaits_answer()) {
             match self.receive(at) {
                 Ok(false) => {}
@@ -82,7 +82,8 @@ impl Producer {
         pass
     }
 
-    /// Gives up on a server that is silent for too long, which is an `Err`: something moves. Otherwise when the next one will be.
+    /// Gives up on a server that has been silent for too long and returns `Err`, because something moved. Otherwise returns when
+    /// the next server will have been silent for too long.
     fn give_up_silent_lanes(&mut self, renewed: &mut Vec<usize>) -> Result<Option<Instant>, ()> {
         let now = Instant::now();
         let mut until = None;
@@ -101,19 +102,19 @@ impl Producer {
         Ok(until)
     }
 
-    /// When the sentinels are to be asked again, which is done only while messages wait.
+    /// When to ask the sentinels again. They are only asked while messages wait.
     fn next_check(&self) -> Option<Instant> {
         if self.lanes.get(0).awaits_answer() { self.servers.due() } else { None }
     }
 
-    /// When to go on with a socket that is being opened.
+    /// When to continue with a socket that is being opened.
     fn next_opening(&self) -> Option<Instant> {
         let wakes = |link: &Link| if let Link::Opening(opening) = link { Some(opening.wakes()) } else { None };
         self.links.iter().filter_map(wakes).min()
     }
 
-    /// The sockets that are open, and those that are being opened, prepared for a wait by the caller. Whether bytes of one were received
-    /// that wait here, so that the caller is not to wait.
+    /// The sockets that are open and those that are being opened, prepared for a wait by the caller. Also returns whether
+    /// received bytes of one are already waiting here, in which case the caller must not wait.
     pub(crate) fn interests(&mut self) -> (Vec<Interest>, bool) {
         let Self { links, lanes, numbers, .. } = self;
         let (mut interests, mut has_bytes) = (Vec::with_capacity(links.len()), false);

@@ -1,4 +1,4 @@
-//! The time of day, asked for once per message: so the clock that costs least is the one to ask.
+//! The time of day. It is read once per message, so the cheapest clock is used.
 
 /// Seconds since the epoch. On Linux as of the kernel's last tick, some milliseconds ago.
 #[inline]

@@ -1,6 +1,6 @@
-//! Exactly once: how rows that were sent before are recognized. No I/O.
+//! Exactly once: how rows that were sent before are recognised. No I/O.
 //!
-//! A *token* names a batch, and a row's number in it names the row for ever. There are two ways:
+//! A *token* names a batch, and a row's number in it names the row permanently. There are two ways:
 //!
 //! - `script`: rows go out in runs of a script ([`ScriptDedup`]), which moves a marker beside the stream.
 //! - `idmp`: the server itself remembers the IDs of rows for a while ([`IdempotencyIds`]).
@@ -24,15 +24,15 @@ pub(crate) use script_batch::ScriptBatch;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExactlyOnce {
     Script {
-        /// Seconds that a marker lives.
+        /// The lifetime of a marker, in seconds.
         ttl: u64,
-        /// Rows of a run at most.
+        /// The maximum number of rows in a run.
         run_rows: u64,
     },
     Idmp {
-        /// Whether a row's message ID names it, not its number.
+        /// Whether a row is named by its message ID instead of its number.
         by_message_id: bool,
-        /// How long the server is to remember IDs, at least.
+        /// How long the server must remember IDs, at least.
         duration: Duration,
     },
 }
@@ -46,8 +46,8 @@ pub(crate) enum Dedup {
 }
 
 impl Dedup {
-    /// `max_bytes`: what open runs may take. `touches`: a run that was written before is to be a write again, so that WAIT covers
-    /// it.
+    /// `max_bytes`: how many bytes open runs may take. `touches`: whether a run that was written before is made a write again, so
+    /// that WAIT covers it.
     pub(crate) fn new(option: Option<&ExactlyOnce>, touches: bool, max_bytes: u64, encoder: &XaddEncoder) -> Self {
         match option {
             None => Self::Off,
@@ -61,7 +61,7 @@ impl Dedup {
         }
     }
 
-    /// Another batch begins.
+    /// Starts another batch.
     pub(crate) fn begin(&mut self, token: String, version: u64) {
         match self {
             Self::Off => {}
@@ -70,7 +70,7 @@ impl Dedup {
         }
     }
 
-    /// Removes the row that a panic left half-encoded. `passed`: how many rows of the batch are before it.
+    /// Removes the row that a panic left half-encoded. `passed`: how many rows of the batch come before it.
     pub(crate) fn take_back(&mut self, passed: u64) {
         match self {
             Self::Off => {}
@@ -79,7 +79,7 @@ impl Dedup {
         }
     }
 
-    /// All `passed` rows of the batch so far are given up.
+    /// Gives up all `passed` rows of the batch so far.
     pub(crate) fn abandon(&mut self, passed: u64) {
         match self {
             Self::Off => {}

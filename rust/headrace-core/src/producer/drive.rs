@@ -1,4 +1,4 @@
-//! The loop: receives, sends and waits, until what a call is for is reached.
+//! The loop: receives, sends and waits until the goal of a call is reached.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -13,34 +13,34 @@ use crate::error::{Error, Fault, Result, code};
 use crate::net::{Transport, Wanted, Watch, block_on};
 use crate::random;
 
-/// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
+/// How long one wait may last before the caller is asked whether to continue: Ctrl-C must be noticed within 0.1 s.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 
 /// How long one wait for many replies may last: the estimate of their length may be too high.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What a pass of the loop is for.
+/// The goal of a call that runs the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goal {
     /// Room for one more message.
     Room,
     /// Room for many, because there was none in the window.
     AmpleRoom,
-    /// No message without an outcome.
+    /// An outcome for every message.
     Empty,
     /// The outcome of the call's own message.
     Call,
 }
 
-/// What a pass over a lane came to.
+/// The result of a pass over a lane.
 pub(super) enum Pass {
     /// Something moved, or may move now.
     Moved,
-    /// Servers are to be asked before it goes on.
+    /// Servers must be asked before the lane continues.
     Errand(Errand),
-    /// It waits for its socket, or for nothing.
+    /// The lane waits for its socket, or for nothing.
     Idle,
-    /// It waits for the time to send again what failed.
+    /// The lane waits until it is time to send again what failed.
     Paused(Instant),
 }
 
@@ -54,7 +54,7 @@ impl Producer {
         }
     }
 
-    /// Asks the watch, if that was long ago.
+    /// Asks the watch, unless it was asked a short time ago.
     pub(crate) fn check(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<()> {
         if now.saturating_duration_since(self.watched) < WATCH_EVERY {
             return Ok(());
@@ -68,7 +68,7 @@ impl Producer {
         if driven.is_err() {
             for at in 0..self.links.len() {
                 if self.lanes.get(at).awaits_control() {
-                    // Read by a later call, the reply to PING would no longer show that the server is there.
+                    // If a later call read the reply to PING, it would no longer show that the server is reachable.
                     self.renew(at, &Fault::new(code::INTERRUPTED, "the call was interrupted"));
                 }
             }
@@ -93,7 +93,7 @@ impl Producer {
                 continue;
             }
             if self.lanes.all().all(|connection| connection.in_flight.is_empty() && !connection.retry.is_active()) {
-                // Whose outcome is missing is in an open run.
+                // The messages without an outcome are in an open run.
                 self.close_runs();
             }
             let mut moved = false;
@@ -154,7 +154,7 @@ impl Producer {
             }
         }
         match &self.links[at] {
-            // What was under way failed when the link went down; what was gathered before was encoded later.
+            // Messages under way failed when the link went down; messages that had been gathered were encoded later.
             Link::Down(failure) => {
                 let failure = Arc::clone(failure);
                 let (connection, mut cx) = self.connection(at, now);
@@ -174,7 +174,7 @@ impl Producer {
         Pass::Moved
     }
 
-    /// The caller waits no longer. Replies that are here already count, and connects that fail by now say why.
+    /// The caller stops waiting. Replies that have already arrived count, and connects that have failed by now give the reason.
     fn time_out(&mut self, goal: Goal, watch: &dyn Watch) {
         for at in 0..self.links.len() {
             self.end_opening(at, watch);
@@ -188,8 +188,8 @@ impl Producer {
         }
     }
 
-    /// Requests the WAIT that is due, also for what nothing will come behind: for the last entries, for those that are sent
-    /// again, and where outcomes wait for one that needs it.
+    /// Requests the WAIT that is due, also if nothing will follow: for the last entries, for those that are sent again, and where
+    /// outcomes wait for one that needs it.
     fn request_wait_for(&mut self, at: usize, goal: Goal) {
         let is_crowded = self.is_crowded();
         let connection = self.lanes.get_mut(at);
@@ -199,20 +199,20 @@ impl Producer {
         }
     }
 
-    /// Goes on with the retries of a lane as far as that needs no other one.
+    /// Continues the retries of a lane as far as that needs no other lane.
     pub(super) fn take_own_retry_step(&mut self, at: usize) {
         if !self.lanes.get(at).retry.has_redirect() {
             self.take_retry_step(at, Instant::now());
         }
     }
 
-    /// Goes on with the retries of a lane, if there are any and nothing is in flight. A redirect is for the caller to follow.
+    /// Continues the retries of a lane, if there are any and nothing is in flight. The caller must follow a redirect.
     pub(super) fn take_retry_step(&mut self, at: usize, now: Instant) -> Option<RetryStep> {
         if self.lanes.get(at).retry.is_idle() {
             return None;
         }
         let (connection, mut cx) = self.connection(at, now);
-        // A run may have been closed since the redirect came.
+        // A run may have been closed since the redirect arrived.
         connection.take_back_unsent(&mut cx);
         let step = self.lanes.get_mut(at).retry_step(&self.rules, now, random::jitter())?;
         let counters = self.outcomes.recorder.counters();
@@ -245,7 +245,7 @@ impl Producer {
         Some(step)
     }
 
-    /// Ends the retries of a lane. What did not pass in time will not pass for the rest of the batch either.
+    /// Ends the retries of a lane. What did not succeed in time fails for the rest of the batch.
     fn finish_retries(&mut self, at: usize, now: Instant) {
         if let Some(failure) = self.end_retries(at, now) {
             self.drop_socket(at);
@@ -261,7 +261,7 @@ impl Producer {
         renewed: &mut Vec<usize>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        // No pass goes on with these: a socket that is ready would end each wait.
+        // No pass continues these openings: a socket that is ready would end each wait.
         self.leave_openings(|_, connection| connection.is_idle());
         let now = Instant::now();
         let mut timeout = WATCH_EVERY;
@@ -288,7 +288,7 @@ impl Producer {
         let Self { links, lanes, .. } = self;
         let mut wanted_of = |at: usize, transport: &Transport| {
             let connection = lanes.get_mut(at);
-            // A server with nothing to answer may have closed its socket, which ends every wait at once.
+            // A server with nothing to answer may have closed its socket, which would end every wait immediately.
             connection.awaits_answer().then(|| {
                 let most = replies.min(connection.in_flight.len());
                 let bytes = if is_quick { 1 } else { connection.still_to_come(most) };
@@ -321,7 +321,7 @@ impl Producer {
         Ok(())
     }
 
-    /// How many replies of a lane a wait is for.
+    /// How many replies of a lane to wait for.
     fn replies_to_wait_for(&self, goal: Goal) -> usize {
         match goal {
             Goal::AmpleRoom if self.lanes.is_of_cluster() => {
@@ -354,15 +354,15 @@ impl Producer {
         }
     }
 
-    /// Receives what is there, then sends what the socket takes. Returns whether anything moved.
+    /// Receives what has arrived, then sends what the socket takes. Returns whether anything moved.
     ///
-    /// In this order: a connection that the server has closed is noticed before the first byte of a message goes out.
+    /// The order matters: a connection that the server has closed is noticed before the first byte of a message goes out.
     pub(super) fn step(&mut self, at: usize) -> std::result::Result<bool, Disconnect> {
         let received = self.receive(at)?;
         match self.send(at) {
             Ok(sent) => Ok(received || sent),
             Err(fault) => {
-                // The server's last words may be here already, and explain more than a broken pipe.
+                // The server's last reply may have arrived already, and explains more than a broken pipe.
                 while self.receive(at)? {}
                 Err(fault.into())
             }

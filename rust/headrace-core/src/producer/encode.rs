@@ -24,15 +24,15 @@ use crate::fail;
 use crate::ipc::Encoder;
 use crate::rows::{CallerId, IdColumn, Rows};
 
-/// Rows that are encoded before the watch is asked again: bad ones take no room in the window, and so never wait.
+/// How many rows are encoded before the watch is asked again: bad rows take no room in the window, and so never wait.
 const WATCH_ROWS: usize = 1024;
-/// What the buffer for an entry of several rows keeps: one large entry must not hold its memory for ever.
+/// The capacity that the buffer for an entry of several rows keeps: one large entry must not hold its memory forever.
 const KEPT_FIELDS: usize = 256 * 1024;
-/// Payloads from this size on are not copied, but sent from where they are. A smaller copy costs less than another slice
+/// Payloads of this size and more are not copied, but sent from where they are. A smaller copy costs less than another slice
 /// costs the kernel.
 const LENT_FROM: usize = 8 * 1024;
 
-/// The [`Parts`] of a producer whose mode is borrowed.
+/// The [`Parts`] of a producer whose mode is already borrowed.
 macro_rules! parts_of {
     ($producer:ident) => {
         Parts {
@@ -45,7 +45,7 @@ macro_rules! parts_of {
     };
 }
 
-/// Where the runs of a producer go whose mode is borrowed.
+/// The [`Sink`] of a producer whose mode is already borrowed.
 macro_rules! sink_of {
     ($producer:ident) => {
         Sink {
@@ -57,8 +57,8 @@ macro_rules! sink_of {
 }
 
 impl Producer {
-    /// Encodes a message of one payload. There must be [room](Self::make_room), and [a full run](Self::close_full_runs) is
-    /// still to be closed.
+    /// Encodes a message of one payload. There must be [room](Self::make_room), and the caller must still [close a full
+    /// run](Self::close_full_runs).
     #[inline]
     pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
         let encoded = match &mut self.dedup {
@@ -112,9 +112,9 @@ impl Producer {
         }
     }
 
-    /// Encodes rows as long as there is [room](Self::make_room) for one more entry, or notes why one cannot be sent.
-    /// `row` is the first row that is left: it may come before the room ends, so that the watch can be asked. Where a panic ends
-    /// this, [`first_left`](Self::first_left) says which one it is.
+    /// Encodes rows while there is [room](Self::make_room) for one more entry, or notes why one cannot be sent. `row` becomes the
+    /// first row that is left: it may stop before the room is used up, so that the watch can be asked. After a panic,
+    /// [`first_left`](Self::first_left) returns that row.
     pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, row: &mut usize, end: usize) {
         let watched = end.min(row.saturating_add(WATCH_ROWS));
         while *row < watched && self.has_room() {
@@ -148,7 +148,7 @@ impl Producer {
         }
     }
 
-    /// Encodes one row or more. What a row is asked for here, every row pays for: so the room is measured once.
+    /// Encodes one or more rows. Whatever is checked here costs time for every row, so the room is measured only once.
     fn push_rows(&mut self, rows: &Rows<'_>, range: Range<usize>) -> usize {
         let (route, limits) = (self.lanes.home_route(), self.lanes.limits_at_home(self.limits));
         let connection = self.lanes.at_home();
@@ -191,7 +191,7 @@ impl Producer {
             }
             if let Some(fault) = bad {
                 self.push_bad_rows(&fault, 1);
-                // Failures may take the last room.
+                // Failures may take up the last room.
                 return row + 1;
             }
             if row < end && encoded < out {
@@ -202,8 +202,8 @@ impl Producer {
         row
     }
 
-    /// Encodes a payload that stays where it is until it is sent, if it is in a buffer of Arrow's. Returns the
-    /// bytes of its command.
+    /// Encodes a payload that stays where it is until it is sent, if it is in an Arrow buffer. Returns the size of its command in
+    /// bytes.
     fn push_large_payload(&mut self, rows: &Rows<'_>, row: usize) -> usize {
         let Some(payload) = rows.payload_buffer(row) else { return self.push_row(rows, row) };
         let connection = self.lanes.at_home();
@@ -219,8 +219,8 @@ impl Producer {
         length
     }
 
-    /// Encodes rows for the nodes that have their streams, or notes why they are not sent, until the window or what is to be sent to
-    /// a node is full: the room is measured once. `row` is the first row that is left.
+    /// Encodes rows for the nodes that have their streams, or notes why they are not sent, until the window or the send buffer of
+    /// a node is full. The room is measured once. `row` becomes the first row that is left.
     fn push_routed_rows(&mut self, rows: &Rows<'_>, row: &mut usize, end: usize) {
         let load = self.lanes.load();
         let most = self.limits.max_entries.saturating_sub(load.entries + self.outcomes.early()).max(1);
@@ -237,8 +237,8 @@ impl Producer {
         }
     }
 
-    /// Encodes a row for the node that has its stream, or notes why it is not sent. Returns the bytes of its command, and whether
-    /// they are to go out now.
+    /// Encodes a row for the node that has its stream, or notes why it is not sent. Returns the size of its command in bytes, and
+    /// whether what is encoded must go out now.
     fn push_routed_row(&mut self, rows: &Rows<'_>, row: usize) -> Option<(usize, bool)> {
         let fields = match rows.field_count(row) {
             Ok(fields) => fields,
@@ -267,8 +267,8 @@ impl Producer {
         }
     }
 
-    /// Encodes a message for a stream of this lane: `write` appends its command. Returns the bytes of the command, and whether they
-    /// are to go out now.
+    /// Encodes a message for a stream of this lane: `write` appends its command. Returns the size of the command in bytes, and
+    /// whether what is encoded must go out now.
     #[inline]
     pub(super) fn push_to(
         &mut self,
@@ -299,7 +299,7 @@ impl Producer {
         (length, connection.send.room() == 0 && !connection.is_stuck())
     }
 
-    /// Encodes a row of whatever kind and returns the bytes of its command, or notes why it cannot be sent.
+    /// Encodes a row of any kind and returns the size of its command in bytes, or notes why it cannot be sent.
     fn push_row(&mut self, rows: &Rows<'_>, row: usize) -> usize {
         let connection = self.lanes.at_home();
         match encode_row(rows, row, &mut self.encoder, connection.send.bytes(), &mut self.scratch) {
@@ -315,8 +315,8 @@ impl Producer {
         }
     }
 
-    /// Encodes one entry of as many rows as there are names, or of fewer: it ends before a row that cannot be sent, so that
-    /// outcomes stay in the order of the rows, and with the row that fills the window by itself.
+    /// Encodes one entry of as many rows as there are names, or fewer. It ends before a row that cannot be sent, so that outcomes
+    /// stay in the order of the rows, and after the row with which it fills the window by itself.
     fn push_payloads_of_one(&mut self, rows: &Rows<'_>, names: &[Vec<u8>], range: Range<usize>) -> usize {
         let max_bytes = usize::try_from(self.limits.max_bytes).unwrap_or(usize::MAX);
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -376,8 +376,8 @@ impl Producer {
         end
     }
 
-    /// The first row that is left after a panic. Rows that were encoded together are counted by their commands: storing a
-    /// number for each row would cost each row.
+    /// The first row that is left after a panic. Rows that were encoded together are counted by their commands: storing a number
+    /// for each row would slow down every row.
     pub(crate) fn first_left(&mut self, row: usize) -> usize {
         match self.encoding.take() {
             Some((first, added)) => first + (self.lanes.at_home().in_flight.added() - added) as usize,
@@ -385,8 +385,8 @@ impl Producer {
         }
     }
 
-    /// Removes the row that a panic left half-encoded: no byte of it was sent. `passed`: how many rows of the exactly-once
-    /// batch are before it.
+    /// Removes the row that a panic left half-encoded: no byte of it was sent. `passed`: how many rows of the exactly-once batch
+    /// come before it.
     pub(crate) fn take_back(&mut self, passed: u64) {
         for connection in self.lanes.all_mut() {
             connection.send.truncate(connection.in_flight.unsent());
@@ -394,7 +394,7 @@ impl Producer {
         self.dedup.take_back(passed);
     }
 
-    /// The caller's record batch is given back: what was not sent of it is copied.
+    /// Gives the caller's record batch back: what was not sent of it is copied.
     pub(crate) fn give_back(&mut self) {
         self.is_routed = self.has_shards_on_nodes();
         self.lanes.all_mut().for_each(|connection| connection.send.own());
@@ -410,7 +410,7 @@ impl Producer {
         self.finish_command(length, rows, owner);
     }
 
-    /// The last `length` bytes of the send buffer are a command of the next `rows` messages.
+    /// Finishes a command of the next `rows` messages: the last `length` bytes of the send buffer.
     #[inline]
     fn finish_command(&mut self, length: usize, rows: u32, owner: Owner) {
         let number = self.outcomes.number(rows.into());
@@ -445,15 +445,15 @@ impl Producer {
         }
     }
 
-    /// Encodes the open runs, if rows are gathered into some.
+    /// Encodes the open runs, if rows are gathered into runs.
     pub(super) fn close_runs(&mut self) {
         if let Dedup::Script(script) = &mut self.dedup {
             script.close_all(&mut sink_of!(self));
         }
     }
 
-    /// Encodes the run of the last row, if it has as many rows or bytes as a run may have, and others if all of them have too
-    /// many bytes.
+    /// Encodes the run of the last row if it has as many rows or bytes as a run may have, and other runs if all of them together
+    /// have too many bytes.
     pub(crate) fn close_full_runs(&mut self) {
         if let Dedup::Script(script) = &mut self.dedup {
             script.close_full(&mut sink_of!(self));
@@ -469,7 +469,7 @@ enum Refused {
     Now(Fault),
 }
 
-/// The parts of a [`Producer`] that encode a row, beside the state of its mode.
+/// The parts of a [`Producer`] that encode a row, without the state of its mode.
 struct Parts<'a> {
     endpoint: &'a Endpoint,
     encoder: &'a mut XaddEncoder,
@@ -502,7 +502,7 @@ impl Parts<'_> {
         self.push_with_id(ids, fields, id, |_, out, scratch| rows.write_fields(row, out, scratch))
     }
 
-    /// `write` appends the fields of the command that is begun.
+    /// `write` appends the fields of the command that has been started.
     fn push_with_id(
         self,
         ids: &mut IdempotencyIds,
@@ -537,6 +537,6 @@ fn idmp_id<'a>(ids: &'a mut IdempotencyIds, id: Option<CallerId<'_>>) -> Result<
             Err(Fault::new(code::NULL_MESSAGE_ID, message))
         }
     };
-    // An earlier try may have sent it, of a smaller batch.
+    // An earlier try with a smaller batch may have sent it.
     named.map_err(|fault| if fault.code == code::TOO_MANY { Refused::Now(fault) } else { Refused::Ever(fault) })
 }

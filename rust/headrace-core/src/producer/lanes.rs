@@ -1,7 +1,7 @@
 //! The connections of a producer: one to its server, or one to each node of a cluster that has a stream of its messages. No I/O.
 //!
-//! A message goes to the lane of the slot of its stream key, or while the slot is moved key by key, to that of the stream itself: each
-//! command carries the number of its route, that of the slot or one of [`StreamRoutes`]. Where a route leads changes only while
+//! A message goes to the lane of its stream key's slot or, while the slot is moved key by key, to that of the stream itself. Each
+//! command carries the number of its route: that of the slot or one of [`StreamRoutes`]. Where a route leads changes only while
 //! nothing of its lane is in flight, and what waits there moves with it, in order.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ impl Load {
         Self { entries: connection.in_flight.len() + waiting, bytes: connection.in_flight.bytes() + bytes }
     }
 
-    /// Whether one more entry may be encoded, where `others` take room beside it.
+    /// Whether one more entry may be encoded if `others` take room in addition.
     pub(crate) fn has_room(self, limits: Limits, others: usize) -> bool {
         self.entries + others < limits.max_entries && self.bytes < limits.max_bytes
     }
@@ -42,7 +42,7 @@ impl Load {
             || (self.until_ample_room(limits) == 0 && self.bytes <= limits.max_bytes - limits.max_bytes / 4)
     }
 
-    /// How many commands are to be answered before, as far as their number counts.
+    /// How many commands must be answered before there is [ample room](Self::has_ample_room), as far as their number counts.
     pub(crate) fn until_ample_room(self, limits: Limits) -> usize {
         self.entries.saturating_sub(limits.max_entries - limits.max_entries / 4)
     }
@@ -56,7 +56,7 @@ struct Lane {
     node: Option<Node>,
 }
 
-/// What a connection to a node is made of.
+/// The routes of a cluster, and what a connection to a node is built from.
 #[derive(Debug)]
 struct Cluster {
     routes: Routes,
@@ -66,7 +66,7 @@ struct Cluster {
     home_slot: u16,
     home_route: u16,
     durability: Option<Durability>,
-    /// Whether messages of other streams may come.
+    /// Whether messages of other streams may follow.
     names_streams: bool,
 }
 
@@ -77,7 +77,7 @@ impl Cluster {
         self.of_stream(key, slot(key))
     }
 
-    /// The same, where its slot is known. Streams that are ahead of their slots are found by their keys.
+    /// The same if the slot is known. Streams that are ahead of their slots are found by their keys.
     #[inline]
     fn of_stream(&self, key: &[u8], slot: u16) -> (u16, usize) {
         if !self.streams.is_empty()
@@ -111,7 +111,7 @@ impl Cluster {
         self.routes.slots(lane).chain(streams.map(|(route, _, _)| route))
     }
 
-    /// The same for those of one slot.
+    /// The routes of one slot that lead to a lane.
     fn routes_of(&self, slot: u16, lane: usize) -> Vec<u16> {
         let own = Some(slot).filter(|slot| self.routes.get(*slot) == lane);
         let streams = self.streams.all().filter(|(_, of, to)| (*of, *to) == (slot, lane));
@@ -124,7 +124,7 @@ pub(crate) struct Lanes {
     all: Vec<Lane>,
     /// The lane of the endpoint's stream.
     home: usize,
-    /// `None`: there is one server.
+    /// `None`: there is only one server.
     cluster: Option<Cluster>,
 }
 
@@ -135,7 +135,7 @@ impl Lanes {
         Self { all: vec![lane], home: 0, cluster: None }
     }
 
-    /// Connections to the nodes of a cluster. `key`: of the endpoint's stream.
+    /// Connections to the nodes of a cluster. `key`: the key of the endpoint's stream.
     pub(crate) fn of_cluster(key: &[u8], durability: Option<Durability>) -> Self {
         let lane = Lane { connection: Connection::new(true, true, durability.clone()), node: None };
         let home_slot = slot(key);
@@ -151,8 +151,8 @@ impl Lanes {
         Self { all: vec![lane], home: 0, cluster: Some(cluster) }
     }
 
-    /// What waits is for one server, and was handed to no socket: it is of no cluster, as was not known before. `keeps`: see
-    /// [`Connection::new`].
+    /// Notes that the server belongs to no cluster, which was not known before. What waits has been handed to no socket. `keeps`:
+    /// see [`Connection::new`].
     pub(crate) fn leave_cluster(&mut self, keeps: bool) {
         self.cluster = None;
         self.at_home().leave_cluster(keeps);
@@ -185,7 +185,7 @@ impl Lanes {
         self.cluster.as_ref().map_or(0, |cluster| cluster.home_route)
     }
 
-    /// Messages of other streams than the endpoint's may come.
+    /// Notes that messages of other streams than the endpoint's may follow.
     pub(crate) fn name_streams(&mut self) {
         let Some(cluster) = self.cluster.as_mut().filter(|cluster| !cluster.names_streams) else { return };
         cluster.names_streams = true;
@@ -228,7 +228,7 @@ impl Lanes {
         self.all.iter_mut().map(|lane| &mut lane.connection)
     }
 
-    /// The node that a lane leads to, where there are several.
+    /// The node that a lane leads to, if there are several.
     pub(crate) fn node(&self, at: usize) -> Option<&Node> {
         self.all[at].node.as_ref()
     }
@@ -239,7 +239,7 @@ impl Lanes {
         self.cluster.as_ref().map_or((0, 0), |cluster| cluster.of_key(key))
     }
 
-    /// The same of a stream whose slot is known.
+    /// The same for a stream whose slot is known.
     #[inline]
     pub(crate) fn of_stream(&self, key: &[u8], slot: u16) -> (u16, usize) {
         self.cluster.as_ref().map_or((0, 0), |cluster| cluster.of_stream(key, slot))
@@ -250,7 +250,7 @@ impl Lanes {
         self.cluster.as_ref().map_or(route, |cluster| cluster.slot(route))
     }
 
-    /// That of the endpoint's stream may have changed.
+    /// Finds the lane and the route of the endpoint's stream, which may have changed.
     fn find_home(&mut self) {
         if let Some(cluster) = &mut self.cluster {
             (cluster.home_route, self.home) = cluster.of_key(&cluster.home_key);
@@ -269,7 +269,7 @@ impl Lanes {
         })
     }
 
-    /// How much of it is for one lane.
+    /// How much of the load belongs to one lane.
     pub(crate) fn load_of(&self, at: usize) -> Load {
         Load::of(self.get(at))
     }
@@ -287,7 +287,7 @@ impl Lanes {
         }
     }
 
-    /// The lane that leads to this node: a new one, if there is none.
+    /// The lane that leads to this node, added if there is none.
     fn lane_of(&mut self, node: &Node) -> usize {
         if let Some(at) = self.all.iter().position(|lane| lane.node.as_ref() == Some(node)) {
             return at;
@@ -301,14 +301,15 @@ impl Lanes {
         self.all.len() - 1
     }
 
-    /// Whether a relocation would move commands of a lane that were never sent: those are to be taken back before.
+    /// Whether a relocation would move commands of a lane that were never sent: those must be taken back first.
     pub(crate) fn moves_unsent(&mut self, at: usize, map: &[(RangeInclusive<u16>, Node)]) -> bool {
         let wanted = self.wanted(at, map);
         let queued = self.all[at].connection.in_flight.commands_from(0).filter_map(|queued| queued.route);
         queued.into_iter().any(|route| self.wanted_lane(at, &wanted, route) != at)
     }
 
-    /// Where a route of a lane is to lead. A stream that has moved before its slot stays where it is, as long as it is taken there.
+    /// Where a route of a lane must lead. A stream that has moved before its slot stays where it is, as long as it is accepted
+    /// there.
     fn wanted_lane(&self, at: usize, wanted: &Routes, route: u16) -> usize {
         let slot = self.slot(route);
         let connection = &self.all[at].connection;
@@ -318,7 +319,7 @@ impl Lanes {
         wanted.get(slot)
     }
 
-    /// Where slots of a lane are to go. The first lane gets the node of the endpoint's stream.
+    /// Where the slots of a lane must go. The first lane gets the node of the endpoint's stream.
     fn wanted(&mut self, at: usize, map: &[(RangeInclusive<u16>, Node)]) -> Routes {
         let home_slot = self.home_slot();
         if self.all[at].node.is_none() {
@@ -336,7 +337,8 @@ impl Lanes {
         wanted
     }
 
-    /// What leads to a lane goes where the cluster says that its slots are, with what waits for it. Nothing is in flight there.
+    /// Moves the routes of a lane, and what waits for them, to where the cluster says that their slots are. Nothing is in flight
+    /// there.
     pub(crate) fn relocate(&mut self, at: usize, map: &[(RangeInclusive<u16>, Node)], now: Instant) {
         let wanted = self.wanted(at, map);
         let waiting = self.all[at].connection.retry.routes();
@@ -351,19 +353,19 @@ impl Lanes {
         self.hand_over(at, &targets, now);
     }
 
-    /// Whether a route stays at its lane. What a WAIT is to confirm moves only with a write behind it.
+    /// Whether a route stays at its lane. What a WAIT must confirm moves only with a later write.
     fn is_bound(&self, at: usize, route: u16, waiting: &BTreeSet<u16>) -> bool {
         self.all[at].connection.holds_unconfirmed(route) && !waiting.contains(&route)
     }
 
-    /// A route leads to this lane. Returns it.
+    /// Makes a route lead to this lane. Returns the lane.
     fn lead(&mut self, route: u16, to: usize) -> Option<usize> {
         let cluster = self.cluster.as_mut()?;
         cluster.set_lane(route, to);
         Some(to)
     }
 
-    /// What waits for a lane goes to others, where it leads to these now.
+    /// Hands over what waits for a lane to the lanes to which its routes lead now.
     fn hand_over(&mut self, at: usize, targets: &BTreeSet<usize>, now: Instant) {
         let Self { all, cluster: Some(cluster), .. } = self else { return };
         for to in targets.iter().copied().filter(|to| *to != at) {
@@ -373,13 +375,14 @@ impl Lanes {
         self.find_home();
     }
 
-    /// A node sent commands to other ones: what waits of them goes there, unless it has moved already. Nothing of the lane is in flight.
+    /// Follows redirects: what waits of the commands that a node sent elsewhere goes there, unless it has moved already. Nothing
+    /// of the lane is in flight.
     pub(crate) fn redirect(&mut self, at: usize, detours: &[(&Detour, Node)], now: Instant) {
         let detours: Vec<_> = detours.iter().map(|(detour, node)| (*detour, self.lane_of(node))).collect();
         let waiting = self.all[at].connection.retry.routes();
         let is_here = |lanes: &Self, route| lanes.cluster.as_ref().is_some_and(|cluster| cluster.lane(route) == at);
         let mut targets = BTreeSet::new();
-        // Whole slots, with those of their streams that are at the node as well.
+        // Whole slots, with their streams that are on the same node.
         for (detour, to) in detours.iter().copied().filter(|(detour, _)| detour.asked.is_none()) {
             if !is_here(self, detour.route) {
                 continue;
@@ -415,7 +418,7 @@ impl Lanes {
         self.hand_over(at, &targets, now);
     }
 
-    /// The route of one stream alone. `None`: there are too many. `new`: those of this round, which no command has yet.
+    /// The route of one stream alone. `None`: there are too many. `new`: the routes of this round, which no command has yet.
     fn own_route(&mut self, route: u16, key: &[u8], to: usize, new: &BTreeSet<u16>) -> Option<u16> {
         if self.slot(route) != route {
             return Some(route);
@@ -426,7 +429,7 @@ impl Lanes {
         self.cluster.as_mut()?.streams.add(key, route, to)
     }
 
-    /// Streams of which nothing is under way need no routes of their own: the node of their slot will send them there again.
+    /// Removes the routes of streams of which nothing is under way: the node of their slot will send them there again.
     fn reclaim(&mut self, new: &BTreeSet<u16>) {
         let Self { all, cluster: Some(cluster), .. } = self else { return };
         let mut used = new.clone();
@@ -437,7 +440,7 @@ impl Lanes {
         self.find_home();
     }
 
-    /// Stops asking after a while, where nothing is under way.
+    /// Stops sending ASKING after a while, where nothing is under way.
     pub(crate) fn rest_asking(&mut self, now: Instant) {
         let Self { all, cluster: Some(cluster), .. } = self else { return };
         for lane in all.iter_mut() {
@@ -457,7 +460,7 @@ impl Lanes {
         self.cluster.as_ref().is_some_and(|cluster| cluster.routes_to(at).next().is_none())
     }
 
-    /// How many streams may have routes of their own.
+    /// Sets how many streams may have routes of their own.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn set_max_streams(&mut self, max: usize) {
         if let Some(cluster) = &mut self.cluster {

@@ -18,33 +18,33 @@ use crate::error::{Error, Failure, Fault, Result, Written, code};
 use crate::net::{ClusterNodes, ConnectError, ServerLookup, TooFewReplicas, Transport, Watch};
 use crate::net::{connect_with, decide, is_redirect};
 
-/// How often the nodes of a cluster are asked at most who has which slots, because they redirect messages.
+/// The shortest interval at which the nodes of a cluster are asked which of them has which slots because they redirect messages.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// The socket of a lane.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// There is none; the first need opens one.
+    /// There is no socket; it is opened when it is needed.
     Closed,
-    /// It is being opened, while the other lanes go on.
+    /// It is being opened, while the other lanes continue.
     Opening(Box<Opening>),
     Open(Box<Transport>),
     /// Connecting failed: the rest of the batch fails with it, without another try.
     Down(Arc<Failure>),
 }
 
-/// What is done for a lane by asking servers, one question after the other: not by its socket becoming ready.
+/// Work for a lane that asks servers, one question after the other, instead of waiting for its socket to become ready.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    /// To open its socket, or to begin with that.
+    /// Open its socket, or start to do so.
     Open,
-    /// To ask where its messages go, for no socket to its node could be opened.
+    /// Ask where its messages go, because no socket to its node could be opened.
     Reopen(NotOpened),
-    /// To end the call: the caller's own code was asked for a password, and wants that.
+    /// End the call, as the caller's own code requests when it is asked for a password.
     Interrupt,
-    /// To go on with the nodes that the server named, for what it refused.
+    /// Continue with the nodes that the server named for what it refused.
     Follow(Vec<Detour>),
-    /// To ask the sentinels who the master is.
+    /// Ask the sentinels which server is the master.
     CheckMaster,
 }
 
@@ -52,12 +52,12 @@ pub(crate) enum Errand {
 #[derive(Debug)]
 pub(crate) struct NotOpened {
     fault: Fault,
-    /// Until when it may be tried.
+    /// The time up to which further tries are allowed.
     until: Instant,
 }
 
 impl Producer {
-    /// Does an errand for a lane.
+    /// Runs an errand for a lane.
     pub(crate) async fn run(
         &mut self,
         at: usize,
@@ -74,8 +74,8 @@ impl Producer {
         }
     }
 
-    /// Opens the socket of a lane. If that fails, every message that waits for it fails, and so does the rest of the batch. In a cluster
-    /// it is only begun with: other lanes go on meanwhile.
+    /// Opens the socket of a lane. If that fails, every message that waits for it fails, and so does the rest of the batch. In a
+    /// cluster, this only starts the opening: other lanes continue meanwhile.
     async fn open(&mut self, at: usize, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         match self.open_socket(at, deadline, watch).await {
             Ok(Some(opened)) => self.use_socket(at, opened, watch),
@@ -86,7 +86,7 @@ impl Producer {
         Ok(())
     }
 
-    /// The socket of a lane is open.
+    /// Uses the open socket for a lane.
     fn use_socket(&mut self, at: usize, opened: Opened, watch: &mut dyn Watch) {
         let Opened { transport, command_timeout, replicas, too_few } = opened;
         if let Some((wanted, count)) = too_few.filter(|_| self.recorder().counters().connections.get() == 0) {
@@ -99,7 +99,7 @@ impl Producer {
         self.numbers[at] = self.opened;
     }
 
-    /// There is no socket for a lane.
+    /// Notes that a lane got no socket.
     fn not_opened(&mut self, at: usize, fault: &Fault) {
         let failure = self.failure(fault, self.batch.unattempted);
         let retries = self.rules.retry.is_some() && self.rules.classifier.may_pass(fault);
@@ -122,7 +122,7 @@ impl Producer {
         Ok(settings)
     }
 
-    /// A socket. `None`: it is being opened, or what waited for the lane waits for another one now.
+    /// Opens a socket. `None`: it is being opened, or what waited for the lane now waits for another one.
     async fn open_socket(
         &mut self,
         at: usize,
@@ -152,7 +152,7 @@ impl Producer {
         Ok(None)
     }
 
-    /// Begins to open a socket to the node of a lane.
+    /// Starts to open a socket to the node of a lane.
     fn begin_opening(
         &mut self,
         at: usize,
@@ -168,8 +168,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Goes on with the socket of a lane, if it is being opened. `Pending`: there is nothing to do but to wait. `Ready`: it is open, or
-    /// this is to be done.
+    /// Continues with the socket of a lane, if it is being opened. `Pending`: there is nothing to do but wait. `Ready`: it is
+    /// open, or this errand must be run.
     pub(super) fn go_on_opening(&mut self, at: usize, watch: &mut dyn Watch) -> Poll<Option<Errand>> {
         let Self { links, waits, lanes, .. } = self;
         let Link::Opening(opening) = &mut links[at] else { return Poll::Pending };
@@ -197,7 +197,7 @@ impl Producer {
         })
     }
 
-    /// If the socket of a lane cannot be opened by now, it fails with what is known.
+    /// Fails a lane if the opening of its socket has failed by now.
     pub(super) fn end_opening(&mut self, at: usize, watch: &dyn Watch) {
         let Link::Opening(opening) = &mut self.links[at] else { return };
         let Poll::Ready(ended) = opening.poll(&mut self.waits, watch) else { return };
@@ -207,7 +207,7 @@ impl Producer {
         }
     }
 
-    /// What an opening came to, as the node's counters show it too.
+    /// The result of an opening, which is also recorded in the counters of the node.
     fn ended(&mut self, at: usize, ended: Ended) -> std::result::Result<Opened, ConnectError> {
         let Ended { preparation, opened, is_reached } = ended;
         self.learn(&preparation);
@@ -219,7 +219,8 @@ impl Producer {
         opened
     }
 
-    /// The node of a lane may be gone: others know. If it says that another one has the slot, others may not have heard of that.
+    /// Asks other nodes, because the node of a lane may be gone. If the node itself says that another one has the slot, the
+    /// others may not have heard of that yet.
     async fn reopen(
         &mut self,
         at: usize,
@@ -258,10 +259,10 @@ impl Producer {
         }
     }
 
-    /// What is to be done on a new socket of a lane.
+    /// The preparation of a new socket of a lane.
     fn preparation(&mut self, at: usize, settings: Settings) -> Preparation {
         let key = self.key_of(at).to_vec();
-        // The node that hands its stream over was checked. Without ASKING this one would answer nothing.
+        // The node that hands its stream over was checked. Without ASKING, this one would answer nothing.
         let is_asking = self.lanes.get(at).is_asking(self.lanes.of_key(&key).0);
         let requirements = if is_asking { Vec::new() } else { self.requirements(&key, settings.command_timeout) };
         let keys = self.endpoint.shards().map(|shards| shards.keys()).unwrap_or_default();
@@ -282,7 +283,7 @@ impl Producer {
         }
     }
 
-    /// Keeps what was found out on a new socket.
+    /// Keeps what was learnt on a new socket.
     fn learn(&mut self, preparation: &Preparation) {
         if preparation.registry == Registry::Seen {
             self.registry = Registry::Seen;
@@ -292,7 +293,7 @@ impl Producer {
         }
     }
 
-    /// Gives up the sockets that are being opened for which `is_left` says so. What waits for them stays.
+    /// Gives up the sockets that are being opened and for which `is_left` returns true. What waits for them stays.
     pub(super) fn leave_openings(&mut self, is_left: impl Fn(&Opening, &Connection) -> bool) {
         let Self { links, lanes, .. } = self;
         for (at, link) in links.iter_mut().enumerate() {
@@ -304,8 +305,8 @@ impl Producer {
         }
     }
 
-    /// Finds out whether the server is a node of a cluster, if the endpoint leaves that open. Returns the connection to it, if it is
-    /// none.
+    /// Determines whether the server is a node of a cluster, if the endpoint leaves that open. Returns the connection to it if it
+    /// is not.
     async fn decide(
         &mut self,
         settings: &mut Settings,
@@ -325,7 +326,7 @@ impl Producer {
         Ok(first)
     }
 
-    /// A stream of the lane: the endpoint's, where it does not matter which.
+    /// The key of a stream of the lane: the endpoint's if it does not matter which.
     fn key_of(&self, at: usize) -> &[u8] {
         let keys = match &self.dedup {
             Dedup::Script(script) if self.lanes.is_of_cluster() => Some(script.batch.stream_keys()),
@@ -336,8 +337,8 @@ impl Producer {
         of_lane.or(own.map(Vec::as_slice)).unwrap_or_else(|| self.endpoint.stream_key())
     }
 
-    /// Asks the nodes who has which slots, and moves what waits for the lane accordingly: nothing of it is in flight. Returns whether
-    /// something is left for it. `sender`: the node of the lane, if it sent a command elsewhere.
+    /// Asks the nodes which of them has which slots, and moves what waits for the lane accordingly: nothing of it is in flight.
+    /// Returns whether anything is left for it. `sender`: the node of the lane, if it sent a command elsewhere.
     async fn locate(
         &mut self,
         at: usize,
@@ -351,7 +352,7 @@ impl Producer {
             _ => Ok(None),
         };
         if answered.is_err() {
-            // Its reply would be taken for that of the next command.
+            // Its reply would be matched to the next command.
             self.renew(at, &Fault::new(code::RESET, "the node did not say who has which slots"));
         }
         let map = match answered {
@@ -378,7 +379,7 @@ impl Producer {
         Ok(!connection.in_flight.is_empty() || !connection.retry.is_empty() || !connection.retry.is_active())
     }
 
-    /// Each lane has a socket, or may have one.
+    /// Adds a link for each lane that has none.
     fn add_links(&mut self) {
         while self.links.len() < self.lanes.len() {
             self.links.push(Link::Closed);
@@ -388,7 +389,7 @@ impl Producer {
         self.node_states.add(&self.lanes, self.outcomes.recorder.counters());
     }
 
-    /// Goes on with the nodes that the server named, for what it refused.
+    /// Continues with the nodes that the server named for what it refused.
     async fn follow(&mut self, at: usize, detours: &[Detour], now: Instant, watch: &mut dyn Watch) -> Result<()> {
         self.recorder().counters().redirects.add(detours.len() as u64);
         self.node_states.redirected(at, detours.len());
@@ -405,7 +406,7 @@ impl Producer {
         for detour in unknown.iter().filter(|detour| detour.redirect.is_ask) {
             self.confirm(at, &detour.redirect, watch).await?;
         }
-        // What the nodes said moved it, or it moves now, or it is sent to the same node again.
+        // The nodes' answer has moved it, or it moves now, or it is sent to the same node again.
         self.redirect(at, &unknown, now);
         for detour in detours.iter().filter(|detour| !detour.redirect.is_ask) {
             if let Some(node) = self.nodes.target(&detour.redirect, self.lanes.node(at)) {
@@ -418,8 +419,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Asks the node of a lane whether the cluster has the one to which it sent a command, if that is listed nowhere: nothing of the lane
-    /// is in flight.
+    /// Asks the node of a lane whether the cluster has the node to which it sent a command, if that node is listed nowhere.
+    /// Nothing of the lane is in flight.
     async fn confirm(&mut self, at: usize, redirect: &Redirect, watch: &mut dyn Watch) -> Result<()> {
         let (Link::Open(transport), Some(node)) = (&mut self.links[at], self.lanes.node(at)) else { return Ok(()) };
         if self.nodes.target(redirect, Some(node)).is_some() {
@@ -429,7 +430,7 @@ impl Producer {
         match self.nodes.confirm(transport, &settings, redirect, node, watch).await {
             Ok(()) => Ok(()),
             Err(ConnectError::Interrupted) => {
-                // Its reply would be taken for that of the next command.
+                // Its reply would be matched to the next command.
                 self.renew(at, &Fault::new(code::INTERRUPTED, "the call was interrupted"));
                 Err(Error::Interrupted)
             }
@@ -440,7 +441,7 @@ impl Producer {
         }
     }
 
-    /// What waits of these slots and streams goes to the nodes that the server named, if the cluster has listed these.
+    /// Moves what waits of these slots and streams to the nodes that the server named, if the cluster has listed them.
     fn redirect(&mut self, at: usize, detours: &[&Detour], now: Instant) {
         let target = |detour: &Detour| self.nodes.target(&detour.redirect, self.lanes.node(at));
         let known: Vec<_> = detours.iter().filter_map(|detour| Some((*detour, target(detour)?))).collect();
@@ -448,7 +449,7 @@ impl Producer {
         self.add_links();
     }
 
-    /// Asks the sentinels. If they name another master, the socket is of no further use: what it was sent may be lost.
+    /// Asks the sentinels. If they name another master, the socket is no longer of use: what was sent on it may be lost.
     async fn check_master(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<()> {
         match self.servers.check(&self.endpoint, now, watch).await {
             Ok(()) => Ok(()),
@@ -460,20 +461,20 @@ impl Producer {
         }
     }
 
-    /// What a server must be able to do before it gets messages, the first of them for this key.
+    /// What a server must support before it gets messages, the first of them for this key.
     fn requirements(&self, key: &[u8], command_timeout: Duration) -> Vec<Requirement> {
         let dedup = match &self.dedup {
             Dedup::Off => None,
             Dedup::Script(script) => Some(Requirement::Script { marker_key: script.batch.marker_key(key) }),
-            // What is sent again for the last time was first sent before its server was found silent.
+            // A message that is sent again at the last moment was first sent before its server was found to be silent.
             Dedup::Idmp(ids) => Some(Requirement::Idmp { duration: ids.remembered.saturating_add(command_timeout) }),
         };
         let wait = self.lanes.get(0).wait.as_ref().map(|wait| Requirement::Wait(wait.durability.clone()));
         dedup.into_iter().chain(wait).collect()
     }
 
-    /// Replaces a socket that ended between commands: those that wait go out on the next one, and none is in doubt.
-    /// `renewed`: the lanes for which that was done before.
+    /// Replaces a socket that ended between commands: commands that wait go out on the next one, and none is in doubt. `renewed`:
+    /// the lanes for which that was done before.
     pub(super) fn disconnect_or_renew(&mut self, at: usize, broken: &Disconnect, renewed: &mut Vec<usize>) {
         if !self.lanes.get(at).is_renewable() || renewed.contains(&at) {
             self.disconnect(at, broken);
@@ -483,14 +484,14 @@ impl Producer {
         self.renew(at, &broken.fault);
     }
 
-    /// Ends a socket between commands, so that the next need opens another one.
+    /// Ends a socket between commands, so that another one is opened when it is needed.
     pub(super) fn renew(&mut self, at: usize, fault: &Fault) {
         let (connection, mut cx) = self.connection(at, Instant::now());
         connection.lose_unconfirmed(fault, &mut cx);
         self.drop_socket(at);
     }
 
-    /// Ends a socket in good order, with nothing in flight. What waits stays.
+    /// Closes a socket cleanly, with nothing in flight. What waits stays.
     pub(super) fn close_socket(&mut self, at: usize) {
         self.lanes.get_mut(at).closed();
         if let Link::Open(transport) = std::mem::replace(&mut self.links[at], Link::Closed) {
@@ -520,8 +521,8 @@ impl Producer {
         }
     }
 
-    /// Ends the retries of a lane, if there were any: nothing is left to be sent again. Returns the failure that messages which come
-    /// now would meet as well.
+    /// Ends the retries of a lane, if there were any: nothing is left to be sent again. Returns the failure that new messages
+    /// would meet as well.
     pub(super) fn end_retries(&mut self, at: usize, now: Instant) -> Option<Arc<Failure>> {
         let (ended, exhausted) = self.lanes.get_mut(at).retry.end(now);
         if let Some(ended) = ended {

@@ -1,5 +1,5 @@
-//! What is noted of the nodes of a cluster, for counters and for the log: how much is in flight, which are down, which slots
-//! moved. No I/O; the time is an argument.
+//! The state of the nodes of a cluster, for counters and for the log: how much is in flight, which are down, which slots moved.
+//! No I/O; the time is an argument.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use crate::endpoint::Node;
 use crate::error::{Fault, code};
 use crate::net::ServerChange;
 
-/// How often moves of slots are reported at most, while a call goes on: those of one pair of nodes in between are one.
+/// The shortest time between two reports of moved slots during a call: moves between the same two nodes in between are one.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 
 /// The node of a lane.
@@ -23,11 +23,11 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 struct NodeState {
     node: Node,
     counters: Arc<NodeCounters>,
-    /// Since when it could not be reached.
+    /// Since when it has been unreachable.
     down: Option<Instant>,
 }
 
-/// What is noted of a lane.
+/// The state of a lane.
 #[derive(Debug, Default)]
 struct LaneState {
     /// `None`: it leads to the only server, or to a node that is not known yet.
@@ -38,18 +38,18 @@ struct LaneState {
 
 #[derive(Debug, Default)]
 pub(super) struct NodeStates {
-    /// Of each lane.
+    /// One for each lane.
     lanes: Vec<LaneState>,
     owners: SlotOwners,
     /// What no call has reported yet.
     changes: VecDeque<ServerChange>,
     moves: Vec<Moved>,
-    /// When moves were reported last.
+    /// When moves were last reported.
     moves_reported: Option<Instant>,
 }
 
 impl NodeStates {
-    /// There are lanes that are not known yet, or the node of one is known now.
+    /// Adds lanes that are not known yet, and the nodes of lanes that have become known.
     pub(super) fn add(&mut self, lanes: &Lanes, counters: &Counters) {
         self.lanes.resize_with(lanes.len().max(self.lanes.len()), LaneState::default);
         for (at, lane) in self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.node.is_none()) {
@@ -70,7 +70,7 @@ impl NodeStates {
         &mut self.lanes[at]
     }
 
-    /// A lane has a socket.
+    /// Notes that a lane has a socket.
     pub(super) fn opened(&mut self, at: usize, counters: &Counters, now: Instant) {
         counters.connections.add(1);
         let lane = self.lane(at);
@@ -85,12 +85,12 @@ impl NodeStates {
         }
     }
 
-    /// The socket of a lane ended abnormally.
+    /// Notes that the socket of a lane ended abnormally.
     pub(super) fn lost(&mut self, at: usize) {
         self.lane(at).was_lost = true;
     }
 
-    /// A node cannot be reached, or does not reply. `unix_ms`: the time of day.
+    /// Notes that a node cannot be reached or does not reply. `unix_ms`: the time of day.
     pub(super) fn failed(&mut self, at: usize, fault: &Fault, now: Instant, unix_ms: u64) {
         if let Some(state) = self.lane(at).node.as_mut().filter(|state| state.down.is_none())
             && code::is_away(&fault.code)
@@ -102,26 +102,26 @@ impl NodeStates {
         }
     }
 
-    /// A node sent messages of this number of slots elsewhere.
+    /// Notes that a node sent messages of this number of slots elsewhere.
     pub(super) fn redirected(&mut self, at: usize, slots: usize) {
         if let Some(state) = &self.lane(at).node {
             state.counters.redirects.add(slots as u64);
         }
     }
 
-    /// A node says that another one has a slot.
+    /// Notes that a node reported another one as the owner of a slot.
     pub(super) fn slot_moved(&mut self, slot: u16, node: &Node) {
         if let Some(moved) = self.owners.redirected(slot, node) {
             self.note_moved(moved);
         }
     }
 
-    /// The cluster says who has which slots, and which replica (first) is of which node.
+    /// Notes which node has which slots, and which replica (first) belongs to which node, as the cluster reports them.
     pub(super) fn located(&mut self, map: &[(RangeInclusive<u16>, Node)], replicas: &[(Node, Node)], now: Instant) {
         for moved in self.owners.see(map, replicas) {
             self.note_moved(moved);
         }
-        // Nothing will be sent to a replica, so that only the cluster can say that it is there.
+        // Nothing is sent to a replica, so only the cluster can say that it is reachable.
         for state in self.lanes.iter_mut().filter_map(|lane| lane.node.as_mut()) {
             let is_listed = replicas.iter().any(|(replica, _)| *replica == state.node);
             let is_master = map.iter().any(|(_, node)| *node == state.node);
@@ -149,7 +149,7 @@ impl NodeStates {
         !self.changes.is_empty() || !self.moves.is_empty()
     }
 
-    /// Takes a change that is to be reported. `is_last`: moves too, however short a time ago others were.
+    /// Takes the next change to report. `is_last`: moves too, however recently others were reported.
     pub(super) fn next_change(&mut self, is_last: bool, now: Instant) -> Option<ServerChange> {
         if let Some(change) = self.changes.pop_front() {
             return Some(change);
@@ -174,7 +174,7 @@ impl NodeStates {
         self.changes.pop_front()
     }
 
-    /// Forgets what was noted, in a forked child or after a panic. Which nodes there are is kept, with their counters.
+    /// Forgets what was noted, in a forked child or after a panic. The nodes and their counters are kept.
     pub(super) fn forget(&mut self) {
         (self.changes, self.moves) = (VecDeque::new(), Vec::new());
         for lane in &mut self.lanes {
@@ -184,7 +184,7 @@ impl NodeStates {
 }
 
 impl NodeState {
-    /// It replies. Returns the change that this is, if it was down.
+    /// Notes that it replies. Returns the change, if it was down.
     fn back(&mut self, now: Instant) -> Option<ServerChange> {
         let since = self.down.take()?;
         self.counters.down_since.set(0);
@@ -202,7 +202,7 @@ impl Producer {
         shards.only_in_slot(self.lanes.slot(route))
     }
 
-    /// Writes to the counters what is in flight to each node, and which one the full window waits for.
+    /// Writes to the counters what is in flight to each node, and which node the full window waits for.
     pub(super) fn publish_nodes(&self) {
         if !self.lanes.is_of_cluster() {
             return;
@@ -211,7 +211,7 @@ impl Producer {
         let share = |at: &usize| {
             let Load { entries, bytes } = self.lanes.load_of(*at);
             let Limits { max_entries, max_bytes } = self.limits;
-            // As parts of what is allowed, without fractions.
+            // Compared as shares of the limits, without fractions.
             (entries as u128 * u128::from(max_bytes)).max(u128::from(bytes) * max_entries as u128)
         };
         let fullest = (0..self.lanes.len()).max_by_key(share);

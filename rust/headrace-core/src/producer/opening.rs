@@ -1,5 +1,5 @@
-//! The socket of a lane that is being opened while the producer sends to other nodes: connecting as a future of its own, which the
-//! passes of the loop go on with.
+//! A socket that is opened for a lane while the producer sends to other nodes: connecting is a future of its own, which the
+//! passes of the loop poll.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,60 +12,60 @@ use super::preparation::{Opened, Preparation};
 use crate::endpoint::Node;
 use crate::net::{ConnectError, DeferredWait, Interest, Watch};
 
-/// The first number of a connection that is being opened so.
+/// The numbers of connections that are being opened start here.
 const OPENING: u64 = 3 << 62;
 
-/// How long an opening may have gone without a poll when its time ends: a caller does as much between two calls.
+/// How long an opening may have gone without a poll when its time ends: a caller may spend that long between two calls.
 const MISSED: Duration = Duration::from_millis(100);
 
-/// What an opening came to.
+/// The result of an opening.
 pub(super) struct Ended {
-    /// With what was learnt on the way.
+    /// Includes what was learnt on the way.
     pub(super) preparation: Preparation,
     pub(super) opened: Result<Opened, ConnectError>,
-    /// Whether there was a connection.
+    /// Whether a connection was established.
     pub(super) is_reached: bool,
 }
 
 type Work = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 pub(super) struct Opening {
-    /// The lock only makes it `Sync`, as a producer is: one caller at a time has the opening.
+    /// The lock only makes it `Sync`, as a producer is: only one caller at a time uses the opening.
     work: Mutex<Work>,
     side: Arc<Mutex<Side>>,
     wait: Option<Wait>,
-    /// When this try ends.
+    /// When this try must end.
     ends: Instant,
-    /// When it was polled last.
+    /// When it was last polled.
     went_on: Instant,
-    /// When the last try for the lane ends.
+    /// When the last try for the lane must end.
     until: Instant,
     on_failure: OnFailure,
 }
 
-/// What follows if there is no socket.
+/// The next step when there is no socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnFailure {
-    /// Other nodes are asked who has the slots: the node may be gone.
+    /// Ask other nodes which node has the slots: this node may be gone.
     AskOthers,
-    /// They are asked if the node says that another one has the slot.
+    /// Ask other nodes if this node says that another one has the slot.
     AskAfterRedirect,
-    /// What waits for the lane fails.
+    /// Fail what waits for the lane.
     Fail,
 }
 
-/// What it waits for.
+/// What an opening waits for.
 struct Wait {
     number: u64,
     socket: Option<(RawFd, bool)>,
     until: Instant,
-    /// A descriptor of the same socket, for a wait of the producer. An event loop gets that of the socket itself: epoll(7) forgets
-    /// a descriptor only when the last one of its socket is closed.
+    /// A duplicate of the socket's descriptor, for waits of the producer. An event loop gets the descriptor of the socket itself:
+    /// epoll(7) forgets a descriptor only when the last one of its socket is closed.
     held: Option<OwnedFd>,
 }
 
 impl Opening {
-    /// Begins with the first [`poll`](Self::poll). `until`: when the last try for the lane ends.
+    /// Creates an opening, which starts with the first [`poll`](Self::poll). `until`: when the last try for the lane must end.
     pub(super) fn new(mut preparation: Preparation, node: Node, until: Instant, on_failure: OnFailure) -> Self {
         let now = Instant::now();
         let ends = now.checked_add(preparation.settings.connect_timeout).unwrap_or(now);
@@ -82,7 +82,7 @@ impl Opening {
         Self { work: Mutex::new(work), side, wait: None, ends, went_on: now, until, on_failure }
     }
 
-    /// Goes on without waiting. `waits`: how many waits of openings there were.
+    /// Continues without waiting. `waits`: how many waits of openings there have been.
     pub(super) fn poll(&mut self, waits: &mut u64, watch: &dyn Watch) -> Poll<Ended> {
         {
             let mut side = lock(&self.side);
@@ -110,22 +110,22 @@ impl Opening {
         polled
     }
 
-    /// Until when other tries may follow, and when one does.
+    /// The time up to which further tries are allowed, and the next step when there is no socket.
     pub(super) fn next_try(&self) -> (Instant, OnFailure) {
         (self.until, self.on_failure)
     }
 
-    /// Whether its time ended while no call went on with it, which says nothing of the node.
+    /// Whether its time ended while no call polled it, which says nothing about the node.
     pub(super) fn is_missed(&self, now: Instant) -> bool {
         self.ends <= now && now.saturating_duration_since(self.went_on) > MISSED
     }
 
-    /// When to go on, if its socket is not ready before.
+    /// When to continue if its socket is not ready before.
     pub(super) fn wakes(&self) -> Instant {
         self.wait.as_ref().map_or(self.ends, |wait| wait.until)
     }
 
-    /// The socket that it waits for, and whether to be able to send.
+    /// The socket that it waits for, and whether it waits to send.
     pub(super) fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
         let wait = self.wait.as_ref()?;
         let (_, writable) = wait.socket?;
@@ -146,19 +146,19 @@ impl fmt::Debug for Opening {
     }
 }
 
-/// What passes between an opening and its future.
+/// State shared by an opening and its future.
 #[derive(Default)]
 struct Side {
     /// See [`Watch::reads_inline`].
     reads_inline: bool,
-    /// Whether the producer waits, not an event loop.
+    /// Whether the producer does the waiting, not an event loop.
     holds: bool,
     /// Whether the opening has [`Wait::held`].
     is_held: bool,
     deferred: Option<Deferred>,
 }
 
-/// As [`DeferredWait`].
+/// Like [`DeferredWait`], with raw descriptors.
 struct Deferred {
     socket: Option<(RawFd, bool)>,
     until: Instant,
@@ -166,7 +166,7 @@ struct Deferred {
     held: Option<OwnedFd>,
 }
 
-/// The watch of the future. The loop asks that of the caller, and ends the opening if the call is to end.
+/// The watch of the future. The loop asks the caller's watch, and ends the opening if the call must end.
 struct OnTheSide(Arc<Mutex<Side>>);
 
 impl Watch for OnTheSide {
@@ -185,7 +185,7 @@ impl Watch for OnTheSide {
     fn defer(&mut self, wait: DeferredWait<'_>) {
         let mut side = lock(&self.0);
         let is_wanted = side.holds && (wait.is_new || !side.is_held);
-        // Without a descriptor the producer looks at the socket after each of its short waits.
+        // Without a descriptor, the producer checks the socket after each of its short waits.
         let held = wait.socket.filter(|_| is_wanted).and_then(|(fd, _)| fd.try_clone_to_owned().ok());
         let socket = wait.socket.map(|(fd, writable)| (fd.as_raw_fd(), writable));
         side.deferred = Some(Deferred { socket, until: wait.until, is_new: wait.is_new, held });

@@ -1,9 +1,9 @@
 //! The outcomes of all messages, in the order in which they were produced.
 //!
-//! Messages are numbered as they are produced. Connections resolve them in any order; an outcome is recorded for the next
-//! report once all messages before it have theirs. With one connection and nothing held back an outcome goes straight to the
-//! recorder: only those that come early are kept here, as runs; entries of several connections, which make no runs, by their
-//! numbers.
+//! Messages are numbered as they are produced. Connections resolve them in any order. An outcome is recorded for the next report
+//! once all messages before it have theirs. With one connection and nothing held back, an outcome goes straight to the recorder.
+//! Only outcomes that come early are kept here: as runs, or by message number for entries of several connections, which form no
+//! runs.
 
 mod early_ids;
 
@@ -23,15 +23,15 @@ pub(crate) struct OutcomeQueue {
     front: u64,
     /// The number of the next message.
     next: u64,
-    /// The entry IDs of messages not far behind the first one.
+    /// The entry IDs of messages not far after the front.
     ids: EarlyIds,
-    /// Other outcomes of messages behind the first one, in queues that ascend: those of one connection mostly do.
+    /// Other outcomes of messages after the front, in queues with ascending numbers: those of one connection mostly ascend.
     early: Vec<VecDeque<Early>>,
-    /// The queue that took the last one.
+    /// The queue that took the last outcome.
     last: usize,
-    /// Those that fit into no queue, by the number of their first message.
+    /// Outcomes that fit into no queue, by the number of their first message.
     strays: BTreeMap<u64, (Outcome, Owner)>,
-    /// How many of all these there are.
+    /// How many early outcomes there are in total.
     count: usize,
     call: Option<Call>,
 }
@@ -45,7 +45,7 @@ struct Early {
 }
 
 impl Early {
-    /// Joins the outcome of the messages that follow, if both are one. Returns whether it did.
+    /// Absorbs the outcome of the messages that follow, if both can be one. Returns whether it did.
     fn absorb(&mut self, number: u64, outcome: &Outcome, owner: Owner) -> bool {
         (self.owner, owner) == (Owner::Report, Owner::Report)
             && self.number + self.outcome.count() == number
@@ -53,7 +53,7 @@ impl Early {
     }
 }
 
-/// How many queues there are at most.
+/// The maximum number of queues.
 const QUEUES: usize = 16;
 
 /// A call of `dispatch` that waits for the outcome of its message.
@@ -70,7 +70,7 @@ impl OutcomeQueue {
         &mut self.recorder
     }
 
-    /// The number of the next message, which is produced now, as are the `count - 1` behind it.
+    /// Counts the next `count` messages, which are produced now, and returns the number of the first one.
     #[inline]
     pub(crate) fn number(&mut self, count: u64) -> u64 {
         let number = self.next;
@@ -84,7 +84,7 @@ impl OutcomeQueue {
         self.next
     }
 
-    /// The next message is produced.
+    /// Counts one message, which is produced now.
     #[inline]
     pub(crate) fn count_one(&mut self) {
         self.next += 1;
@@ -101,7 +101,7 @@ impl OutcomeQueue {
         self.count
     }
 
-    /// The next message is one of `dispatch`.
+    /// Notes that the next message is one of `dispatch`.
     pub(crate) fn begin_call(&mut self) {
         self.call = Some(Call { number: self.next, outcome: None });
     }
@@ -111,7 +111,8 @@ impl OutcomeQueue {
         self.call.as_ref().is_some_and(|call| call.outcome.is_some())
     }
 
-    /// The outcome of the message of `dispatch`. Without one, the call no longer waits for it: the outcome will be dropped.
+    /// Ends the call of `dispatch` and returns the outcome of its message. If there is none yet, the call no longer waits for it,
+    /// and the outcome will be dropped.
     pub(crate) fn end_call(&mut self) -> Option<Result<EntryId, Failure>> {
         self.call.take().and_then(|call| call.outcome)
     }
@@ -151,7 +152,7 @@ impl OutcomeQueue {
                 counters.failed(&failure.code, 1);
                 Some(Err((**failure).clone()))
             }
-            // `dispatch` is not for the modes that deduplicate.
+            // `dispatch` is not available in the modes that deduplicate.
             Outcome::Deduplicated { .. } => None,
         };
     }
@@ -218,7 +219,7 @@ impl OutcomeQueue {
         }
     }
 
-    /// The outcome of the first message without a recorded one, if it is known.
+    /// Removes and returns the outcome of the first message without a recorded one, if it is known.
     fn take_first(&mut self) -> Option<(u64, Outcome, Owner)> {
         let front = self.front;
         for queue in &mut self.early {
@@ -274,7 +275,7 @@ mod tests {
         report.failures().map(|failure| failure.failure.code.to_string()).collect()
     }
 
-    /// The entry ID of each message, none of those that failed.
+    /// The entry ID of each message; `None` for those that failed.
     fn ids(queue: &mut OutcomeQueue) -> Vec<Option<EntryId>> {
         queue.recorder.take(false).entry_ids()
     }
@@ -325,7 +326,7 @@ mod tests {
                 let (count, is_failed) = match one { Given::Entries(count) => (*count, false), Given::Failed(count) => (*count, true) };
                 let first = queue.number(count);
                 numbers.push(first);
-                // No two IDs follow each other, but for those of one run.
+                // No two IDs follow each other, except within one run.
                 expected.extend((0..count).map(|nth| (!is_failed).then_some(EntryId { ms: 7 + 2 * first, seq: nth })));
             }
             queue.recorder.push_ordinals(queue.next());

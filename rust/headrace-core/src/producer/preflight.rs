@@ -1,4 +1,4 @@
-//! Whether a server can do what the options ask for: checked on each new socket, before the first message.
+//! Checks on each new socket, before the first message, whether a server supports what the options require.
 
 use std::time::{Duration, Instant};
 
@@ -11,28 +11,28 @@ use crate::error::{Fault, code};
 use crate::net::{ConnectError, Deadline, Transport, Watch};
 use crate::resp::value::{bytes, field, integer};
 
-/// The first server whose names outlive a restart: <https://redis.io/docs/latest/commands/xadd/>, 8.6.2.
+/// The first server whose remembered names survive a restart: <https://redis.io/docs/latest/commands/xadd/>, 8.6.2.
 const IDMP_SINCE: [u64; 3] = [8, 6, 2];
-/// What a server remembers names for at most, in seconds (XCFGSET, 8.6).
+/// The longest time for which a server remembers names, in seconds (XCFGSET, 8.6).
 const LONGEST: u64 = 86_400;
-/// A consumer group that makes the stream, and is gone at once.
+/// The consumer group through which a stream is created. It is deleted immediately.
 const MAKER: &str = "headrace-setup";
 
-/// How long to wait before a command is sent again whose slot is being moved.
+/// How long to wait before a command whose slot is being moved is sent again.
 const WHILE_MOVING: Duration = Duration::from_millis(20);
 
-/// What a server must be able to do.
+/// What a server must support.
 #[derive(Debug)]
 pub(super) enum Requirement {
-    /// To run the script with all rights that it needs, and to keep its marker.
+    /// Running the script with all rights that it needs, and keeping its marker.
     Script { marker_key: Vec<u8> },
-    /// To remember the IDMP IDs of rows for so long.
+    /// Remembering the IDMP IDs of rows for this long.
     Idmp { duration: Duration },
-    /// To run WAIT or WAITAOF.
+    /// Running WAIT or WAITAOF.
     Wait(Durability),
 }
 
-/// Checks all of them, for the stream `key`. A fault says what is missing.
+/// Checks all requirements for the stream `key`. A fault says what is missing.
 pub(super) async fn check(
     requirements: &[Requirement],
     transport: &mut Transport,
@@ -67,8 +67,8 @@ struct Memory {
 }
 
 impl Server<'_, '_> {
-    /// Sends a command. A node refuses it for keys that it has handed over, as long as it still has their slot: then it is sent again,
-    /// until the move is over and the node names the new owner, or until the time is up.
+    /// Sends a command. As long as a node still has a slot, it refuses commands for keys that it has already handed over. Such a
+    /// command is sent again until the move is over and the node names the new owner, or until the time is up.
     async fn ask(&mut self, command: &redis::Cmd) -> Result<Result<Value, Fault>, ConnectError> {
         loop {
             let replied = self.transport.query(command, self.patience).await?;
@@ -80,7 +80,7 @@ impl Server<'_, '_> {
         }
     }
 
-    /// Whether WAIT will be refused is known before the first message.
+    /// Checks before the first message whether WAIT will be refused.
     async fn check_wait(&mut self, durability: &Durability) -> Result<(), ConnectError> {
         match self.ask(&durability.probe()).await? {
             Ok(Value::Int(_)) => Ok(()),
@@ -137,7 +137,7 @@ impl Server<'_, '_> {
         }
         let (needed, rows) = (needed.max(memory.duration), ROWS_PER_PRODUCER.max(memory.max_size));
         if memory.remembered > 0 {
-            // A changed setting forgets every name, also those of other producers.
+            // Changing a setting forgets every name, including those of other producers.
             let key = String::from_utf8_lossy(self.key);
             return Err(unsupported(format!(
                 "{} remembers names for {} s, {} of a producer, and it must be {needed} s and {rows}. To change it forgets \
@@ -155,7 +155,7 @@ impl Server<'_, '_> {
     }
 
     async fn check_version(&mut self) -> Result<(), ConnectError> {
-        // Every user may: it is how a connection begins.
+        // Every user may run HELLO: connections start with it.
         let hello = self.ask(redis::cmd("HELLO").arg(2)).await?.map_err(|refusal| needs(refusal, "HELLO"))?;
         let text_of = |name| field(&hello, name).map(text).unwrap_or_default();
         let (server, version) = (text_of("server"), text_of("version"));
@@ -184,12 +184,12 @@ impl Server<'_, '_> {
         }))
     }
 
-    /// An empty stream, so that its settings are made before its first entry.
+    /// Creates an empty stream, so that its settings are made before its first entry.
     async fn make_stream(&mut self) -> Result<(), ConnectError> {
         let mut create = redis::cmd("XGROUP");
         create.arg("CREATE").arg(self.key).arg(MAKER).arg("$").arg("MKSTREAM");
         match self.ask(&create).await? {
-            // Another producer is at the same point.
+            // Another producer is at the same step.
             Err(refusal) if refusal.code == "BUSYGROUP" => {}
             made => {
                 made.map_err(|refusal| needs(refusal, "XGROUP CREATE"))?;

@@ -1,5 +1,5 @@
-//! What is done on a new socket before its first message. It has all that it needs, so that it can go on while the producer sends to
-//! other nodes.
+//! The preparation of a new socket before its first message. It owns everything that it needs, so it can continue while the
+//! producer sends to other nodes.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use crate::endpoint::{Endpoint, Node, Settings};
 use crate::error::{Fault, code};
 use crate::net::{ClusterNodes, ConnectError, ServerLookup, Transport, Watch, connect_to_node};
 
-/// What is known of the registry of shards.
+/// What is known about the shard registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Registry {
     Unknown,
-    /// It was there, and fitted: it may not be written again.
+    /// It existed and matched: it may not be written again.
     Seen,
 }
 
@@ -24,17 +24,17 @@ pub(super) enum Groups {
     Created,
 }
 
-/// A socket whose server can do what the options ask for.
+/// A socket whose server supports what the options require.
 pub(super) struct Opened {
     pub(super) transport: Transport,
     pub(super) command_timeout: Duration,
     /// How many replicas to wait for, if these are all that the server has.
     pub(super) replicas: Option<u64>,
-    /// How many replicas are waited for, and how many there are, if these are more.
+    /// How many replicas are waited for, and how many exist, if more exist.
     pub(super) too_few: Option<(u64, u64)>,
 }
 
-/// How many replicas a socket's server has.
+/// How many replicas the server of a socket has.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Replicas {
     /// See [`Opened::replicas`].
@@ -47,34 +47,34 @@ pub(super) struct Replicas {
 pub(super) struct Preparation {
     pub(super) endpoint: Endpoint,
     pub(super) settings: Settings,
-    /// The nodes that the cluster listed when it began.
+    /// The nodes that the cluster listed when the preparation started.
     pub(super) nodes: ClusterNodes,
-    /// The node that the socket leads to; `None`: the only server.
+    /// The node that the socket leads to; `None` for the only server.
     pub(super) node: Option<Node>,
     /// Whether the node has the endpoint's stream.
     pub(super) is_home: bool,
     pub(super) registry: Registry,
     pub(super) groups: Groups,
-    /// The shards that the socket's node has, and those of other nodes.
+    /// The shards of the socket's node, and those of other nodes.
     pub(super) shards: (Vec<Vec<u8>>, Vec<Vec<u8>>),
-    /// A stream of the node.
+    /// The key of a stream on the node.
     pub(super) key: Vec<u8>,
-    /// What the server must be able to do.
+    /// What the server must support.
     pub(super) requirements: Vec<Requirement>,
-    /// What is waited for before a message counts as delivered.
+    /// What to wait for before a message counts as delivered.
     pub(super) durability: Option<Durability>,
     /// Whether no socket was opened before.
     pub(super) is_first: bool,
 }
 
 impl Preparation {
-    /// A socket to the node.
+    /// Connects to the node.
     pub(super) async fn connect(&self, node: &Node, watch: &mut dyn Watch) -> Result<Transport, ConnectError> {
         let streams = if self.is_home { self.endpoint.first_streams() } else { &[] };
         connect_to_node(&self.endpoint, &self.settings, node, streams, watch).await
     }
 
-    /// Checks whether the server of a new socket can do what the options ask for. `servers`: the lookup of the only one.
+    /// Checks whether the server of a new socket supports what the options require. `servers`: the lookup of the only server.
     pub(super) async fn run(
         &mut self,
         mut transport: Transport,
@@ -107,12 +107,12 @@ impl Preparation {
         self.count_replicas(transport, servers, until, watch).await
     }
 
-    /// The same error, with the endpoint before it if the socket was lost: a server's own words need none.
+    /// The same error, prefixed with the endpoint if the socket was lost. A server's own error text needs no prefix.
     fn explained(&self, error: ConnectError) -> ConnectError {
         match error {
             ConnectError::Fault(fault) if code::is_away(&fault.code) => {
                 let message = format!("cannot connect to {}: {}", self.endpoint, fault.message);
-                // Built again only to be cut to the longest message.
+                // `Fault::new` is called again only to cut the text to the longest message.
                 Fault { message: Fault::new(code::CONNECT, message).message, ..fault }.into()
             }
             ConnectError::Fault(_) | ConnectError::Interrupted => error,

@@ -1,4 +1,4 @@
-//! How many replicas the server of a new socket has: all of them are waited for, or fewer with a warning.
+//! Counts the replicas of a new socket's server: all of them are waited for, or fewer with a warning.
 
 use std::time::Instant;
 
@@ -6,11 +6,11 @@ use super::preparation::{Preparation, Replicas};
 use crate::error::Fault;
 use crate::net::{ConnectError, Deadline, ServerLookup, Transport, Watch, connected_replicas};
 
-/// The code of a server that has too few replicas.
+/// The error code of a server that has too few replicas.
 const NOREPLICAS: &str = "NOREPLICAS";
 
 impl Preparation {
-    /// Counts the replicas, unless none is waited for, or as many as the caller says.
+    /// Counts the replicas, unless none is waited for. A number given by the caller is compared on the first socket only.
     pub(super) async fn count_replicas(
         &mut self,
         transport: &mut Transport,
@@ -36,13 +36,13 @@ impl Preparation {
                 Err(Fault { message: Fault::new(NOREPLICAS, message).message, ..refusal }.into())
             }
             (Some(wanted), Ok(count)) if wanted < count => Ok(Replicas { all: None, too_few: Some((wanted, count)) }),
-            // Not every user may count.
+            // Not every user may count the replicas.
             (Some(_), Ok(_) | Err(_)) => Ok(Replicas::default()),
         }
     }
 
     /// The number of replicas: those that the cluster or the sentinels list, or those that are connected, whichever is more. A
-    /// node lists none that has no data yet, and a sentinel lists a new one late.
+    /// node does not list a replica that has no data yet, and a sentinel lists a new one late.
     async fn ask_for_replicas(
         &mut self,
         transport: &mut Transport,

@@ -1,6 +1,6 @@
-//! Waits for a retry as the caller sees them: when one begins and how it ends, and how long it has lasted.
+//! Waits for a retry as the caller sees them: when each one starts, how it ends, and how long it has lasted.
 //!
-//! They also come up where no [`Watch`] is at hand. So they are noted here, and the next call that has one reports them.
+//! They can also occur where no [`Watch`] is available, so they are noted here, and the next call that has one reports them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::retry::{RetryEnd, RetryWait};
 #[derive(Debug, Default)]
 pub(super) struct RetryWaits {
     events: VecDeque<RetryEvent>,
-    /// Until when the present wait was counted.
+    /// The time up to which the current wait is counted.
     counted: Option<Instant>,
 }
 
 impl RetryWaits {
-    /// Notes the beginning of a wait, or its end.
+    /// Notes the start or the end of a wait.
     pub(super) fn note(&mut self, event: RetryEvent, now: Instant, counters: &Counters) {
         match &event {
             RetryEvent::Began { since, .. } => {
@@ -35,7 +35,7 @@ impl RetryWaits {
         self.events.push_back(event);
     }
 
-    /// Counts the time up to now, if there is a wait now.
+    /// Counts the time up to `now`, if a wait is in progress.
     pub(super) fn count(&mut self, now: Instant, counters: &Counters) {
         if let Some(counted) = &mut self.counted {
             counters.waited(now.saturating_duration_since(*counted));

@@ -1,4 +1,4 @@
-//! Whether a stream has as many shards as the endpoint says: checked before the first message, and at each connect to the node of
+//! Checks whether a stream has as many shards as the endpoint says, before the first message and at each connect to the node of
 //! the registry.
 
 use std::time::Instant;
@@ -14,15 +14,15 @@ use crate::net::{
     is_redirect, make_groups,
 };
 
-/// How often nodes may send a command elsewhere in a row.
+/// How many times in a row nodes may send a command elsewhere.
 const MAX_HOPS: u32 = 5;
 
-/// Which part of the time for connecting the groups of other nodes' shards may take.
+/// The time for connecting, divided by this, is how long creating the groups of other nodes' shards may take.
 const SHARE_OF_GROUPS: u32 = 4;
 
 impl Preparation {
-    /// Checks the registry of shards, if there are some, and creates the consumer group in those that the node has; the first time also
-    /// in the others.
+    /// Checks the shard registry if the stream has shards, and creates the consumer group in those that the node has; the first
+    /// time also in the others.
     pub(super) async fn check_shards(
         &mut self,
         transport: &mut Transport,
@@ -40,8 +40,8 @@ impl Preparation {
         }
     }
 
-    /// Creates the consumer group in shards of other nodes: a shard may move to a node that has a socket by then, and takes its
-    /// group along. What fails is tried again, and reported, when there is a socket to its node.
+    /// Creates the consumer group in shards of other nodes: a shard may move to a node that already has a socket by then, and
+    /// takes its group along. What fails is tried again, and reported, when there is a socket to its node.
     async fn make_other_groups(
         &mut self,
         group: &[u8],
@@ -68,8 +68,8 @@ impl Preparation {
         Ok(())
     }
 
-    /// Checks the registry, on a new socket to its node; on another one only where nothing is known yet. Writes it, if there is neither
-    /// a registry nor a shard.
+    /// Checks the registry on a new socket to its node; on a socket to another node only if nothing is known yet. Writes it if
+    /// neither a registry nor a shard exists.
     async fn check_registry(
         &mut self,
         registry: ShardRegistry<'_>,
@@ -107,16 +107,16 @@ struct Owners<'a> {
     nodes: &'a mut ClusterNodes,
     /// The only server, if there is no cluster.
     server: Option<&'a mut Transport>,
-    /// Who has which slots.
+    /// Which node has which slots.
     map: Option<SlotMap>,
-    /// Those of a cluster that were asked, each once.
+    /// The nodes of a cluster that were asked, each once.
     open: Vec<(Node, Transport)>,
     until: Instant,
     watch: &'a mut dyn Watch,
 }
 
 impl Owners<'_> {
-    /// Reads the registry, and writes what it lacks. `is_known`: it was there before.
+    /// Reads the registry, and writes what it lacks. `is_known`: whether it existed before.
     async fn complete(&mut self, registry: ShardRegistry<'_>, is_known: bool) -> Result<(), ConnectError> {
         let read = registry.asking();
         let mut lacks = registry.missing(self.ask(registry.name, &read).await?)?;
@@ -142,7 +142,7 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// What the server answers that has the slot of a key, or why it refuses.
+    /// The answer of the server that has the slot of a key, or why it refuses.
     async fn ask(&mut self, key: &[u8], command: &Cmd) -> Result<Result<Value, Fault>, ConnectError> {
         if let Some(server) = &mut self.server {
             return server.query(command, &mut Deadline::new(self.until, self.watch)).await;
@@ -172,7 +172,7 @@ impl Owners<'_> {
         Err(Fault::new(code::NO_SLOT, format!("no node has slot {slot}, or the nodes disagree about it")).into())
     }
 
-    /// The socket to a node.
+    /// The position of the socket to a node among the open ones. Opens it if there is none.
     async fn position(&mut self, node: &Node) -> Result<usize, ConnectError> {
         if let Some(at) = self.open.iter().position(|(known, _)| known == node) {
             return Ok(at);

@@ -1,10 +1,10 @@
-//! Which node of a cluster had which slot when it was looked at last, and so which slots have moved since. No I/O.
+//! Which node of a cluster had which slot when the cluster was last asked, and which slots have moved since. No I/O.
 
 use std::ops::RangeInclusive;
 
 use crate::endpoint::Node;
 
-/// Slots of one node that another one has now.
+/// Slots of one node that another node has now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) slots: u64,
@@ -16,17 +16,17 @@ pub(super) struct Moved {
 
 #[derive(Debug, Default)]
 pub(super) struct SlotOwners {
-    /// Each once. Places are never used again.
+    /// Each node once. Places are never reused.
     nodes: Vec<Node>,
-    /// For each slot the place of its node, counted from 1. 0: none had it yet.
+    /// For each slot, the place of its node, counted from 1. 0: no node has had it yet.
     owners: Vec<u16>,
     /// The places of replicas, each with that of its master.
     replicas: Vec<(u16, u16)>,
 }
 
 impl SlotOwners {
-    /// The cluster says who has which slots, and which replica (first) is of which node. Returns what has moved: one item for
-    /// each pair of nodes. A slot that no node has counts as its last node's.
+    /// Records which node has which slots, and which replica (first) belongs to which node, as the cluster reports them. Returns
+    /// what has moved: one item for each pair of nodes. A slot without a node counts as its last node's.
     pub(super) fn see(&mut self, map: &[(RangeInclusive<u16>, Node)], replicas: &[(Node, Node)]) -> Vec<Moved> {
         let mut moved: Vec<(u16, u16, u64)> = Vec::new();
         let mut had_slots: Vec<u16> = self.owners.clone();
@@ -44,7 +44,7 @@ impl SlotOwners {
         }
         let replicas: Vec<_> =
             replicas.iter().map(|(replica, master)| (self.place(replica), self.place(master))).collect();
-        // The replica may have followed its master after that was looked at.
+        // The replica may have joined its master after the cluster was last asked.
         let changed_places = |from, to| replicas.contains(&(from, to)) && had_slots.binary_search(&to).is_err();
         let moved = moved.into_iter().filter_map(|(from, to, slots)| {
             let moved = self.moved(from, to, slots)?;
@@ -55,7 +55,8 @@ impl SlotOwners {
         moved
     }
 
-    /// A node says that another one has a slot. If that was its replica, it has all of them.
+    /// Records that a node reported another one as the owner of a slot. If that one is a replica of the slot's previous node, it
+    /// has all of that node's slots.
     pub(super) fn redirected(&mut self, slot: u16, node: &Node) -> Option<Moved> {
         let to = self.place(node);
         let from = self.owners.get(usize::from(slot)).copied().filter(|from| *from > 0 && *from != to)?;
@@ -68,7 +69,7 @@ impl SlotOwners {
         self.moved(from, to, slots)
     }
 
-    /// The place of a node: 0, if there were too many nodes.
+    /// The place of a node, or 0 if there were too many nodes.
     fn place(&mut self, node: &Node) -> u16 {
         let at = self.nodes.iter().position(|known| known == node).unwrap_or_else(|| {
             self.nodes.push(node.clone());
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn a_replica_that_takes_over_is_a_failover() {
         let mut owners = half_each();
-        // Until then no node has them.
+        // Until then, no node has these slots.
         assert_eq!(owners.see(&[(8_192..=16_383, node(2))], &[(node(3), node(1)), (node(4), node(2))]), []);
         let map = [(0..=8_191, node(3)), (8_192..=16_383, node(2))];
         assert_eq!(owners.see(&map, &[(node(1), node(3))]), [moved(8_192, 1, 3, true)]);
@@ -138,7 +139,7 @@ mod tests {
         let mut owners = half_each();
         let map = [(0..=8_191, node(7)), (8_192..=16_383, node(2))];
         assert_eq!(owners.see(&map, &[(node(1), node(7))]), [moved(8_192, 1, 7, true)]);
-        // A master that gave its slots away, and follows the one that has the last of them.
+        // A master that gave its slots away, and follows the node that has the last of them.
         assert_eq!(owners.see(&[(0..=16_383, node(2))], &[(node(7), node(2))]), [moved(8_192, 7, 2, false)]);
     }
 

@@ -1,16 +1,16 @@
-//! Streams that are at another node than their slot, while it is moved key by key. No I/O.
+//! Streams that are on another node than their slot while the slot is moved key by key. No I/O.
 //!
-//! The number of a slot is a route by itself. Each of these streams has a route of its own, with a number above those of the slots:
-//! what waits, is in flight or is to be confirmed is distinguished by these numbers alone.
+//! The number of a slot is itself a route. Each of these streams has a route of its own, with a number above those of the slots.
+//! These numbers alone distinguish what waits, is in flight or must be confirmed.
 
 use std::collections::BTreeMap;
 
 use crate::cluster::SLOTS;
 
-/// How many streams there may be: as many numbers of 16 bits are left.
+/// The maximum number of streams: the 16-bit numbers that the slots leave free.
 const MAX_STREAMS: usize = (u16::MAX - SLOTS) as usize + 1;
 
-/// How many bytes their keys may have.
+/// How many bytes their keys may have in total.
 const MAX_BYTES: usize = 16 << 20;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct StreamRoute {
 #[derive(Debug)]
 pub(super) struct StreamRoutes {
     by_key: BTreeMap<Box<[u8]>, u16>,
-    /// By their numbers, from the first one above those of slots. `None`: free.
+    /// Indexed by route, from the first number above those of the slots. `None`: free.
     routes: Vec<Option<StreamRoute>>,
     free: Vec<u16>,
     bytes: usize,
@@ -49,7 +49,7 @@ impl StreamRoutes {
         self.by_key.is_empty()
     }
 
-    /// The route and the lane of a stream, if it has some of its own.
+    /// The route and the lane of a stream, if it has its own.
     pub(super) fn of_key(&self, key: &[u8]) -> Option<(u16, usize)> {
         let route = *self.by_key.get(key)?;
         Some((route, self.get(route)?.lane))
@@ -108,7 +108,7 @@ impl StreamRoutes {
         numbered.filter_map(|(route, stream)| stream.as_ref().map(|stream| (route, stream.slot, stream.lane)))
     }
 
-    /// The streams that are not kept are where their slots are.
+    /// Removes the routes of the streams that are not kept: these are where their slots are.
     pub(super) fn retain(&mut self, is_kept: impl Fn(u16, usize) -> bool) {
         for (route, stream) in (SLOTS..=u16::MAX).zip(&mut self.routes) {
             if let Some(gone) = stream.take_if(|stream| !is_kept(route, stream.lane)) {

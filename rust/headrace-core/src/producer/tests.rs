@@ -1,5 +1,5 @@
-//! Producers on one end of a socket pair. The times of the connection are set, where a real server would have to be silent for
-//! 30 s.
+//! Producers on one end of a socket pair. The tests set the times of the connection where a real server would have to be silent
+//! for 30 s.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ use crate::net::{NeverInterrupted, Transport};
 /// An endpoint that refuses every connection.
 const NOWHERE: [(&str, &str); 3] =
     [("unix_socket", "/nonexistent/headrace.sock"), ("stream_key", "s"), ("command_timeout", "5")];
-/// An endpoint to which no connection is tried, whatever the policy: its password cannot be read.
+/// An endpoint to which no connection is attempted, whatever the policy, because its password cannot be read.
 const NO_PASSWORD: [(&str, &str); 3] =
     [("host", "localhost"), ("stream_key", "s"), ("password_file", "/nonexistent/password")];
 
@@ -25,7 +25,7 @@ fn ago(seconds: u64) -> Instant {
     Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap()
 }
 
-/// A producer on one end of a socket pair, whose server has answered before and was silent since `used`.
+/// A producer on one end of a socket pair, whose server has answered before and has been silent since `used`.
 fn connected(
     options: [(&str, &str); 3],
     retry: Option<RetryPolicy>,
@@ -47,7 +47,7 @@ fn connected(
     (producer, peer)
 }
 
-/// With one message, idle for 31 s.
+/// A producer with one message, idle for 31 s.
 fn idle_producer() -> (Producer, UnixStream) {
     let (mut producer, peer) = connected(NOWHERE, None, None, None, ago(31));
     produce(&mut producer, 1);
@@ -166,14 +166,14 @@ fn rows_gathered_before_a_retry_have_outcomes_of_their_own() {
     while !producer.lanes.at_home().retry.is_resending() {
         producer.poll();
     }
-    // As when the call is interrupted that waits for room, while a row of another stream was gathered.
+    // As when a call that waits for room is interrupted while a row of another stream is gathered.
     produce(&mut producer, 1);
     producer.recorder().push_ordinals(1);
     let failure = producer.unsent(&Fault::new(code::INTERRUPTED, "it was"));
     producer.push_failed(&failure, 1, None);
     producer.poll();
     let answers = thread::spawn(move || {
-        // Each run when it is there: the second one comes behind the first one, which is sent a second time.
+        // Answers each run when it arrives: the second one comes after the first one, which is sent a second time.
         let mut received = Vec::new();
         for runs in [2, 3] {
             while received.windows(6).filter(|bytes| bytes == b"\r\nEVAL").count() < runs {

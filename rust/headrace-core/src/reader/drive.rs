@@ -1,4 +1,4 @@
-//! The loop of a reader: sends, receives and waits, until there is a batch.
+//! The loop of a reader: sends, receives and waits, until a batch is ready.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub(super) struct Drive {
     lines: Vec<Line>,
     /// How the sessions share connections, if they do.
     rounds: Option<Rounds>,
-    /// Errors that the caller gets once the batches that were read are taken. At most one for each session.
+    /// Errors that the caller gets after the batches that were read. At most one for each session.
     failed: VecDeque<Error>,
 }
 
 impl Drive {
-    /// One connection for each endpoint; with `rounds` those that these sessions share.
+    /// Prepares one connection for each endpoint; with `rounds`, those that the sessions share. Opens none.
     pub(super) fn new(
         endpoints: Vec<Endpoint>,
         rounds: Option<Rounds>,
@@ -36,7 +36,7 @@ impl Drive {
         Self { lines: endpoints.into_iter().map(line).collect(), rounds, failed: VecDeque::new() }
     }
 
-    /// The endpoint as its server says that it is, asked on the connection of the only session.
+    /// The endpoint as its server describes it, asked over the connection of the only session.
     pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<Option<Endpoint>> {
         self.lines.first_mut().map(|line| line.link.decided(watch).cloned()).transpose()
     }
@@ -52,7 +52,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Runs until there is a batch, everything was read, or `timeout` is over.
+    /// Runs until a batch is ready, everything was read, or `timeout` is over.
     pub(super) fn until_batch(
         &mut self,
         sessions: &mut Sessions,
@@ -62,7 +62,7 @@ impl Drive {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some((at, batch)) = sessions.take() {
-                // The server gets the next page ready while the caller works. A fault shows again in the next call.
+                // The server prepares the next page while the caller works. A fault shows again in the next call.
                 self.read_ahead(at, sessions);
                 return batch.map(Some);
             }
@@ -73,7 +73,7 @@ impl Drive {
                 return Ok(None);
             }
             self.run(sessions, deadline, watch)?;
-            // Also without time to wait, what has come is taken.
+            // Even with no time left to wait, return what has arrived.
             let is_over = deadline.is_some_and(|deadline| deadline <= Instant::now());
             if is_over && !sessions.is_ready() && self.failed.is_empty() {
                 return Ok(None);
@@ -107,7 +107,7 @@ impl Drive {
         }
     }
 
-    /// One pass over several sessions, none of which waits while another one can go on, but for connecting.
+    /// One pass over several sessions. Except when connecting, none of them waits while another one can continue.
     fn run_all(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let begins = !sessions.has_begun();
         let mut has_moved = false;
@@ -126,14 +126,14 @@ impl Drive {
                 Ok(Pass::Idle) => {}
                 Ok(Pass::Paused(until)) => pause = Some(pause.map_or(until, |pause: Instant| pause.min(until))),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
-                // The others go on.
+                // The others continue.
                 Err(error) => self.failed.push_back(error),
             }
         }
         if has_moved || !self.failed.is_empty() { Ok(()) } else { self.wait(sessions, deadline, pause, watch) }
     }
 
-    /// Waits until one of several sockets is ready, or `pause` is over; gives up on a server that is silent for too long.
+    /// Waits until one of several sockets is ready, or `pause` is over; gives up on a server that was silent for too long.
     fn wait(
         &mut self,
         sessions: &mut Sessions,

@@ -11,9 +11,9 @@ use crate::reading::{Link, Pass, wait_for_more};
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) link: Link,
-    /// Until when the entries that came wait for more of them, where other sessions go on meanwhile.
+    /// The time up to which entries that arrived wait for more, while other sessions continue.
     lingers: Option<Instant>,
-    /// When to connect again: the time that a try took is given to the other sessions behind it.
+    /// When to connect again: after an attempt, the other sessions get as much time as the attempt took.
     rests: Option<Instant>,
 }
 
@@ -52,7 +52,7 @@ impl Line {
         })
     }
 
-    /// Does what can be done for one of several sessions without waiting, but for connecting.
+    /// Does what is possible for one of several sessions without waiting, except for connecting.
     pub(super) fn pass(
         &mut self,
         at: usize,
@@ -85,7 +85,7 @@ impl Line {
         })
     }
 
-    /// Until when the entries that came wait for more of them, where other sessions go on meanwhile. `None`: they do not.
+    /// The time up to which entries that arrived wait for more, while other sessions continue. `None`: they do not wait.
     pub(super) fn lingers(&mut self, at: usize, sessions: &mut Sessions, deadline: Option<Instant>) -> Option<Instant> {
         let pause = sessions.get(at).pause();
         if !pause.is_zero() {

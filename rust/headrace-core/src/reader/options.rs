@@ -86,17 +86,17 @@ option_table! {
 /// Where a reader begins.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Beginning {
-    /// The same in each stream.
+    /// At the same place in each stream.
     Start(Start),
     /// Where another reader ended.
     Position(Position),
 }
 
-/// Which way a reader goes, and where it ends.
+/// The direction of a reader, and where it ends.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Way {
     Forward(End),
-    /// From the highest ID, unless there is a position, to the lowest one.
+    /// From the highest ID, unless there is a position, down to the lowest one.
     Backward(EntryId, EntryId),
 }
 
@@ -118,7 +118,7 @@ pub struct ReaderOptions {
 }
 
 impl ReaderOptions {
-    /// Checks `options`, which are those of [`READER_OPTIONS`]; null is the default. `schema`: the columns of the entries'
+    /// Checks `options`, which are those of [`READER_OPTIONS`]; null selects the default. `schema`: the columns for the entries'
     /// fields, in place of the option `fields`.
     pub fn new(
         options: impl IntoIterator<Item = (String, OptionValue)>,
@@ -162,7 +162,7 @@ impl ReaderOptions {
 
 impl Default for ReaderOptions {
     fn default() -> Self {
-        // A test reads the table without options too.
+        // A test also reads the table without options.
         Self::new([], Form::Typed, None).unwrap_or_else(|error| unreachable!("the defaults of the table: {error}"))
     }
 }

@@ -1,7 +1,8 @@
-//! The sessions of a reader: one, or one for each slot of a cluster that has some of its streams. No I/O and no clock.
+//! The sessions of a reader: one; in a cluster, one for each slot that holds some of its streams. No I/O and no clock.
 //!
-//! Each has a connection of its own, so that each can wait for new entries, and follow its slot to another node; or some share one, see
-//! `reading/rounds.rs`. What all share is here: the limit, the turns, and the position, which names the streams of all.
+//! Each session has its own connection, so that it can wait for new entries and follow its slot to another node; or sessions
+//! share connections, see `reading/rounds.rs`. This module holds what all sessions share: the limit, the turns, and the position
+//! of all streams.
 
 use crate::error::{Error, Result};
 use crate::reading::{Pages, Position, ReadBatch};
@@ -9,7 +10,7 @@ use crate::reading::{Pages, Position, ReadBatch};
 #[derive(Debug)]
 struct Member {
     session: Box<dyn Pages>,
-    /// Where the batches end that were taken so far.
+    /// The end of the batches that were taken so far.
     handed_out: Position,
     has_begun: bool,
 }
@@ -17,11 +18,11 @@ struct Member {
 #[derive(Debug)]
 pub(super) struct Sessions {
     all: Vec<Member>,
-    /// Whether one is read after the other.
+    /// Whether the sessions are read one after the other.
     in_order: bool,
-    /// The entries that may still be read in all.
+    /// The number of entries that may still be read in total.
     left: u64,
-    /// The one whose turn it is.
+    /// The session whose turn it is.
     turn: usize,
 }
 
@@ -31,7 +32,7 @@ impl Sessions {
         Self { all: sessions.into_iter().map(member).collect(), in_order, left: limit, turn: 0 }
     }
 
-    /// The numbers of all, from the one whose turn it is.
+    /// The numbers of all sessions, starting with the one whose turn it is.
     pub(super) fn turns(&self) -> impl Iterator<Item = usize> + use<> {
         let (turn, count) = (self.turn, self.all.len());
         (turn..turn + count).map(move |at| at % count)
@@ -41,7 +42,7 @@ impl Sessions {
         &*self.all[at].session
     }
 
-    /// Lets one of them go on. What it takes of the limit, the others do not have.
+    /// Runs `call` on one session. What that session uses of the limit is taken from the others.
     pub(super) fn with<T>(&mut self, at: usize, call: impl FnOnce(&mut dyn Pages) -> T) -> T {
         let Member { session, handed_out, has_begun } = &mut self.all[at];
         let done = call(&mut **session);
@@ -59,23 +60,24 @@ impl Sessions {
         done
     }
 
-    /// Whether it has nothing more to read. Of several, one that waits for entries when the limit is reached waits in vain.
+    /// Whether it has nothing more to read. If there are several, one that waits for entries when the limit is reached waits in
+    /// vain.
     fn is_done(&self, at: usize) -> bool {
         let session = self.get(at);
         session.is_finished() || (self.all.len() > 1 && self.left == 0 && session.is_handed_out())
     }
 
-    /// Whether it is to go on now.
+    /// Whether it may continue now.
     pub(super) fn is_active(&self, at: usize) -> bool {
         !self.is_done(at) && (!self.in_order || (0..at).all(|before| self.is_done(before)))
     }
 
-    /// Whether its connection is of no more use.
+    /// Whether its connection is no longer needed.
     pub(super) fn is_over(&self, at: usize) -> bool {
         self.in_order && self.is_done(at)
     }
 
-    /// Whether it is known where each stream begins and ends, as far as that is to be known before the first batch.
+    /// Whether it is known where each stream begins and ends, as far as it has to be known before the first batch.
     pub(super) fn has_begun(&self) -> bool {
         (0..self.all.len()).all(|at| self.get(at).has_begun() || !self.is_active(at))
     }
@@ -88,7 +90,7 @@ impl Sessions {
         self.all.iter().any(|member| member.session.is_ready())
     }
 
-    /// The next batch, or what kept it from being read, and the number of its session.
+    /// The next batch, or the error that prevented it from being read, with the number of its session.
     pub(super) fn take(&mut self) -> Option<(usize, Result<ReadBatch>)> {
         let at = self.turns().find(|at| self.get(*at).is_ready())?;
         let mut taken = self.with(at, |session| session.take())?;
@@ -111,12 +113,12 @@ impl Sessions {
         Some((at, taken))
     }
 
-    /// Where the batches so far end.
+    /// The position after the batches so far.
     pub(super) fn position(&self) -> Position {
         self.position_behind(None)
     }
 
-    /// The same behind a batch that was taken just now from session `at`, which may have read on.
+    /// The same directly after a batch was taken from session `at`, which may have read further.
     fn position_behind(&self, at: Option<usize>) -> Position {
         let mut whole = Position { is_reverse: self.in_order, ..Position::default() };
         for (number, Member { session, handed_out, has_begun }) in self.all.iter().enumerate() {
@@ -127,15 +129,15 @@ impl Sessions {
         whole
     }
 
-    /// How many entries were lost so far, in all streams, and whether that is exact.
+    /// The number of entries lost so far in all streams, and whether it is exact.
     pub(super) fn lost(&self) -> (u64, bool) {
         let add = |(entries, is_exact), (more, is_more_exact)| (entries + more, is_exact && is_more_exact);
         self.all.iter().map(|member| member.session.lost()).fold((0, true), add)
     }
 
-    /// Whether entries may have been lost that the server does not count. Asked once.
+    /// Whether entries may have been lost that the server does not count. The answer is given once.
     pub(super) fn take_doubt(&mut self) -> bool {
-        // Each is asked.
+        // Every session must be asked.
         self.all.iter_mut().filter_map(|member| member.session.take_doubt().then_some(())).count() > 0
     }
 }

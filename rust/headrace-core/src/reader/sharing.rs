@@ -1,4 +1,4 @@
-//! The sessions of a reader as those of connections that they share.
+//! The sessions of a reader as members of the connections that they share.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use crate::error::{Error, Fault};
 use crate::net::Watch;
 use crate::reading::{Asked, Link, Members, Trouble};
 
-/// All sessions and their sockets, for some passes.
+/// All sessions and their sockets, for one or more passes.
 pub(super) struct Sharing<'a> {
     lines: &'a mut [Line],
     sessions: &'a mut Sessions,
     deadline: Option<Instant>,
-    /// Whether only sessions go on that have not begun yet.
+    /// Whether only sessions that have not begun yet take part.
     begins: bool,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Sharing<'a> {
         Self { begins: !sessions.has_begun(), lines, sessions, deadline }
     }
 
-    /// Lets a session ask for what comes next. Returns whether it did.
+    /// Lets a session send its next request. Returns whether it did.
     fn ask(&mut self, at: usize, is_shared: bool, waits: Option<Duration>) -> bool {
         self.sessions.with(at, |session| {
             session.share(is_shared);

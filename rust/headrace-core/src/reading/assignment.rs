@@ -1,7 +1,7 @@
-//! Which sessions share a connection to a node of a cluster, and whose turn it is on it. No I/O and no clock.
+//! Which sessions share a connection to a node of a cluster, and whose turn it is. No I/O and no clock.
 //!
-//! A session that has a connection of its own lets the server wait for entries. Where several share one, a wait for one of them
-//! would stop the others: they ask in turn for what is there, and pause when none of them had anything.
+//! A session with its own connection lets the server wait for entries. If several sessions share one, a wait for one of them
+//! would block the others: they ask in turn for what is available, and pause when none of them had anything.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use crate::endpoint::Node;
 
 /// The most connections to a node: one for each slot of a cluster.
 pub(crate) const MAX_CONNECTIONS: i64 = 16_384;
-/// The pause behind the first round in which no session had anything. It doubles from round to round.
+/// The pause after the first round in which no session had anything. It doubles from round to round.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// The longest pause: 64 streams on 3 nodes then cost about 1,300 commands per second. Shorter if the server is to wait for less.
+/// The longest pause: 64 streams on 3 nodes then cost about 1,300 commands per second. Shorter if `block` is.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection, and the sessions that use it.
@@ -22,19 +22,19 @@ struct Place {
     members: Vec<usize>,
     /// The index of the member whose turn it is.
     turn: usize,
-    /// How many replies in a row had nothing.
+    /// The number of consecutive replies that were empty.
     empty: usize,
     /// The next pause.
     pause: Duration,
-    /// Until when nothing is asked for.
+    /// The time before which nothing is requested.
     rests: Option<Instant>,
-    /// Whether there is a connection, as far as was noted.
+    /// Whether there is a connection, as last noted.
     is_open: bool,
-    /// Whether the session that asked last has to connect: its request was lost with the connection.
+    /// Whether the session that asked last must connect: its request was lost with the connection.
     is_turned_back: bool,
     /// When to connect again.
     connects_at: Option<Instant>,
-    /// Whether the last try failed.
+    /// Whether the last attempt failed.
     has_failed: bool,
 }
 
@@ -76,17 +76,17 @@ pub(crate) struct Assignment {
 }
 
 impl Assignment {
-    /// At most `most` connections to each node. `block`: for how long the server would wait for entries.
+    /// At most `most` connections to each node. `block`: how long the server would wait for entries.
     pub(crate) fn new(most: usize, block: Duration) -> Self {
         Self { most: most.max(1), longest_pause: LONGEST_PAUSE.min(block), places: Vec::new() }
     }
 
-    /// The number of connections, of which some may have lost all their sessions.
+    /// The number of connections, including any that have lost all their sessions.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Forgets the connections without a session: their numbers go to others.
+    /// Forgets the connections without a session: their numbers are reused.
     pub(crate) fn tidy(&mut self) {
         self.places.retain(|place| !place.members.is_empty());
     }
@@ -100,14 +100,14 @@ impl Assignment {
         &self.places[place].node
     }
 
-    /// The sessions that use a connection, from the one whose turn it is.
+    /// The sessions that use a connection, starting with the one whose turn it is.
     pub(crate) fn order(&self, place: usize) -> Vec<usize> {
         let Place { members, turn, .. } = &self.places[place];
         members[*turn..].iter().chain(&members[..*turn]).copied().collect()
     }
 
-    /// The session is of a stream that this node has. It gets a connection of its own while there may be more of them, else it shares
-    /// the one with the fewest sessions. Returns which one.
+    /// Assigns the session to a connection to this node, which has its stream: a new connection until the node has the most
+    /// allowed, then the one with the fewest sessions. Returns which one.
     pub(crate) fn assign(&mut self, session: usize, node: &Node) -> usize {
         if let Some(place) = self.place(session) {
             if self.places[place].node == *node {
@@ -132,14 +132,14 @@ impl Assignment {
         }
     }
 
-    /// It is not known which node has the stream of this session.
+    /// Takes the session off its connection: it is not known which node has its stream.
     pub(crate) fn remove(&mut self, session: usize) {
         for place in &mut self.places {
             place.remove(session);
         }
     }
 
-    /// The session asked, or could not: those behind it come first now.
+    /// Notes that the session asked, or could not: the sessions after it come first now.
     pub(crate) fn took_turn(&mut self, place: usize, session: usize) {
         let Place { members, turn, .. } = &mut self.places[place];
         if let Some(index) = members.iter().position(|member| *member == session) {
@@ -147,8 +147,8 @@ impl Assignment {
         }
     }
 
-    /// A session of a connection was answered; `has_more`: it got something, or may get more at once. `active`: the sessions of the
-    /// connection that go on reading.
+    /// Notes the reply to a session. `has_more`: it returned something, or another request may do so immediately. `active`: the
+    /// number of sessions of the connection that continue to read.
     pub(crate) fn answered(&mut self, place: usize, has_more: bool, active: usize, now: Instant) {
         let Place { empty, pause, rests, .. } = &mut self.places[place];
         if has_more {
@@ -162,39 +162,39 @@ impl Assignment {
         }
     }
 
-    /// Until when the sessions of a connection ask for nothing.
+    /// The time before which the sessions of a connection request nothing.
     pub(crate) fn rests(&self, place: usize, now: Instant) -> Option<Instant> {
         self.places[place].rests.filter(|rests| *rests > now)
     }
 
-    /// Session `by` has opened the connection.
+    /// Notes that session `by` has opened the connection.
     pub(crate) fn opened(&mut self, place: usize, by: usize) {
         let place = &mut self.places[place];
         (place.is_open, place.connects_at, place.has_failed, place.rests) = (true, None, false, None);
-        // Others ask before the one whose request was lost: it may have been the reason.
+        // Let others ask before the session whose request was lost: the request may have been the reason.
         if std::mem::take(&mut place.is_turned_back) && place.members.get(place.turn) == Some(&by) {
             place.turn = (place.turn + 1) % place.members.len();
         }
     }
 
-    /// There is no connection. Returns whether there was one before.
+    /// Notes that the connection is closed. Returns whether it was open before.
     pub(crate) fn closed(&mut self, place: usize) -> bool {
         std::mem::take(&mut self.places[place].is_open)
     }
 
-    /// It is the turn of the session that asked last: its request was lost with the connection.
+    /// Gives the turn back to the session that asked last: its request was lost with the connection.
     pub(crate) fn turn_back(&mut self, place: usize) {
         let Place { members, turn, is_turned_back, .. } = &mut self.places[place];
         *turn = turn.checked_sub(1).unwrap_or(members.len().saturating_sub(1));
         *is_turned_back = true;
     }
 
-    /// Not to connect before `at`.
+    /// Puts off connecting until `at`.
     pub(crate) fn put_off(&mut self, place: usize, at: Instant) {
         self.places[place].connects_at = Some(at);
     }
 
-    /// The same, because connecting failed.
+    /// The same after an attempt to connect failed.
     pub(crate) fn failed(&mut self, place: usize, at: Instant) {
         self.put_off(place, at);
         self.places[place].has_failed = true;
@@ -205,7 +205,7 @@ impl Assignment {
         self.places[place].connects_at.filter(|at| *at > now)
     }
 
-    /// Whether the last try to connect failed.
+    /// Whether the last attempt to connect failed.
     pub(crate) fn has_failed(&self, place: usize) -> bool {
         self.places[place].has_failed
     }

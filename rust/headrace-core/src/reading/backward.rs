@@ -1,7 +1,7 @@
 //! Reads streams from new entries to old ones, one stream after the other. No I/O and no clock.
 //!
-//! Trimming takes the oldest entries, so it can only shorten what is still to be read. Whether it did is found out at the end of
-//! a stream, from the numbers of XINFO STREAM at its beginning and at its end.
+//! Trimming removes the oldest entries, so it can only shorten what has yet to be read. Whether it did is detected at the end of
+//! a stream, from the replies to XINFO STREAM before and after reading.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,28 +24,28 @@ use crate::error::{Fault, Result};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::{EntrySink, Limits, Scanned, Shape, StreamReply, Wrong};
 
-/// One stream, from its newest entry on.
+/// One stream, read from its newest entry.
 #[derive(Debug)]
 pub(crate) struct Backward {
     key: Arc<[u8]>,
     /// The highest ID to read next; `None`: everything was read.
     next: Option<EntryId>,
-    /// The last ID to read.
+    /// The lowest ID to read.
     until: EntryId,
     paging: Paging,
-    /// What the server said before the first page.
+    /// The server's description of the stream before the first page.
     begun: Option<StreamInfo>,
-    /// Whether the first page begins with the newest entry.
+    /// Whether the first page starts with the newest entry.
     is_from_newest: bool,
-    /// How many entries were read.
+    /// The number of entries that were read.
     read: u64,
-    /// The lowest ID that is in a batch.
+    /// The lowest ID in a batch so far.
     handed_out: EntryId,
     is_finished: bool,
 }
 
 impl Backward {
-    /// `from` and `until` are included. `from`: `None`: nothing is below the position.
+    /// `from` and `until` are inclusive. `from`: `None` if nothing is below the position.
     pub(crate) fn new(key: Arc<[u8]>, from: Option<EntryId>, until: EntryId, paging: Paging) -> Self {
         let handed_out = from.map_or(EntryId::default(), |from| from.next().unwrap_or(EntryId::MAX));
         let next = from.filter(|from| *from >= until);
@@ -64,18 +64,18 @@ impl Backward {
 
     fn begin(&mut self, info: StreamInfo) {
         self.is_from_newest = self.next.is_some_and(|next| next >= info.last_id);
-        // Entries that are added from now on are none of this reader's.
+        // Entries that are added from now on are not read by this reader.
         self.next = self.next.map(|next| next.min(info.last_id)).filter(|next| *next >= self.until && info.length > 0);
         self.begun = Some(info);
     }
 
-    /// An entry was read.
+    /// Notes that an entry was read.
     fn read_on(&mut self, id: EntryId) {
         self.read += 1;
         self.next = id.previous().filter(|next| *next >= self.until);
     }
 
-    /// What trimming took of what was to be read. `None`: the server cannot tell, and something may be lost.
+    /// What trimming removed before it was read. `None`: the server cannot tell, and something may be lost.
     fn loss(&self, info: &StreamInfo) -> Option<Loss> {
         let nothing = Some(Loss { entries: 0, exact: true });
         let Some(begun) = &self.begun else { return nothing };
@@ -93,7 +93,7 @@ impl Backward {
     }
 }
 
-/// A command whose reply is to come.
+/// A command whose reply is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ask {
     Begin,
@@ -101,18 +101,18 @@ enum Ask {
     End,
 }
 
-/// Entries on their way into a batch.
+/// Entries that are being collected into a batch.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     first_id: EntryId,
     last_id: EntryId,
 }
 
-/// What a page turned out to be.
+/// The properties of a page, as found while reading it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Page {
     entries: u64,
-    /// The bytes of the names and values of its largest entry.
+    /// The size of the names and values of its largest entry, in bytes.
     largest: u64,
     is_out_of_order: bool,
 }
@@ -127,7 +127,7 @@ pub(crate) struct BackwardSession {
     left: u64,
     columns: EntryColumns,
     open: Option<Open>,
-    /// The entry that was read last does not fit its columns.
+    /// The last entry that was read, if it does not fit its columns.
     bad: Option<(EntryId, BadValue)>,
     in_flight: Option<Ask>,
     outbox: Outbox,
@@ -135,7 +135,7 @@ pub(crate) struct BackwardSession {
     reply: Option<StreamReply>,
     info: InfoReply,
     page: Page,
-    /// Bytes that must be there before another look at them helps.
+    /// The number of bytes that must have arrived before scanning again helps.
     needed: usize,
     ready: VecDeque<Result<ReadBatch>>,
     lost: Loss,
@@ -169,7 +169,7 @@ impl BackwardSession {
         }
     }
 
-    /// Reads what is there of a page; returns whether that was all of it.
+    /// Reads what has arrived of a page; returns whether the page is complete.
     fn read_page(&mut self, count: u64) -> std::result::Result<bool, Fault> {
         loop {
             let Some(stream) = self.streams.get_mut(self.at) else { return Ok(true) };
@@ -212,7 +212,7 @@ impl BackwardSession {
             if needed > 0 {
                 return Ok(false);
             }
-            // The columns are as large as they can be.
+            // The columns have reached their maximum size.
             self.push_batch(None);
             let key = Arc::clone(&self.streams[self.at].key);
             self.columns.stream(&key);
@@ -230,13 +230,13 @@ impl BackwardSession {
         }
         let is_large =
             self.columns.rows() >= self.options.batch_rows || self.columns.bytes() >= self.options.batch_bytes;
-        // The last batch of a stream waits for what may be missing behind it.
+        // The last batch of a stream waits until it is known whether something is missing after it.
         if has_bad || self.left == 0 || (is_large && stream.next.is_some()) {
             self.push_batch(None);
         }
     }
 
-    /// Adds a batch of what was read, and the entry behind it that does not fit.
+    /// Adds a batch of what was read, and the entry after it that does not fit.
     fn push_batch(&mut self, lost: Option<Loss>) {
         let Some(stream) = self.streams.get_mut(self.at) else { return };
         let key = Arc::clone(&stream.key);
@@ -263,7 +263,7 @@ impl BackwardSession {
         }
     }
 
-    /// The server said this of the stream after all of it was read.
+    /// Ends a stream with the server's description of it after everything was read.
     fn end(&mut self, info: &StreamInfo) {
         let Some(stream) = self.streams.get_mut(self.at) else { return };
         let key = Arc::clone(&stream.key);
@@ -404,7 +404,7 @@ impl Exchange for BackwardSession {
         self.in_flight.is_some()
     }
 
-    /// What was read stays; the next page begins below it.
+    /// What was read stays; the next page starts below it.
     fn disconnected(&mut self) {
         self.in_flight = None;
         self.outbox.clear();
@@ -415,7 +415,7 @@ impl Exchange for BackwardSession {
     }
 }
 
-/// Where the entries of a page go.
+/// The destination of the entries of a page.
 struct Sink<'a> {
     stream: &'a mut Backward,
     columns: &'a mut EntryColumns,
@@ -423,7 +423,7 @@ struct Sink<'a> {
     bad: &'a mut Option<(EntryId, BadValue)>,
     left: &'a mut u64,
     page: &'a mut Page,
-    /// Whether the entry that is being passed on is left out.
+    /// Whether the current entry is left out.
     is_left_out: bool,
     size: u64,
 }
@@ -436,7 +436,7 @@ impl EntrySink for Sink<'_> {
     fn entry(&mut self, id: EntryId, fields: Option<usize>) {
         (self.is_left_out, self.size) = (true, 0);
         self.page.entries += 1;
-        // The next page begins below an entry that does not fit.
+        // The next page starts below an entry that does not fit.
         if *self.left == 0 || self.bad.is_some() {
             return;
         }
@@ -487,7 +487,7 @@ mod tests {
         EntryId { ms, seq: 0 }
     }
 
-    /// A stream that got the entries 1-0 to `added`-0 and lost all below `first`.
+    /// A stream to which the entries 1-0 to `added`-0 were added, and which lost all entries below `first`.
     fn info(added: u64, first: u64) -> StreamInfo {
         StreamInfo {
             length: added + 1 - first,

@@ -1,4 +1,4 @@
-//! What a reader hands out.
+//! The batches that a reader returns.
 
 use std::sync::Arc;
 
@@ -41,13 +41,13 @@ impl ReadBatch {
         self.last_id
     }
 
-    /// How many entries of this stream were trimmed before they were read, since the batch before; and whether that is exact, or
-    /// the most that it can be.
+    /// The number of entries of this stream that were trimmed before they were read, since the previous batch; and whether it is
+    /// exact or an upper bound.
     pub fn lost(&self) -> (u64, bool) {
         self.lost.map_or((0, true), |lost| (lost.entries, lost.exact))
     }
 
-    /// Where the reader stands behind this batch, in all its streams: a reader that starts there reads what follows.
+    /// The reader's position after this batch, in all its streams: a reader that starts there reads what follows.
     pub fn position(&self) -> String {
         self.position.to_text()
     }

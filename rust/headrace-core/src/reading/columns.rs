@@ -1,4 +1,4 @@
-//! The options that say which columns a batch has. A reader and a consumer share them.
+//! The options that determine the columns of a batch, shared by readers and consumers.
 
 use arrow_schema::{DataType, Field, Schema};
 
@@ -10,10 +10,10 @@ use crate::entries::{
 };
 use crate::error::{Error, Result};
 
-/// The most rows of a batch: its columns have offsets of 31 bits, and an entry may have 100 bytes of names and values.
+/// The most rows of a batch: its columns have 31-bit offsets, and an entry may have 100 bytes of names and values.
 pub(crate) const MAX_BATCH_ROWS: i64 = 1 << 20;
 
-/// The columns that the options `fields`, `fields_as`, `names` and `unpack`, or a schema, ask for, without those of the metadata.
+/// The columns selected by the options `fields`, `fields_as`, `names` and `unpack`, or by a schema, without the metadata columns.
 #[derive(Debug)]
 pub(crate) struct Asked {
     body: BodyPlan,
@@ -21,7 +21,7 @@ pub(crate) struct Asked {
     kept: Option<MapPlan>,
 }
 
-/// What was asked for. `on_bad`: the option `on_bad_field`. `full`: the rows and the bytes of a full batch.
+/// Reads these options. `on_bad`: the option `on_bad_field`. `full`: the rows and the bytes of a full batch.
 pub(crate) fn read_body(
     given: &mut Given,
     on_bad: &'static str,
@@ -64,7 +64,7 @@ pub(crate) fn read_body(
     Ok(Asked { body, kept })
 }
 
-/// The metadata columns that were asked for, each with the name that it gets; `None`: those that are usual.
+/// The requested metadata columns, each with its name in the batch; `None`: the default columns.
 pub(crate) fn read_metadata(given: &mut Given) -> Result<Option<Vec<(String, String)>>> {
     if given.is_no_names("metadata") {
         return Ok(Some(Vec::new()));
@@ -83,7 +83,7 @@ pub(crate) fn read_metadata(given: &mut Given) -> Result<Option<Vec<(String, Str
     if read.is_ok() && is_named { Ok(Some(renamed)) } else { Err(given.refuse("metadata", &value)) }
 }
 
-/// The columns of a batch. `metadata`: what [`read_metadata`] has read.
+/// The columns of a batch. `metadata`: the result of [`read_metadata`].
 pub(crate) fn columns(metadata: Option<Vec<(String, String)>>, Asked { body, kept }: Asked) -> Result<ColumnsPlan> {
     let mut columns = metadata.unwrap_or_else(|| {
         let usual = if matches!(body, BodyPlan::Map(_)) { &ColumnsPlan::METADATA_OF_MAP[..] } else { &[] };
@@ -93,7 +93,7 @@ pub(crate) fn columns(metadata: Option<Vec<(String, String)>>, Asked { body, kep
     if asked.is_some() && kept.is_none() {
         return Err(Error::config("metadata", "metadata 'raw' needs on_bad_field 'keep', which fills it"));
     }
-    // Where it was not asked for it is behind the other metadata columns.
+    // If it was not requested, it follows the other metadata columns.
     let place = asked.unwrap_or(columns.len());
     let name = asked.map_or_else(|| RAW.to_owned(), |place| columns.remove(place).1);
     if columns.iter().any(|(column, _)| column == RAW) {

@@ -5,7 +5,7 @@ use crate::entries::{BadValue, escaped};
 use crate::error::{Error, Fault, code};
 use crate::resp::EntryId;
 
-/// `first`: the oldest entry that is left.
+/// `first`: the oldest remaining entry.
 pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>, position: String) -> Error {
     let Loss { entries, exact } = loss;
     let (bound, subject) =

@@ -1,10 +1,10 @@
-//! What a socket needs of the session that it carries.
+//! What a socket needs from the session that uses it.
 
 use std::time::Duration;
 
 use crate::error::Fault;
 
-/// Bytes out, bytes in: a session without I/O and clock. [`Link`](super::Link) carries it.
+/// Bytes out, bytes in: a session without I/O or a clock. [`Link`](super::Link) transfers its bytes.
 pub(crate) trait Exchange {
     /// The bytes to send now.
     fn unsent(&self) -> &[u8];
@@ -12,7 +12,7 @@ pub(crate) trait Exchange {
     /// The transport took `count` bytes.
     fn sent(&mut self, count: usize);
 
-    /// Where the next bytes of the server go.
+    /// The space for the next bytes from the server.
     fn space(&mut self) -> &mut [u8];
 
     /// `count` bytes arrived in [`space`](Self::space). A fault makes the connection useless.
@@ -23,7 +23,7 @@ pub(crate) trait Exchange {
 
     fn awaits_reply(&self) -> bool;
 
-    /// Whether [`received`](Self::received) is to go on with bytes that are here.
+    /// Whether [`received`](Self::received) must continue with bytes that have already arrived.
     fn is_suspended(&self) -> bool {
         false
     }
@@ -33,6 +33,6 @@ pub(crate) trait Exchange {
         Duration::ZERO
     }
 
-    /// The socket is gone.
+    /// The socket was lost.
     fn disconnected(&mut self);
 }

@@ -10,10 +10,10 @@ use crate::resp::entry_id;
 use crate::resp::outline::{Outline, WITHOUT_FIELDS};
 use crate::resp::value::{bytes, field, integer, list};
 
-/// The most bytes of the reply without the fields of its entries: some forty names and numbers.
+/// The most bytes of the reply without the fields of its entries: about forty names and numbers.
 const MOST_BYTES: usize = 128 * 1024;
 
-/// How much of the reply was read.
+/// The progress of reading the reply.
 #[derive(Debug)]
 pub(super) struct InfoReply(Outline);
 
@@ -24,7 +24,7 @@ impl Default for InfoReply {
 }
 
 impl InfoReply {
-    /// Takes the reply out of what has arrived; `None`: it is not there as a whole. A stream that does not exist is empty.
+    /// Takes the reply from the bytes that have arrived; `None`: it is not complete yet. A stream that does not exist is empty.
     pub(super) fn take(&mut self, input: &mut Input) -> Result<Option<StreamInfo>, Fault> {
         let (taken, is_complete) = self.0.take(input.unread()).map_err(protocol)?;
         input.consume(taken);
@@ -49,7 +49,7 @@ impl InfoReply {
     }
 }
 
-/// Reads the reply; `None`: it is none, or lacks what every server sends.
+/// Reads the reply; `None`: it is not such a reply, or lacks what every server sends.
 fn read(reply: &Value) -> Option<StreamInfo> {
     let number = |name| field(reply, name).and_then(integer).and_then(|number| u64::try_from(number).ok());
     let id = |name| field(reply, name).and_then(bytes).and_then(entry_id);
@@ -77,7 +77,7 @@ mod tests {
         Value::Array(fields.iter().flat_map(|(name, value)| [text(name), value.clone()]).collect())
     }
 
-    /// What is read of bytes that come in pieces of this size, and the most that waited to be taken.
+    /// The result of reading bytes that arrive in pieces of this size, and the most bytes that waited to be taken.
     fn take(reply: &[u8], piece: usize) -> (Result<Option<StreamInfo>, Fault>, usize) {
         let (mut input, mut info, mut most) = (Input::default(), InfoReply::default(), 0);
         for bytes in reply.chunks(piece) {

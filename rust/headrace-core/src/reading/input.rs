@@ -1,11 +1,11 @@
-//! Bytes that a server has sent and that were not read yet.
+//! Bytes from a server that have not been read yet.
 
-/// What is kept free for the next read, and the size of the buffer while entries are small.
+/// The space kept free for the next read, and the size of the buffer while entries are small.
 const SIZE: usize = 256 * 1024;
-/// A buffer that grew for a large entry beyond this is given back.
+/// A buffer that grew beyond this for a large entry is released.
 const LARGE: usize = 4 * SIZE;
 
-/// A growing buffer: it has at most four times the bytes of the largest entry.
+/// A growing buffer of at most four times the bytes of the largest entry.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     bytes: Vec<u8>,
@@ -14,12 +14,12 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// The bytes that were not consumed.
+    /// The bytes that have not been consumed.
     pub(crate) fn unread(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Where the next bytes go. It grows only as bytes come, not by what a header declares.
+    /// The space for the next bytes. It grows only as bytes arrive, not by what a header declares.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -28,7 +28,7 @@ impl Input {
             }
         }
         if self.bytes.len() - self.end < SIZE / 4 {
-            // What is left of a page is small beside the page.
+            // What is left of a page is small compared to the page.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             let wanted = SIZE.max(2 * self.end);
@@ -39,17 +39,17 @@ impl Input {
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// `count` bytes came into [`space`](Self::space).
+    /// Notes that `count` bytes arrived in [`space`](Self::space).
     pub(crate) fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.bytes.len());
     }
 
-    /// The first `count` bytes were read.
+    /// Notes that the first `count` bytes were read.
     pub(crate) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// The connection is gone.
+    /// Forgets the bytes of a lost connection.
     pub(crate) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }

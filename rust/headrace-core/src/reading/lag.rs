@@ -1,21 +1,21 @@
-//! A server that has less of a stream than was read: a replica that is behind, or another stream.
+//! A server that has less of a stream than was read: a lagging replica, or another stream.
 
 use std::time::Duration;
 
-/// How long a replica is waited for that does not get what was read before. Then its stream counts as another one.
+/// How long to wait for a replica that does not receive what was read before. After that, its stream counts as another one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is known of such a server.
+/// What is known about such a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
     /// It has what was read, as far as is known.
     #[default]
     No,
-    /// It is to say whether it is a replica.
+    /// It must be asked whether it is a replica.
     Suspected,
     /// It is a replica, and is waited for.
     Waits,
-    /// It is none, or was waited for in vain.
+    /// It is not a replica, or the wait for it was in vain.
     Refuted,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Lag {
 }
 
 impl Lag {
-    /// The server has less than was read. Returns whether that may be because it is a replica.
+    /// Notes that the server has less than was read. Returns whether that may be because it is a replica.
     pub(crate) fn suspect(&mut self) -> bool {
         if self.state == State::Refuted || self.waited >= PATIENCE {
             return false;
@@ -36,20 +36,20 @@ impl Lag {
         true
     }
 
-    /// The server said whether it is a replica.
+    /// Notes the server's answer whether it is a replica.
     pub(crate) fn resolve(&mut self, is_replica: bool) {
         if self.state == State::Suspected {
             self.state = if is_replica { State::Waits } else { State::Refuted };
         }
     }
 
-    /// The server was waited for, and is to be asked again what it has.
+    /// Ends a wait for the server, which must be asked again what it has.
     pub(crate) fn look_again(&mut self, waited: Duration) {
         self.state = State::No;
         self.waited += waited;
     }
 
-    /// Another connection may lead to another server.
+    /// Starts over for a new connection, which may lead to another server.
     pub(crate) fn reconnect(&mut self) {
         self.state = State::No;
     }

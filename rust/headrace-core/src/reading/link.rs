@@ -1,4 +1,4 @@
-//! The socket of a session that reads: opens it, moves its bytes, waits for it, and replaces it.
+//! The socket of a reading session: opens it, moves its bytes, waits for it, and replaces it.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,10 +16,10 @@ use crate::net::{
 use crate::random;
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
-/// How long one wait may last before the caller is asked whether to go on: Ctrl-C must be noticed within 0.1 s.
+/// How long one wait may last before the caller is asked whether to continue: Ctrl-C must be noticed within 0.1 s.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(50);
 
-/// What kept a connection from being of use: a fault, which may pass, or an error for the caller.
+/// Why a connection cannot be used: a fault, which may be temporary, or an error for the caller.
 pub(crate) enum Trouble {
     Fault(Fault),
     Error(Error),
@@ -31,27 +31,27 @@ impl From<Error> for Trouble {
     }
 }
 
-/// The socket, and when another one may take its place.
+/// The socket, and when another one may replace it.
 #[derive(Debug)]
 pub(crate) struct Link {
     endpoint: Endpoint,
-    /// The connection that showed what the server is, until it is used.
+    /// The connection that showed what the server is, until it is used for reading.
     first: Option<Transport>,
     open: Option<(Transport, Duration)>,
     servers: ServerLookup,
-    /// The node to connect to, where links share their connections.
+    /// The node to connect to, if links share their connections.
     node: Option<Node>,
     outage: Outage,
-    /// How long a try to connect may take, if that is less than the endpoint allows.
+    /// How long an attempt to connect may take, if that is less than the endpoint allows.
     longest: Option<Duration>,
-    /// How often in a row a node of a cluster named another one.
+    /// The number of consecutive redirects from one node of a cluster to another.
     redirects: u32,
     counters: Arc<ReadCounters>,
-    /// Until when the wait for the server was counted, if there is one now.
+    /// The time up to which the current wait is counted, if there is one.
     counted: Option<Instant>,
     /// When bytes last moved.
     used: Instant,
-    /// When the watch was asked last.
+    /// When the watch was last asked.
     watched: Instant,
 }
 
@@ -76,7 +76,7 @@ impl Link {
         }
     }
 
-    /// The same, but that a try to connect takes no longer, for others wait meanwhile.
+    /// The same, but with a limit on the time of an attempt to connect, because others wait in the meantime.
     pub(crate) fn connecting_for(self, longest: Option<Duration>) -> Self {
         Self { longest, ..self }
     }
@@ -85,7 +85,7 @@ impl Link {
         &self.endpoint
     }
 
-    /// What a try to connect needs of the endpoint, as it is now.
+    /// The current settings of the endpoint for an attempt to connect.
     pub(crate) fn settings(&self) -> Result<Settings> {
         let mut settings = self.endpoint.settings()?;
         settings.connect_timeout =
@@ -97,7 +97,7 @@ impl Link {
         self.open.is_some()
     }
 
-    /// The next connection goes to this node. Reports to `watch` if that is another one than before.
+    /// Directs the next connection to this node. Reports to `watch` if that is another node than before.
     pub(crate) fn lead_to(&mut self, node: &Node, watch: &mut dyn Watch) {
         if let Some(last) = self.node.replace(node.clone()).filter(|last| last != node) {
             let change = ServerChange::StreamMoved { from: last.to_string(), to: node.to_string() };
@@ -105,13 +105,13 @@ impl Link {
         }
     }
 
-    /// Gives the connection to `other`, whose session asks next. No reply is to come on it.
+    /// Gives the connection to `other`, whose session asks next. No reply may be due on it.
     pub(crate) fn pass_on(&mut self, other: &mut Self) {
         other.open = self.open.take();
         other.used = Instant::now();
     }
 
-    /// Asks the watch, if it was not asked for a while.
+    /// Asks the watch, unless it was asked recently.
     pub(crate) fn ask(&mut self, watch: &mut dyn Watch) -> Result<()> {
         let now = Instant::now();
         if now.saturating_duration_since(self.watched) >= WATCH_EVERY {
@@ -123,7 +123,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for a moment, at most for `most`, if it is too early to connect; returns whether it is time.
+    /// If it is too early to connect, waits briefly, at most for `most`. Returns whether it is time now.
     pub(crate) fn may_connect(&mut self, most: Duration, watch: &mut dyn Watch) -> Result<bool> {
         let left = self.outage.next().map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()));
         if !left.is_zero() {
@@ -134,7 +134,7 @@ impl Link {
         Ok(left.is_zero())
     }
 
-    /// When to connect, while that is put off; `None`: at once.
+    /// When to connect, if connecting is put off; `None`: immediately.
     pub(crate) fn next_try(&mut self) -> Option<Instant> {
         let next = self.outage.next();
         if next.is_some() {
@@ -143,7 +143,7 @@ impl Link {
         next
     }
 
-    /// The endpoint as its server says that it is: of a cluster or not. Waits for the server as the policy says.
+    /// The endpoint as its server describes it: part of a cluster or not. Waits for the server as the policy requires.
     pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
         while self.endpoint.is_undecided() {
             if self.may_connect(Duration::MAX, watch)? {
@@ -172,7 +172,8 @@ impl Link {
         }
     }
 
-    /// Connects, or notes that it failed and is to be tried again. `prepare` has the socket to itself before the session does.
+    /// Connects, or notes that the attempt failed and must be repeated. `prepare` has the socket to itself before the session
+    /// does.
     pub(crate) fn connect(
         &mut self,
         session: &mut (impl Exchange + ?Sized),
@@ -210,8 +211,8 @@ impl Link {
         Ok(())
     }
 
-    /// `ask` has the socket to itself, while no reply to the session is to come. `None`: there is no connection. A fault is to be
-    /// passed to [`lose`](Self::lose).
+    /// Gives `ask` the socket while no reply to the session is due. `None`: there is no connection. A fault must be passed to
+    /// [`lose`](Self::lose).
     pub(crate) fn consult<T>(
         &mut self,
         watch: &mut dyn Watch,
@@ -223,7 +224,7 @@ impl Link {
         Some(found)
     }
 
-    /// Receives what is there, then sends what the socket takes. Returns whether anything moved.
+    /// Receives what has arrived, then sends what the socket accepts. Returns whether any bytes moved.
     pub(crate) fn step(
         &mut self,
         session: &mut (impl Exchange + ?Sized),
@@ -245,7 +246,7 @@ impl Link {
         match self.send(session) {
             Ok(sent) => Ok(received || sent),
             Err(fault) => {
-                // The server's last words may be here already, and explain more than a broken pipe.
+                // The server's last reply may have arrived already, and explains more than a broken pipe.
                 while self.receive(session)? {}
                 Err(fault)
             }
@@ -267,7 +268,7 @@ impl Link {
         Ok(count > 0 || goes_on)
     }
 
-    /// Sends what the socket takes. Returns whether anything moved.
+    /// Sends what the socket accepts. Returns whether any bytes moved.
     pub(crate) fn send(&mut self, session: &mut (impl Exchange + ?Sized)) -> std::result::Result<bool, Fault> {
         let Some((transport, _)) = &mut self.open else { return Ok(false) };
         let mut moved = transport.push()? > 0;
@@ -289,7 +290,7 @@ impl Link {
         Ok(moved)
     }
 
-    /// How long the server may go on being silent; a fault if it was for too long. `None`: no reply is to come.
+    /// How long the server may stay silent; a fault if it was silent for too long. `None`: no reply is due.
     pub(crate) fn patience(
         &self,
         session: &(impl Exchange + ?Sized),
@@ -306,14 +307,14 @@ impl Link {
         Some(Err(Fault::new(code::TIMEOUT, message)))
     }
 
-    /// The socket, and what a wait for it is for.
+    /// The socket, and the events to wait for.
     pub(crate) fn socket(&mut self, session: &(impl Exchange + ?Sized)) -> Option<(&mut Transport, Wanted)> {
         let (transport, _) = self.open.as_mut()?;
         let writable = !session.unsent().is_empty() || transport.wants_write();
         Some((transport, Wanted { bytes: 1, writable }))
     }
 
-    /// Waits until the socket is ready, for at most `most`; gives up on a server that is silent for too long.
+    /// Waits until the socket is ready, at most for `most`; gives up on a server that was silent for too long.
     pub(crate) fn wait(
         &mut self,
         session: &mut (impl Exchange + ?Sized),
@@ -336,7 +337,7 @@ impl Link {
         Ok(())
     }
 
-    /// The connection is of no further use. What was asked for is asked for again, on another one.
+    /// Gives up the connection. Its requests are repeated on another one.
     pub(crate) fn lose(
         &mut self,
         session: &mut (impl Exchange + ?Sized),
@@ -350,7 +351,7 @@ impl Link {
         self.endure(fault, watch)
     }
 
-    /// Counts the time of a wait for the server up to now.
+    /// Counts the current wait for the server up to this moment.
     fn count_wait(&mut self) {
         if let Some(counted) = &mut self.counted {
             let now = Instant::now();
@@ -359,15 +360,15 @@ impl Link {
         }
     }
 
-    /// Counts a redirect, if there may be one more in a row.
+    /// Counts a redirect, if one more in a row is allowed.
     pub(crate) fn may_follow(&mut self) -> bool {
         let may = self.endpoint.cluster().is_some_and(|cluster| self.redirects < cluster.max_redirects);
         self.redirects += u32::from(may);
         may
     }
 
-    /// Whether the fault is that another node of the cluster has the stream, which is the next one to connect to. One that only
-    /// takes it over is waited for.
+    /// Whether the fault means that another node of the cluster has the stream; the next connection goes to that node. If the
+    /// node is still taking the stream over, the link waits for it.
     fn follows(&mut self, fault: &mut Fault) -> bool {
         match &*fault.code {
             _ if self.endpoint.cluster().is_none() => false,
@@ -385,7 +386,7 @@ impl Link {
         }
     }
 
-    /// The server is tried again, or the caller gets the error.
+    /// Schedules another attempt, or returns the error for the caller.
     pub(crate) fn endure(&mut self, mut fault: Fault, watch: &mut dyn Watch) -> Result<()> {
         if self.follows(&mut fault) {
             return Ok(());
@@ -413,7 +414,7 @@ impl Link {
         }
     }
 
-    /// The connection belongs to the process that this one was forked from, and the session is of no further use.
+    /// Drops the connection, which belongs to the process that this one was forked from. The session must not be used afterwards.
     pub(crate) fn forget(&mut self) {
         self.drop_first(true);
         if let Some((transport, _)) = self.open.take() {
@@ -436,7 +437,7 @@ impl Link {
         self.drop_first(is_parents);
         match self.open.take() {
             Some((transport, _)) if is_parents => transport.forget(),
-            // Nothing of the reply that is under way is of use.
+            // The rest of a reply in progress is of no use.
             Some((transport, _)) if session.awaits_reply() => transport.abort(),
             Some((transport, _)) => transport.close(),
             None => {}
@@ -448,7 +449,7 @@ impl Link {
     }
 }
 
-/// Waits for more entries, which are not asked for meanwhile.
+/// Waits for more entries, without requesting any.
 pub(crate) fn wait_for_more(pause: Duration, watch: &mut dyn Watch) -> Result<()> {
     let until = Instant::now() + pause;
     loop {
@@ -460,13 +461,13 @@ pub(crate) fn wait_for_more(pause: Duration, watch: &mut dyn Watch) -> Result<()
     }
 }
 
-/// Waits for a moment, at most for `most`, and asks the watch.
+/// Waits briefly, at most for `most`, and asks the watch.
 fn doze(most: Duration, watch: &mut dyn Watch) -> Result<()> {
     thread::sleep(most.min(WATCH_EVERY));
     if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// The error of a call that met this fault.
+/// The error of a call that failed with this fault.
 fn failed(fault: &Fault) -> Error {
     let message = fault.message.clone();
     if code::is_away(&fault.code) {

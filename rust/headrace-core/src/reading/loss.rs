@@ -1,22 +1,22 @@
-//! What trimming took before it was read: from the numbers of XINFO STREAM and the entries that were read.
+//! What trimming removed before it was read, computed from the replies to XINFO STREAM and the entries that were read.
 
 use crate::resp::EntryId;
 
-/// What a server says of a stream: XINFO STREAM, <https://redis.io/docs/latest/commands/xinfo-stream/>.
+/// A server's description of a stream: XINFO STREAM, <https://redis.io/docs/latest/commands/xinfo-stream/>.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct StreamInfo {
     pub(crate) length: u64,
     pub(crate) last_id: EntryId,
     /// The oldest entry; `None`: the stream is empty.
     pub(crate) first_id: Option<EntryId>,
-    /// All entries that were ever added. `None`: Redis 6.2 does not count them.
+    /// The number of entries ever added. `None`: Redis 6.2 does not count them.
     pub(crate) added: Option<u64>,
     /// The highest ID that XDEL removed.
     pub(crate) max_deleted_id: EntryId,
 }
 
 impl StreamInfo {
-    /// How many entries were removed, by trimming or XDEL.
+    /// The number of entries removed by trimming or XDEL.
     pub(crate) fn removed(&self) -> Option<u64> {
         self.added.map(|added| added.saturating_sub(self.length))
     }
@@ -33,28 +33,28 @@ pub(crate) struct Loss {
 /// What was read since a moment at which nothing was lost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReadSince {
-    /// The entry that had been read last at that moment.
+    /// The last entry that had been read at that moment.
     pub(crate) after: EntryId,
-    /// How many entries had been added up to it; `None`: unknown.
+    /// The number of entries added up to that entry; `None`: unknown.
     pub(crate) added: Option<u64>,
-    /// How many had been removed by then, as far as it was asked.
+    /// The number of entries removed by then, if the server was asked.
     pub(crate) removed: Option<u64>,
-    /// The entries that were read since, in their order.
+    /// The entries that were read since, in order.
     pub(crate) ids: Vec<EntryId>,
-    /// `added` has no error if no entry behind this one was deleted by XDEL: it was there when `added` was the server's own
-    /// number. An entry that was deleted before it was read is missing in `added` from then on.
+    /// `added` is exact if XDEL deleted no entry after this one: this entry existed when `added` was the server's own number. An
+    /// entry that was deleted before it was read is missing from `added` from then on.
     pub(crate) exact_up_to: EntryId,
 }
 
 impl ReadSince {
-    /// What was lost since that moment, as `info` says after the entries were read. `None`: the server cannot tell, and
+    /// What was lost since that moment, according to `info` after the entries were read. `None`: the server cannot tell, and
     /// something may be lost.
     ///
-    /// All entries that were removed are older than those that remain. So the removed ones beyond `added` are lost, but for
-    /// those that were read before they were removed.
+    /// All removed entries are older than those that remain. So the removed ones beyond `added` are lost, except those that were
+    /// read before they were removed.
     pub(crate) fn loss(&self, info: &StreamInfo) -> Option<Loss> {
         let oldest = info.first_id;
-        // An entry up to `after` remains: trimming has not come so far.
+        // An entry up to `after` remains: trimming has not reached this point.
         let has_passed = oldest.is_none_or(|oldest| oldest > self.after) && info.last_id > self.after;
         if !has_passed {
             return Some(Loss { entries: 0, exact: true });
@@ -64,7 +64,7 @@ impl ReadSince {
             oldest.map_or(self.ids.len(), |oldest| self.ids.partition_point(|id| *id < oldest)) as u64;
         let (since, is_counted) = match (self.added, self.removed) {
             (Some(added), _) => (removed.saturating_sub(added), true),
-            // Some of those that were removed since then were older than `after`.
+            // Some of the entries removed since then were older than `after`.
             (None, Some(before)) => (removed.saturating_sub(before), false),
             (None, None) => (removed, false),
         };
@@ -82,7 +82,7 @@ mod tests {
         EntryId { ms, seq: 0 }
     }
 
-    /// A stream that got the entries 1-0 to `added`-0 and lost all below `first`.
+    /// A stream to which the entries 1-0 to `added`-0 were added, and which lost all entries below `first`.
     fn trimmed(added: u64, first: u64) -> StreamInfo {
         StreamInfo {
             length: added + 1 - first,
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_it_was_trimmed_is_not_lost() {
-        // 61 to 70 were lost, 71 to 80 were read; later trimming went on to 76, or past all of them.
+        // 61 to 70 were lost, 71 to 80 were read; later trimming continued to 76, or past all of them.
         for first in [71, 76, 81] {
             assert_eq!(
                 read(60, 71..=80).loss(&trimmed(100, first)),
@@ -117,7 +117,7 @@ mod tests {
         }
         assert_eq!(read(60, 61..=80).loss(&trimmed(100, 81)), Some(Loss { entries: 0, exact: true }));
         assert_eq!(read(60, 61..=100).loss(&trimmed(100, 101)), Some(Loss { entries: 0, exact: true }));
-        // Entries that went after those that were read have to be asked for again: they are lost too.
+        // Entries that were removed after those that were read must be requested again: they are lost too.
         assert_eq!(read(60, 61..=80).loss(&trimmed(100, 91)), Some(Loss { entries: 10, exact: true }));
     }
 

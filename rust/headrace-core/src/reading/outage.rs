@@ -1,32 +1,32 @@
-//! An outage of the server, as a reader sees it: whether it is tried again, and when. No I/O, no clock, no random number.
+//! An outage of the server, from a reader's view: whether to try again, and when. No I/O, no clock, no random numbers.
 
 use std::time::{Duration, Instant};
 
 use crate::error::{Classifier, Fault, code};
 use crate::retry::RetryPolicy;
 
-/// What comes after a fault.
+/// The next step after a fault.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum After {
-    /// Another try, once [`Outage::next`] is reached. With the first one of an outage: how long it may last.
+    /// Another attempt, at [`Outage::next`]. After the first fault of an outage, also how long the outage may last.
     Again(Option<Duration>),
-    /// The caller gets the error. With the end of the outage, if the caller waited.
+    /// The caller gets the error, with the end of the outage if the caller waited.
     Failure(Option<Ended>),
 }
 
-/// The end of an outage that the caller waited in.
+/// The end of an outage during which the caller waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// How often the server was tried, the first time included.
+    /// The number of attempts, including the first.
     pub(super) tries: u32,
     /// The time since the first fault.
     pub(super) took: Duration,
 }
 
-/// What is known of the server between two replies.
+/// What is known about the server between two replies.
 #[derive(Debug)]
 pub(super) struct Outage {
-    /// `None`: a lost connection is replaced at once, if it has brought a reply.
+    /// `None`: a lost connection is replaced immediately, if it has brought a reply.
     policy: Option<RetryPolicy>,
     is_proven: bool,
     current: Option<Current>,
@@ -35,7 +35,7 @@ pub(super) struct Outage {
 #[derive(Debug, Clone, Copy)]
 struct Current {
     since: Instant,
-    /// The tries that failed.
+    /// The number of failed attempts.
     tries: u32,
     next: Instant,
 }
@@ -45,17 +45,17 @@ impl Outage {
         Self { policy, is_proven: false, current: None }
     }
 
-    /// When to try again; `None`: at once.
+    /// When to try again; `None`: immediately.
     pub(super) fn next(&self) -> Option<Instant> {
         self.current.map(|current| current.next)
     }
 
-    /// A connection was opened, and has brought no reply yet.
+    /// Notes that a connection was opened, which has brought no reply yet.
     pub(super) fn connected(&mut self) {
         self.is_proven = false;
     }
 
-    /// A reply came, or a part of one.
+    /// Notes that a reply, or a part of one, arrived.
     pub(super) fn answered(&mut self, now: Instant) -> Option<Ended> {
         self.is_proven = true;
         self.current.take().map(|Current { since, tries, .. }| Ended {
@@ -64,7 +64,7 @@ impl Outage {
         })
     }
 
-    /// A try failed. `chance`: 0 to 1, drawn for each fault.
+    /// Notes a failed attempt. `chance`: 0 to 1, drawn for each fault.
     pub(super) fn faulted(&mut self, fault: &Fault, now: Instant, chance: f64) -> After {
         let Some(policy) = &self.policy else {
             let is_again = std::mem::take(&mut self.is_proven) && code::is_away(&fault.code);
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(outage.next(), Some(at(120)));
         let ended = Ended { tries: 3, took: Duration::from_secs(120) };
         assert_eq!(outage.faulted(&fault(code::CONNECT), at(120), 0.0), After::Failure(Some(ended)));
-        // The next call begins anew.
+        // The next call starts over.
         assert_eq!(outage.faulted(&fault(code::CONNECT), at(130), 0.0), After::Again(Some(policy().deadline)));
         let ended = Ended { tries: 2, took: Duration::from_secs(1) };
         assert_eq!(outage.answered(at(131)), Some(ended));

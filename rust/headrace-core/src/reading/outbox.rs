@@ -14,7 +14,7 @@ impl Outbox {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    /// The transport took `count` bytes.
+    /// Notes that the transport took `count` bytes.
     pub(crate) fn sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.bytes.len() {
@@ -22,7 +22,7 @@ impl Outbox {
         }
     }
 
-    /// The connection is gone.
+    /// Forgets the commands of a lost connection.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.sent = 0;

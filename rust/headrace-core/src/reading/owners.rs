@@ -1,33 +1,33 @@
-//! Which nodes of a cluster have the streams of a reader, as the nodes said it last.
+//! The nodes of a cluster that have the streams of a reader, as last reported by the nodes.
 
 use crate::cluster::Redirect;
 use crate::endpoint::{Endpoint, Node, Settings};
 use crate::error::Fault;
 use crate::net::{ClusterNodes, ConnectError, SlotMap, Watch, block_on};
 
-/// What the nodes of a cluster said about who has which slots: one answer for all sessions, where each would ask for itself.
+/// The answers of a cluster's nodes to who has which slots. All sessions share them, so that each does not have to ask by itself.
 #[derive(Debug)]
 pub(crate) struct Owners {
     nodes: ClusterNodes,
     map: Option<SlotMap>,
-    /// A node that sent a command elsewhere: it is asked first.
+    /// A node that redirected a command: it is asked first.
     sender: Option<Node>,
     /// A node that was lost: it is asked last.
     lost: Option<Node>,
 }
 
 impl Owners {
-    /// Of the cluster of `endpoint`.
+    /// The owners in the cluster of `endpoint`; none is known yet.
     pub(crate) fn new(endpoint: &Endpoint) -> Self {
         Self { nodes: ClusterNodes::new(endpoint.node_map()), map: None, sender: None, lost: None }
     }
 
-    /// The node that has this slot, as far as is known.
+    /// The node that has this slot, if known.
     pub(crate) fn get(&self, slot: u16) -> Option<Node> {
         self.map.as_ref()?.owner(slot)
     }
 
-    /// Asks the nodes again, because of this slot.
+    /// Asks the nodes again, to find this slot.
     pub(crate) fn ask(
         &mut self,
         endpoint: &Endpoint,
@@ -41,17 +41,17 @@ impl Owners {
         })
     }
 
-    /// Where `sender` sent a command, if the cluster has listed that node.
+    /// The node to which `sender` redirected a command, if the cluster has listed that node.
     pub(crate) fn target(&self, fault: &Fault, sender: &Node) -> Option<Node> {
         self.nodes.target(&Redirect::within(&fault.message)?, Some(sender))
     }
 
-    /// A node sent a command elsewhere, and it is not known where: the nodes are to be asked again, that one first.
+    /// Notes a redirect to an unknown node: the nodes must be asked again, `sender` first.
     pub(crate) fn doubt(&mut self, sender: &Node) {
         (self.map, self.sender) = (None, Some(sender.clone()));
     }
 
-    /// A node cannot be reached: others may have its slots.
+    /// Notes that a node cannot be reached: others may have its slots.
     pub(crate) fn lose(&mut self, node: &Node) {
         (self.map, self.lost) = (None, Some(node.clone()));
     }

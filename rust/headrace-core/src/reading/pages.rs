@@ -1,4 +1,4 @@
-//! What the loop of a reader needs of its session, whichever way it reads.
+//! What the loop of a reader needs from its session, in either direction of reading.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -8,51 +8,51 @@ use super::exchange::Exchange;
 use super::position::Position;
 use crate::error::Result;
 
-/// A session that hands out batches.
+/// A session that returns batches.
 pub(crate) trait Pages: Exchange + Debug + Send {
-    /// The next batch, or what kept it from being read.
+    /// The next batch, or the error that prevented it from being read.
     fn take(&mut self) -> Option<Result<ReadBatch>>;
 
-    /// Whether [`take`](Self::take) has something.
+    /// Whether [`take`](Self::take) has a batch.
     fn is_ready(&self) -> bool;
 
     /// Whether it is known where each stream begins and ends.
     fn has_begun(&self) -> bool;
 
-    /// Whether there will be no further batch.
+    /// Whether no further batch will follow.
     fn is_finished(&self) -> bool;
 
-    /// Writes the next commands, unless replies are to come, batches are ready or there is nothing to ask for. `waits`: for how
-    /// long the server may wait for new entries; `None`: they are not asked for.
+    /// Writes the next commands, unless replies are due, batches are ready or there is nothing to ask for. `waits`: how long the
+    /// server may wait for new entries; `None`: new entries are not requested.
     fn request(&mut self, waits: Option<Duration>);
 
-    /// Whether a request without a wait may get something, or what it got waits for more.
+    /// Whether a request without a wait may return something, or entries that arrived wait for more.
     fn has_more(&self) -> bool;
 
-    /// Whether others use the connection too: then the next page is not asked for before the one that is here was read, for it would be
-    /// their turn.
+    /// Sets whether others use the connection too. If so, the next page is not requested before the current one has been read,
+    /// because it is their turn first.
     fn share(&mut self, _is_shared: bool) {}
 
-    /// How long to wait before [`request`](Self::request), for more entries; zero: not at all.
+    /// How long to wait for more entries before [`request`](Self::request); zero: not at all.
     fn pause(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// The caller has waited for that long.
+    /// Notes that the caller has waited that long.
     fn paused(&mut self) {}
 
-    /// Where the batches so far end.
+    /// The position after the batches so far.
     fn position(&self) -> Position;
 
-    /// How many entries were lost so far, in all streams, and whether that is exact.
+    /// The number of entries lost so far in all streams, and whether it is exact.
     fn lost(&self) -> (u64, bool);
 
-    /// Whether entries may have been lost that the server does not count. Asked once.
+    /// Whether entries may have been lost that the server does not count. The answer is given once.
     fn take_doubt(&mut self) -> bool;
 
-    /// How many entries may still be read. Sessions that share a limit get what the others have left of it.
+    /// The number of entries that may still be read. Sessions that share a limit get what the others have left of it.
     fn left(&mut self) -> &mut u64;
 
-    /// Whether no entry that was read waits for its batch, or for the proof that nothing is missing before it.
+    /// Whether no entry that was read is waiting for its batch, or for the proof that nothing is missing before it.
     fn is_handed_out(&self) -> bool;
 }

@@ -1,33 +1,33 @@
-//! How many entries to ask for at once.
+//! The number of entries to request at once.
 
-/// The entries of the first page: how large they are is not known yet.
+/// The number of entries on the first page: their sizes are not known yet.
 const FIRST: u64 = 16;
 
-/// Beyond this number of entries, a larger page is worth its memory only where the network is slow.
+/// With more entries than this, a larger page is worth its memory only if the network is slow.
 const ENOUGH: u64 = 1_000;
 
-/// What an entry takes in a reply beside its names and values, in bytes: its ID, and the lengths.
+/// The bytes of an entry in a reply in addition to its names and values: its ID, and the lengths.
 const OVERHEAD: u64 = 64;
 
-/// The COUNT of the next request for a stream, by the sizes of its recent entries.
+/// The COUNT of the next request for a stream, chosen by the sizes of its recent entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Paging {
     count: u64,
-    /// The size of the largest recent entry, in bytes: it halves from page to page.
+    /// The size of the largest recent entry, in bytes. It halves from page to page.
     largest: u64,
     page_bytes: u64,
     max_rows: u64,
-    /// Whether the last page changed nothing.
+    /// Whether the last page left the count unchanged.
     is_settled: bool,
 }
 
 impl Paging {
-    /// A page has about `page_bytes` bytes and `max_rows` entries at most.
+    /// A page has roughly at most `page_bytes` bytes and at most `max_rows` entries.
     pub(crate) fn new(page_bytes: u64, max_rows: u64) -> Self {
         Self { count: FIRST.min(max_rows), largest: 0, page_bytes, max_rows, is_settled: false }
     }
 
-    /// The entries to ask for.
+    /// The number of entries to request.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
@@ -37,13 +37,13 @@ impl Paging {
         self.page_bytes
     }
 
-    /// An estimate of the bytes of a page.
+    /// An estimate of the size of a page in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.count.saturating_mul(self.largest + OVERHEAD)
     }
 
-    /// A page arrived; its largest entry had `largest` bytes. `is_full`: it had as many entries as were asked for. `is_slow`: it
-    /// took longer to arrive than to scan.
+    /// Notes the arrival of a page, whose largest entry had `largest` bytes. `is_full`: it had as many entries as requested.
+    /// `is_slow`: it took longer to arrive than to scan.
     pub(crate) fn page(&mut self, largest: u64, is_full: bool, is_slow: bool) {
         self.largest = largest.max(self.largest / 2);
         let most = (self.page_bytes / (self.largest + OVERHEAD)).clamp(1, self.max_rows);
@@ -55,7 +55,7 @@ impl Paging {
         self.count = count;
     }
 
-    /// Whether the last page left the number of entries to ask for as it was.
+    /// Whether the last page left the number of entries to request unchanged.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_settled
     }

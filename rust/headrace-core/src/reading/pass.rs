@@ -1,14 +1,14 @@
-//! What a pass over a connection came to.
+//! The result of a pass over a connection.
 
 use std::time::Instant;
 
-/// The end of a pass, which waits for nothing.
+/// The result of a pass, which itself never waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// Something moved, or may move now.
     Moved,
-    /// It waits for its socket, or for nothing.
+    /// The connection waits for its socket, or for nothing.
     Idle,
-    /// It waits for this time.
+    /// The connection waits until this time.
     Paused(Instant),
 }

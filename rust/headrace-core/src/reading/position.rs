@@ -1,4 +1,4 @@
-//! Where a reader stands in each of its streams, as a text that users store with their rows.
+//! A reader's position in each of its streams, as a text that users store with their rows.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use serde_json::{Map, Value, json};
 use crate::error::{Error, Result};
 use crate::resp::{EntryId, entry_id};
 
-/// The version of the text.
+/// The version of the text format.
 const VERSION: u64 = 1;
 
 /// The place in one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The entry that was read last; reading goes on behind it.
+    /// The last entry that was read; reading continues after it.
     pub(crate) id: EntryId,
-    /// How many entries had been added to the stream up to `id`, removed ones included; `None`: unknown.
+    /// The number of entries added to the stream up to `id`, including removed ones; `None`: unknown.
     pub(crate) added: Option<u64>,
 }
 
@@ -25,13 +25,13 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Position {
     pub(crate) places: BTreeMap<Vec<u8>, Place>,
-    /// Whether reading goes from new entries to old ones.
+    /// Whether the reader goes from new entries to old ones.
     pub(crate) is_reverse: bool,
 }
 
 impl Position {
     /// `{"v":1,"streams":{"orders":{"id":"1795324724029-361","n":1000000}}}`. A key that is not UTF-8 is in `binary`, in Base64;
-    /// `n` is left out where it is unknown.
+    /// `n` is omitted if it is unknown.
     pub(crate) fn to_text(&self) -> String {
         let (mut streams, mut binary) = (Map::new(), Map::new());
         for (key, place) in &self.places {
@@ -55,7 +55,7 @@ impl Position {
         Value::Object(whole).to_string()
     }
 
-    /// Reads what [`to_text`](Self::to_text) wrote. `option` is named by errors.
+    /// Parses the result of [`to_text`](Self::to_text). Errors name `option`.
     pub(crate) fn parse(option: &str, text: &str) -> Result<Self> {
         let wrong = |reason: &str| Error::config(option, format!("{option} is no position of a reader: {reason}"));
         let whole: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Where a reader begins and ends, as the caller says it.
+//! Where a reader begins and ends, as specified by the caller.
 
 use super::loss::StreamInfo;
 use super::position::Place;
@@ -10,27 +10,27 @@ use crate::resp::{EntryId, entry_id};
 pub(crate) enum Start {
     /// With the oldest entry.
     Earliest,
-    /// Behind the newest entry.
+    /// After the newest entry.
     Latest,
-    /// With this ID, or the next one that there is.
+    /// With this ID, or the next existing one.
     At(EntryId),
-    /// Behind an entry that was read before.
+    /// After an entry that was read before.
     After(Place),
 }
 
 /// Where to end in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Nowhere: go on with new entries.
+    /// Nowhere: continue with new entries.
     Never,
-    /// With the entry that is the newest one now.
+    /// With the entry that is currently the newest.
     Latest,
-    /// With this ID, or the one before it that there is.
+    /// With this ID, or the last existing one before it.
     At(EntryId),
 }
 
 impl Start {
-    /// `earliest`, `latest`, `ms` (from its first entry on) or `ms-seq`; `None`: it is none of these.
+    /// Parses `earliest`, `latest`, `ms` (from its first entry on) or `ms-seq`; `None`: it is none of these.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "earliest" => Some(Self::Earliest),
@@ -41,8 +41,8 @@ impl Start {
 
     /// The place, once the server has described the stream.
     ///
-    /// What was trimmed before reading began is no loss: all that is gone counts as read, where the first entry to read may be
-    /// among it.
+    /// Entries that were trimmed before reading began are not a loss: if the first entry to read may be among the removed ones,
+    /// all removed entries count as read.
     pub(crate) fn place(self, info: &StreamInfo) -> Place {
         let removed = info.removed();
         match self {
@@ -63,7 +63,7 @@ impl Start {
 }
 
 impl End {
-    /// `latest`, `ms` (up to its last entry) or `ms-seq`; `None`: it is none of these.
+    /// Parses `latest`, `ms` (up to its last entry) or `ms-seq`; `None`: it is none of these.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "latest" => Some(Self::Latest),
@@ -71,7 +71,7 @@ impl End {
         }
     }
 
-    /// The last entry to read; `None`: there is no last one.
+    /// The last entry to read; `None`: no entry is the last one.
     pub(crate) fn last(self, info: &StreamInfo) -> Option<EntryId> {
         match self {
             Self::Never => None,
@@ -81,12 +81,12 @@ impl End {
     }
 }
 
-/// Where to begin, from new entries to old ones: `latest`, `ms` (from its last entry on) or `ms-seq`. The highest ID to read.
+/// The highest ID to read backwards, from new entries to old ones: `latest`, `ms` (from its last entry on) or `ms-seq`.
 pub(crate) fn first_backward(text: &str) -> Option<EntryId> {
     if text == "latest" { Some(EntryId::MAX) } else { id_or_ms(text, u64::MAX) }
 }
 
-/// Where to end, from new entries to old ones: `earliest`, `ms` (with its first entry) or `ms-seq`. The lowest ID to read.
+/// The lowest ID to read backwards, from new entries to old ones: `earliest`, `ms` (down to its first entry) or `ms-seq`.
 pub(crate) fn last_backward(text: &str) -> Option<EntryId> {
     if text == "earliest" { Some(EntryId::default()) } else { id_or_ms(text, 0) }
 }

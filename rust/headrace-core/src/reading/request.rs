@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::resp::EntryId;
 use crate::resp::{write_array_header, write_bulk};
 
-/// `XRANGE key first last COUNT count`, both ends included: <https://redis.io/docs/latest/commands/xrange/>. IDs are written in
+/// `XRANGE key first last COUNT count`, both ends inclusive: <https://redis.io/docs/latest/commands/xrange/>. IDs are written in
 /// full: servers read `5` as 5-0 at the beginning of a range, and as 5-18446744073709551615 at its end.
 pub(super) fn range(out: &mut Vec<u8>, key: &[u8], first: EntryId, last: EntryId, count: u64) {
     write_range(out, b"XRANGE", key, first, last, count);
@@ -26,8 +26,8 @@ fn write_range(out: &mut Vec<u8>, name: &[u8], key: &[u8], first: EntryId, last:
     }
 }
 
-/// `XREAD COUNT count [BLOCK ms] STREAMS keys… ids…`: entries behind the IDs, <https://redis.io/docs/latest/commands/xread/>.
-/// BLOCK 0 would wait for ever, so a pause has at least a millisecond.
+/// `XREAD COUNT count [BLOCK ms] STREAMS keys… ids…`: entries after the IDs, <https://redis.io/docs/latest/commands/xread/>.
+/// BLOCK 0 would wait for ever, so a wait lasts at least a millisecond.
 pub(super) fn follow<'a>(
     out: &mut Vec<u8>,
     streams: impl ExactSizeIterator<Item = (&'a [u8], EntryId)> + Clone,

@@ -1,4 +1,4 @@
-//! The passes over connections that several sessions share: who asks next, and which connection each session uses.
+//! The passes over connections that several sessions share: which session asks next, and which connection each session uses.
 
 use std::time::Instant;
 
@@ -12,11 +12,12 @@ use crate::endpoint::{Endpoint, Node};
 use crate::error::{Error, Fault, code};
 use crate::net::{ConnectError, Watch};
 
-/// An error of one session: the others go on.
+/// An error of one session: the others continue.
 type Failed = (usize, Error);
 type Result<T> = std::result::Result<T, Failed>;
 
-/// Sessions of slots of a cluster, of which several share a connection. The socket is in the link of the session that asked last.
+/// Sessions for slots of a cluster, several of which share a connection. The link of the session that asked last holds the
+/// socket.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     assignment: Assignment,
@@ -27,7 +28,7 @@ pub(crate) struct Rounds {
     asks_at: Option<Instant>,
 }
 
-/// What the passes over all connections came to.
+/// The result of the passes over all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     pub(crate) has_moved: bool,
@@ -50,7 +51,7 @@ impl Round {
 }
 
 impl Rounds {
-    /// The session of each endpoint is of the slot of its stream. The connections are those of `assignment`.
+    /// Each endpoint has a session, for the slot of its stream key. `assignment` distributes the connections.
     pub(crate) fn new(endpoints: &[Endpoint], assignment: Assignment) -> Option<Self> {
         Some(Self {
             assignment,
@@ -60,7 +61,7 @@ impl Rounds {
         })
     }
 
-    /// One pass over each connection. An error of one stops no other one.
+    /// One pass over each connection. An error on one does not stop the others.
     pub(crate) fn run(
         &mut self,
         members: &mut dyn Members,
@@ -76,8 +77,8 @@ impl Rounds {
         Ok(round)
     }
 
-    /// A batch of session `at` was taken: the session whose turn it is gets its next page ready while the caller works. No other one
-    /// does, so that none with many entries is ahead of others.
+    /// After a batch of session `at` was taken, the session whose turn it is requests its next page, so that the server prepares
+    /// it while the caller works. No other session does, so that none with many entries gets ahead of others.
     pub(crate) fn read_ahead(&mut self, at: usize, members: &mut dyn Members) {
         let Some(place) = self.assignment.place(at) else { return };
         let Some(holder) = self.holder(place, members).filter(|holder| !members.is_busy(*holder)) else { return };
@@ -92,12 +93,13 @@ impl Rounds {
         }
     }
 
-    /// Whether the session can use a connection that is open.
+    /// Whether the session can use an open connection.
     pub(crate) fn is_connected(&self, at: usize, members: &mut dyn Members) -> bool {
         self.assignment.place(at).is_some_and(|place| self.holder(place, members).is_some())
     }
 
-    /// Gives the connection that the session uses to it, unless another one waits for a reply. Returns whether it has it now.
+    /// Gives the session the connection that it uses, unless another session waits for a reply on it. Returns whether it has it
+    /// now.
     pub(crate) fn lend(&mut self, at: usize, members: &mut dyn Members) -> bool {
         let Some(place) = self.assignment.place(at) else { return false };
         let Some(holder) = self.holder(place, members).filter(|holder| !members.is_busy(*holder)) else { return false };
@@ -105,7 +107,7 @@ impl Rounds {
         true
     }
 
-    /// The sessions of a connection that go on now, from the one whose turn it is.
+    /// The sessions of a connection that may continue now, starting with the one whose turn it is.
     fn active(&self, place: usize, members: &dyn Members) -> Vec<usize> {
         self.assignment.order(place).into_iter().filter(|at| members.is_active(*at)).collect()
     }
@@ -115,7 +117,7 @@ impl Rounds {
         self.assignment.order(place).into_iter().find(|at| members.link(*at).is_open())
     }
 
-    /// Gives each session that has none a connection to the node that has its slot.
+    /// Gives each session without a connection one to the node that has its slot.
     fn find_nodes(&mut self, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
         let is_lost = |at: &usize| members.is_active(*at) && self.assignment.place(*at).is_none();
         let lost: Vec<usize> = (0..self.slots.len()).filter(is_lost).collect();
@@ -137,8 +139,8 @@ impl Rounds {
         found
     }
 
-    /// Asks the nodes which has the slot of session `at`, and notes what they say of all slots. The time that this took is given to the
-    /// connections that there are before they are asked again.
+    /// Asks the nodes which of them has the slot of session `at`, and notes what they report for all slots. Before they are asked
+    /// again, the existing connections get as much time as this took.
     fn ask(&mut self, at: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<()> {
         let (link, slot, began) = (members.link(at), self.slots[at], Instant::now());
         let settings = link.settings().map_err(|error| (at, error))?;
@@ -153,12 +155,12 @@ impl Rounds {
         link.endure(fault, watch).map_err(|error| (at, error))
     }
 
-    /// The node has the slot of session `at`, which uses a connection to it from now on.
+    /// Moves session `at` to a connection to `node`, which has its slot.
     fn move_to(&mut self, node: &Node, at: usize, members: &mut dyn Members, watch: &mut dyn Watch) {
         members.link(at).lead_to(node, watch);
         let place = self.assignment.assign(at, node);
         for member in self.assignment.order(place) {
-            // The server may wait for entries of the session that was alone: the other one would have to wait, too.
+            // The server may be waiting for entries of a session that was alone: the new one would have to wait too.
             if member != at && members.blocks(member) {
                 members.close(member);
             }
@@ -214,7 +216,7 @@ impl Rounds {
                 let is_refused = !code::is_away(&fault.code);
                 let lost = members.lose(holder, fault, watch);
                 if is_refused {
-                    // It is a matter of this session: the next one connects, and asks.
+                    // The refusal concerns only this session: the next one connects, and asks.
                     self.lost(place, members);
                 }
                 lost.map(|()| Pass::Moved).map_err(|error| (holder, error))
@@ -227,7 +229,7 @@ impl Rounds {
         }
     }
 
-    /// There is no connection. If there was one, the next one may lead to another server. Returns whether there was one.
+    /// Notes that the connection is lost: the next one may lead to another server. Returns whether there was one.
     fn lost(&mut self, place: usize, members: &mut dyn Members) -> bool {
         let was_open = self.assignment.closed(place);
         if was_open {
@@ -238,7 +240,7 @@ impl Rounds {
         was_open
     }
 
-    /// The connection is that of session `to` now, which has asked.
+    /// Gives the connection to session `to`, which has asked.
     fn give(&mut self, place: usize, holder: usize, to: usize, members: &mut dyn Members) {
         self.assignment.took_turn(place, to);
         if holder != to {
@@ -246,8 +248,8 @@ impl Rounds {
         }
     }
 
-    /// Another node has the slot of session `at`. Replies to it may still come, so the connection is of no further use, to none of its
-    /// sessions.
+    /// Follows the slot of session `at` to another node. Replies to the session may still arrive, so none of the sessions on this
+    /// connection can use it any longer.
     fn follow(
         &mut self,
         place: usize,
@@ -270,7 +272,7 @@ impl Rounds {
         members.link(at).endure(fault, watch).map(|()| Pass::Moved).map_err(|error| (at, error))
     }
 
-    /// Connects, for the first active session that may try.
+    /// Connects for the first active session that may try.
     fn connect(&mut self, place: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
         let now = Instant::now();
         if let Some(at) = self.assignment.connects_at(place, now) {
@@ -314,8 +316,8 @@ impl Rounds {
         connected.map(|()| Pass::Moved).map_err(|error| (at, error))
     }
 
-    /// Session `at` did not get a connection: the time that this took is given to other connections before the next try. After an error,
-    /// another session tries: what was refused may concern this one alone.
+    /// Puts off connecting after session `at` did not get a connection: before the next attempt, other connections get as much
+    /// time as this one took. After an error, another session tries: the refusal may concern only this one.
     fn put_off(&mut self, place: usize, at: usize, began: Instant, is_error: bool, members: &mut dyn Members) {
         let next = Instant::now() + began.elapsed();
         self.assignment.failed(place, members.link(at).next_try().map_or(next, |next_try| next_try.max(next)));

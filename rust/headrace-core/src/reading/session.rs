@@ -1,8 +1,8 @@
 //! What a reader asks for next, and what the replies mean: bytes in, batches out. No I/O and no clock.
 //!
-//! A page begins with the entry that was read last, so that the page itself shows that nothing was trimmed in between. Where that
-//! entry is gone, and for entries that came by a blocked XREAD, the numbers of XINFO STREAM show what was lost, before a batch
-//! has them.
+//! A page begins with the last entry that was read, so the page itself proves that nothing was trimmed in between. If that entry
+//! is gone, and for entries that arrived by a blocked XREAD, the reply to XINFO STREAM shows what was lost, before the entries
+//! are put into a batch.
 
 mod ahead;
 mod catch_up;
@@ -30,22 +30,22 @@ use crate::error::{Fault, Result};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::{Shape, StreamReply};
 
-/// How much a session reads at a time, and what it does about what it missed.
+/// How much a session reads at a time, and what it does about lost entries.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionOptions {
     pub(crate) batch_rows: usize,
     pub(crate) batch_bytes: usize,
     pub(crate) block: Duration,
-    /// How long entries wait for more of them.
+    /// How long entries wait for more.
     pub(crate) linger: Duration,
-    /// The most entries of all batches.
+    /// The maximum number of entries in all batches.
     pub(crate) limit: u64,
-    /// Whether to go on when all entries were read.
+    /// Whether to continue when all entries were read.
     pub(crate) follows: bool,
     pub(crate) fails_on_loss: bool,
 }
 
-/// A command whose reply is to come.
+/// A command whose reply is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ask {
     Page {
@@ -59,29 +59,29 @@ enum Ask {
     Info {
         stream: usize,
     },
-    /// A page that is not wanted any more.
+    /// A page that is no longer wanted.
     Passed {
         count: u64,
     },
     /// Whether the server is a replica.
     Role,
-    /// What is there behind the place before the last entry that was read.
+    /// The entries after the ID directly before the last entry that was read.
     CatchUp {
         block: Duration,
     },
 }
 
-/// Whether entries at the tail wait for more.
+/// Whether the latest entries wait for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Linger {
     No,
-    /// The caller is to wait before the next request.
+    /// The caller must wait before the next request.
     Waits,
     /// It has waited.
     Over,
 }
 
-/// Whether the next page may be asked for when the end of this one is here.
+/// Whether the next page may be requested once the end of this one has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LookAhead {
     No,
@@ -96,30 +96,30 @@ pub(crate) struct Session {
     plan: Arc<ColumnsPlan>,
     streams: Vec<Stream>,
     spare: Vec<EntryColumns>,
-    /// The entries that may still be read.
+    /// The number of entries that may still be read.
     left: u64,
     in_flight: VecDeque<Ask>,
     look_ahead: LookAhead,
-    /// The last command in flight was sent before the page in front of it was read: a page that begins with this entry.
+    /// Set if the last command in flight was sent before the preceding page was read: the requested page begins with this entry.
     ahead: Option<EntryId>,
     outbox: Outbox,
     input: Input,
     reply: Option<StreamReply>,
     info: InfoReply,
     pages: Vec<(usize, Page)>,
-    /// Bytes that must be there before another look at them helps.
+    /// The number of bytes that must have arrived before scanning again helps.
     needed: usize,
     ready: VecDeque<Result<ReadBatch>>,
-    /// Whether the rest of a reply that is here waits until the batches before it are taken.
+    /// Whether the rest of a reply that has arrived waits until the batches before it are taken.
     is_suspended: bool,
     linger: Linger,
     /// The stream whose turn it is.
     turn: usize,
     /// Whether entries may have been lost that the server does not count.
     may_have_lost: bool,
-    /// How many entries were lost so far, in all streams, and whether that is exact.
+    /// The number of entries lost so far in all streams, and whether it is exact.
     lost: Loss,
-    /// How long the caller waited for the pages of this request, and how long it took to read them.
+    /// How long the caller waited for the pages of this request; `busy`: how long it took to read them.
     waited: Duration,
     busy: Duration,
 }
@@ -284,7 +284,7 @@ impl Exchange for Session {
         self.is_suspended = false;
         while let Some(ask) = self.in_flight.front().copied() {
             if self.look_ahead == LookAhead::May && self.ask_ahead() {
-                // The request leaves before the page is read.
+                // The request must be sent before the page is read.
                 self.is_suspended = true;
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Takes the entries of a reply into the open batch of their stream.
+//! Collects the entries of a reply in the open batch of their stream.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use crate::entries::{ColumnsPlan, EntryColumns};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
-/// What a page turned out to be.
+/// The properties of a page, as found while reading it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Page {
-    /// Its entries, with the one that it overlaps with the page before.
+    /// The number of its entries, including the one that overlaps with the previous page.
     pub(crate) entries: u64,
-    /// The bytes of the names and values of its largest entry.
+    /// The size of the names and values of its largest entry, in bytes.
     pub(crate) largest: u64,
     /// Whether something may be missing before its first entry.
     pub(crate) has_gap: bool,
@@ -20,28 +20,28 @@ pub(crate) struct Page {
     pub(crate) is_cut: bool,
 }
 
-/// Where the entries of one page go.
+/// The destination of the entries of one page.
 pub(crate) struct Sink<'a> {
     pub(crate) streams: &'a mut [Stream],
     pub(crate) plan: &'a Arc<ColumnsPlan>,
     pub(crate) spare: &'a mut Vec<EntryColumns>,
-    /// The entries that may still be read of all streams.
+    /// The number of entries that may still be read from all streams.
     pub(crate) left: &'a mut u64,
-    /// The pages of the reply, each with its stream. The entries are of the last one.
+    /// The pages of the reply, each with its stream. The current entries belong to the last one.
     pub(crate) pages: &'a mut Vec<(usize, Page)>,
-    /// The entry that the page has to begin with, if nothing is missing before it.
+    /// The entry that the page must begin with if nothing is missing before it.
     pub(crate) anchor: Option<EntryId>,
-    /// A stream, or an order of entries, that was not asked for.
+    /// A stream, or an order of entries, that was not requested.
     pub(crate) violation: &'a mut Option<&'static str>,
-    /// Whether the entry that is being passed on is left out.
+    /// Whether the current entry is left out.
     pub(crate) is_left_out: bool,
-    /// What was read before it.
+    /// The entry that was read before it.
     pub(crate) before: EntryId,
     pub(crate) size: u64,
 }
 
 impl Sink<'_> {
-    /// The open batch of the entry that is being passed on, unless it is left out.
+    /// The open batch that the current entry goes into; `None` if the entry is left out.
     #[inline]
     fn columns(&mut self) -> Option<&mut EntryColumns> {
         let (at, _) = self.pages.last()?;
@@ -72,12 +72,12 @@ impl EntrySink for Sink<'_> {
             *self.violation = Some("entries that are not in the order of their IDs");
             return;
         }
-        // The next page begins behind an entry that does not fit.
+        // The next page begins after an entry that does not fit.
         if *self.left == 0 || stream.bad.is_some() {
             return;
         }
         if page.has_gap && stream.open.as_ref().is_some_and(|open| open.columns.is_overfull()) {
-            // The batch waits for the end of the page.
+            // The batch must wait for the end of the page.
             page.is_cut = true;
             return;
         }
@@ -92,7 +92,7 @@ impl EntrySink for Sink<'_> {
         });
         open.columns.entry(id, fields);
         if page.has_gap {
-            // What is missing before it is known when the page was read to its end.
+            // Only the end of the page shows what is missing before the batch.
             open.columns.hold(true);
             stream.since.ids.push(id);
         } else {

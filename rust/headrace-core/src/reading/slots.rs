@@ -1,10 +1,10 @@
-//! Streams of several slots of a cluster, each slot with an endpoint of its own.
+//! Groups streams by the slots of a cluster, each slot with its own endpoint.
 
 use crate::cluster::slot;
 use crate::endpoint::Endpoint;
 use crate::error::Result;
 
-/// The keys that a connection is for: all of them, or of a cluster those of a slot. With `in_order` those that follow each other.
+/// The keys for each connection: all keys; in a cluster, those of one slot. With `in_order`, only consecutive keys are grouped.
 pub(crate) fn by_slot<'a>(endpoint: &Endpoint, keys: &'a [Vec<u8>], in_order: bool) -> Vec<Vec<&'a [u8]>> {
     let mut groups: Vec<(u16, Vec<&[u8]>)> = Vec::new();
     let is_of_cluster = endpoint.cluster().is_some();
@@ -19,7 +19,7 @@ pub(crate) fn by_slot<'a>(endpoint: &Endpoint, keys: &'a [Vec<u8>], in_order: bo
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// The endpoint of streams of one slot. The consumer group is that of the endpoint's own stream, and of no other one.
+/// The endpoint for the streams of one slot. The consumer group belongs only to the endpoint's own stream.
 pub(crate) fn endpoint_of(endpoint: &Endpoint, keys: &[&[u8]]) -> Result<Endpoint> {
     let own = endpoint.stream_key();
     if keys.contains(&own) {

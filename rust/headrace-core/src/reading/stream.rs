@@ -1,4 +1,4 @@
-//! One stream of a reader: where it stands, and the entries that no batch has had yet.
+//! One stream of a reader: its position, and the entries that are not in a batch yet.
 
 use std::sync::Arc;
 
@@ -12,38 +12,38 @@ use crate::resp::EntryId;
 
 /// A stream that is read from old entries to new ones.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // each is a separate fact
 pub(crate) struct Stream {
     pub(crate) key: Arc<[u8]>,
-    /// Where to begin and end, until the server has said where that is.
+    /// Where to begin and end, until the server has described the stream.
     pub(crate) asked: Option<(Start, End)>,
-    /// The last entry to read; `None`: as they come.
+    /// The last entry to read; `None`: continue with new entries.
     pub(crate) until: Option<EntryId>,
     pub(crate) paging: Paging,
-    /// Whether there may be entries that a request without BLOCK gets.
+    /// Whether a request without BLOCK may return entries.
     pub(crate) is_behind: bool,
     /// What was read since it was last known that nothing was lost.
     pub(crate) since: ReadSince,
-    /// Whether a page did not have the entry that was read last, nor any other.
+    /// Whether a page had neither the last entry that was read nor any other.
     pub(crate) is_doubtful: bool,
     /// Whether `since.after` is an entry that was read, so that a page which begins with it has no gap before it.
     pub(crate) has_anchor: bool,
-    /// Whether nothing was behind `since.after` when reading began there: what is missing before the first entry that is read was
-    /// lost.
+    /// Whether nothing followed `since.after` when reading began there: anything missing before the first entry that is read was
+    /// then lost.
     pub(crate) was_at_tail: bool,
     /// Whether the server is a replica that has less than was read.
     pub(crate) lag: Lag,
-    /// What the batches so far end with. What was lost behind it is not counted in it: a reader that begins there finds it again.
+    /// The end of the batches so far. It does not include what was lost after them: a reader that begins there detects it again.
     pub(crate) handed_out: Place,
-    /// The entries that no batch has had yet.
+    /// The entries that are not in a batch yet.
     pub(crate) open: Option<Open>,
     /// What was lost since the last batch.
     pub(crate) lost: Option<Loss>,
-    /// The entry that was read last does not fit its columns: the next batch ends before it.
+    /// The last entry that was read, if it does not fit its columns: the next batch ends before it.
     pub(crate) bad: Option<Bad>,
 }
 
-/// An entry that does not fit the columns that were asked for.
+/// An entry that does not fit the requested columns.
 #[derive(Debug)]
 pub(crate) struct Bad {
     pub(crate) id: EntryId,
@@ -52,12 +52,12 @@ pub(crate) struct Bad {
     pub(crate) value: BadValue,
 }
 
-/// Entries on their way into a batch.
+/// Entries that are being collected into a batch.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) columns: EntryColumns,
     pub(crate) first_id: EntryId,
-    /// How many entries are proven.
+    /// The number of proven entries.
     pub(crate) proven: usize,
 }
 
@@ -81,38 +81,38 @@ impl Stream {
         }
     }
 
-    /// The server said this of the stream before anything was read: where to begin and end.
+    /// Determines where to begin and end, from the server's description of the stream before anything was read.
     pub(crate) fn begin(&mut self, start: Start, end: End, info: &StreamInfo) {
         let place = start.place(info);
         let removed = info.removed();
-        // What was deleted below the oldest entry counts as read. What happened before a position was taken is not known.
+        // Entries deleted below the oldest entry count as read. What happened before a position was taken is not known.
         let oldest = info.first_id.and_then(EntryId::previous).unwrap_or(info.last_id);
         let exact_up_to = if matches!(start, Start::After(_)) { EntryId::default() } else { place.id.max(oldest) };
         self.since = ReadSince { after: place.id, added: place.added, removed, ids: Vec::new(), exact_up_to };
         let is_position = matches!(start, Start::After(_)) && place.id > EntryId::default();
         self.was_at_tail = is_position || (info.last_id <= place.id && info.last_id > EntryId::default());
-        // These are entries that were there; 0-0 is none.
+        // In these cases the place is an existing entry; 0-0 is none.
         self.has_anchor = matches!(start, Start::After(_) | Start::Latest) && place.id > EntryId::default();
         self.handed_out = place;
         self.until = end.last(info);
     }
 
-    /// The place behind what is proven, and what was lost before that.
+    /// The place after the last proven entry, including what was lost before it.
     pub(crate) fn proven(&self) -> Place {
         Place { id: self.since.after, added: self.since.added }
     }
 
-    /// The place behind what was handed out and, while no entries wait for a batch, behind what was lost.
+    /// The place after the last batch or, while no entries wait for a batch, after what was lost.
     pub(crate) fn reached(&self) -> Place {
         if self.open.is_none() { self.proven() } else { self.handed_out }
     }
 
-    /// The entry that was read last.
+    /// The last entry that was read.
     pub(crate) fn after(&self) -> EntryId {
         self.since.ids.last().copied().unwrap_or(self.since.after)
     }
 
-    /// The entry that was read last, also on a server that was not asked about the stream yet.
+    /// The last entry that was read, even if the server was not asked about the stream yet.
     pub(crate) fn read_up_to(&self) -> EntryId {
         match self.asked {
             Some((Start::After(place), _)) => place.id,
@@ -121,23 +121,23 @@ impl Stream {
         }
     }
 
-    /// Whether the server, which said this of the stream, has less of it than was read.
+    /// Whether the server, which described the stream as `info`, has less of it than was read.
     pub(crate) fn lacks(&self, info: &StreamInfo) -> bool {
         let was_read = self.asked.is_some() || self.has_anchor || self.is_unproven();
         was_read && info.last_id < self.read_up_to()
     }
 
-    /// Whether what was read last waits for the proof that nothing was lost before it.
+    /// Whether the last entries that were read still need the proof that nothing was lost before them.
     pub(crate) fn is_unproven(&self) -> bool {
         !self.since.ids.is_empty() || self.is_doubtful
     }
 
-    /// Whether everything that was asked for was read.
+    /// Whether everything that was requested has been read.
     pub(crate) fn is_finished(&self) -> bool {
         self.after() == EntryId::MAX || self.until.is_some_and(|until| self.after() >= until)
     }
 
-    /// The bytes that the open batch holds.
+    /// The number of bytes in the open batch.
     pub(crate) fn bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.columns.bytes())
     }
@@ -146,7 +146,7 @@ impl Stream {
         self.open.as_ref().map_or(0, |open| open.columns.rows())
     }
 
-    /// An entry was read that follows the one before.
+    /// Notes that an entry was read which follows the previous one.
     #[inline]
     pub(crate) fn read_on(&mut self, id: EntryId) {
         if !self.since.ids.is_empty() {
@@ -161,7 +161,7 @@ impl Stream {
         }
     }
 
-    /// Why `info` cannot be of the stream that was read so far.
+    /// The reason why `info` cannot describe the stream that was read so far.
     pub(crate) fn replaced(&self, info: &StreamInfo) -> Option<&'static str> {
         let after = self.after();
         let is_shorter = match (info.added, self.since.added) {
@@ -182,12 +182,12 @@ impl Stream {
         }
     }
 
-    /// The entries so far are proven: `loss` is missing before those that were not.
+    /// Marks the entries so far as proven: `loss` is missing before those that were not.
     pub(crate) fn prove(&mut self, info: &StreamInfo, loss: Option<Loss>) {
         let read = self.since.ids.len() as u64;
         let after = self.after();
         let added = match (info.added, self.since.added, loss) {
-            // Standing at the tail, its number is that of the tail.
+            // At the tail of the stream, the number of added entries is the server's.
             (Some(added), _, _) if info.last_id == after => Some(added),
             (_, Some(before), Some(loss)) => Some(before.saturating_add(read).saturating_add(loss.entries)),
             _ => None,
@@ -208,13 +208,13 @@ impl Stream {
                 open.proven = open.columns.entries();
                 open.columns.hold(false);
             }
-            // A loss waits for the next batch, which reports it.
+            // A loss is kept for the next batch, which reports it.
             None if self.lost.is_some() => {}
             None => self.handed_out = self.proven(),
         }
     }
 
-    /// Takes the entries so far as if nothing were missing before them.
+    /// Treats the entries so far as if nothing were missing before them.
     pub(crate) fn prove_blindly(&mut self) {
         self.since.after = self.after();
         self.since.ids.clear();
@@ -222,9 +222,10 @@ impl Stream {
         (self.since.added, self.has_anchor) = (None, true);
     }
 
-    /// Forgets the entries that are not proven; `loss` is missing before them. Returns what was read before them, and its rows.
+    /// Forgets the entries that are not proven; `loss` is missing before them. Returns what was read before them, and its number
+    /// of rows.
     pub(crate) fn forget_unproven(&mut self, loss: Option<Loss>) -> Option<(Open, usize)> {
-        // An entry that is proven and does not fit is still to be reported.
+        // An entry that is proven but does not fit must still be reported.
         self.bad.take_if(|_| !self.since.ids.is_empty());
         self.since.ids.clear();
         self.is_doubtful = false;

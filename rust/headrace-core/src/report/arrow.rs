@@ -1,4 +1,4 @@
-//! A report as Arrow: one row per message.
+//! A report in Arrow format: one row per message.
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,9 +13,9 @@ use super::texts::Texts;
 use crate::command::EntryId;
 use crate::fail;
 
-/// The most rows of one record batch.
+/// The maximum number of rows in one record batch.
 const BATCH_ROWS: usize = 64 * 1024;
-/// Bytes of a typical ID, so that most columns are allocated once. Longer IDs make the column grow.
+/// The lengths of typical IDs in bytes, so that most columns are allocated once. Longer IDs make the column grow.
 const USUAL_MESSAGE_ID: usize = 8;
 const USUAL_ENTRY_ID: usize = 18;
 
@@ -45,7 +45,7 @@ pub struct ReportBatches {
     /// The remainder of the run that the last record batch split.
     rest: Option<Run>,
     only_failed: bool,
-    /// Messages that no record batch has held yet.
+    /// The number of messages that are not yet in a record batch.
     remaining: u64,
 }
 
@@ -56,8 +56,8 @@ impl ReportBatches {
         Self { data, runs: RunCursor::default(), ids, rest: None, only_failed, remaining }
     }
 
-    /// Up to `at_most` messages of the next run to report. Also `None` if one entry has more messages than that, because
-    /// the messages of an entry stay together.
+    /// Up to `at_most` messages of the next run to report. Also returns `None` if one entry has more messages than that,
+    /// because the messages of an entry stay together.
     fn next_run(&mut self, at_most: u64) -> Option<Run> {
         let run = loop {
             let run = self.rest.take().or_else(|| self.runs.next(&self.data.outcomes))?;
@@ -121,7 +121,7 @@ struct Columns {
     code: StringBuilder,
     message: StringBuilder,
     written: StringBuilder,
-    /// Delivered messages since the last failure. Their nulls in the failure columns are appended together.
+    /// The number of delivered messages since the last failure. Their nulls in the failure columns are appended together.
     pending_nulls: usize,
 }
 
@@ -138,7 +138,7 @@ impl Columns {
         let mut digits = itoa::Buffer::new();
         cursor.spans(ids, count, |span| match span {
             Span::Ordinals { first, count } => column.push_numbers("", first, count as usize),
-            // Most IDs are one more than the ID before.
+            // Most IDs are one greater than the previous ID.
             Span::Ints(ids) => ids.chunk_by(|id, next| id.checked_add(1) == Some(*next)).for_each(|run| {
                 match run.first().and_then(|first| u64::try_from(*first).ok()) {
                     Some(first) => column.push_numbers("", first, run.len()),

@@ -1,10 +1,10 @@
-//! What a report holds.
+//! The content of a report.
 
 use super::ids::MessageIds;
 use super::outcomes::Outcomes;
 use crate::error::Failure;
 
-/// The content of one report, which the report shares with its record batches.
+/// The content of one report, shared by the report and its record batches.
 #[derive(Debug)]
 pub(super) struct ReportData {
     pub(super) first_ordinal: u64,

@@ -40,7 +40,7 @@ impl DeliveryReport {
         self.data.failures.len()
     }
 
-    /// The entry ID of each message; `None`: it failed, or the ID is not known.
+    /// The entry ID of each message; `None` if it failed or the ID is unknown.
     #[cfg(test)]
     pub(crate) fn entry_ids(&self) -> Vec<Option<EntryId>> {
         let of_run = |run: Run| {
@@ -62,12 +62,12 @@ impl DeliveryReport {
         self.data.failed
     }
 
-    /// How many of the [`delivered`](Self::delivered) messages an earlier attempt with the same token had written.
+    /// How many of the [`delivered`](Self::delivered) messages had been written by an earlier attempt with the same token.
     pub fn deduplicated(&self) -> u64 {
         self.data.deduplicated
     }
 
-    /// How many times a message was sent again, including messages in flight, whose outcome is in a later report.
+    /// How many times a message was sent again. Includes messages in flight, whose outcome is in a later report.
     pub fn retries(&self) -> u64 {
         self.data.retries
     }

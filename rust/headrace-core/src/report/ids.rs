@@ -1,4 +1,4 @@
-//! Message IDs in produce order: an ordinal takes no memory, an integer eight bytes.
+//! Message IDs in produce order: an ordinal takes no memory, an integer takes eight bytes.
 
 use crate::rows::{CallerId, IdColumn};
 
@@ -23,11 +23,11 @@ pub(crate) enum Span<'a> {
     One(ReportedId<'a>),
 }
 
-/// IDs of consecutive messages, all stored in one way.
+/// The IDs of consecutive messages, all stored in the same way.
 #[derive(Debug, Clone)]
 enum Segment {
     Ordinals(u64),
-    /// Ordinals of messages that are in a report with others than those beside which they were produced.
+    /// Ordinals of messages that were separated from the messages they were produced with, and are now in another report.
     Numbers {
         first: u64,
         count: u64,
@@ -40,7 +40,7 @@ enum Segment {
     Column(IdColumn),
 }
 
-/// The most bytes of a segment of texts, so that 32-bit offsets suffice.
+/// The maximum size of a text segment in bytes, so that 32-bit offsets suffice.
 const MAX_TEXT: usize = 1 << 30;
 
 impl Segment {
@@ -62,7 +62,7 @@ impl Segment {
         }
     }
 
-    /// The ID at `at`; `None` if it is the ordinal.
+    /// The ID at `at`; `None` if it is the message's ordinal.
     fn get(&self, at: u64) -> Option<ReportedId<'_>> {
         if let Self::Numbers { first, .. } = self {
             return Some(ReportedId::Ordinal(first + at));
@@ -131,7 +131,7 @@ impl MessageIds {
         }
     }
 
-    /// As ordinals, but these are `first` and those that follow it, wherever their messages are.
+    /// Appends `more` ordinals that count up from `from`, regardless of where their messages are in this list.
     pub(crate) fn push_numbers(&mut self, from: u64, more: u64) {
         match self.segments.back_mut() {
             Some(Segment::Numbers { first, count }) if *first + *count == from => *count += more,
@@ -139,7 +139,8 @@ impl MessageIds {
         }
     }
 
-    /// Appends the IDs of the next `count` messages of another list, and advances its cursor. Ordinals stay what they are there.
+    /// Appends the IDs of the next `count` messages of another list, and advances its cursor. Ordinals keep their values from
+    /// that list.
     pub(crate) fn push_from(&mut self, other: &Self, cursor: &mut IdCursor, count: u64) {
         let end = cursor.ordinal + count;
         while cursor.ordinal < end {
@@ -161,7 +162,7 @@ impl MessageIds {
         }
     }
 
-    /// Appends the IDs of rows, the first of which has the ordinal `first`: rows without an ID have theirs.
+    /// Appends the IDs of rows. The first row has the ordinal `first`; a row without an ID gets its ordinal.
     fn push_rows(&mut self, column: IdColumn, first: u64) {
         if (0..column.len()).all(|row| column.get(row).is_some()) {
             self.push_column(column);
@@ -175,7 +176,7 @@ impl MessageIds {
         }
     }
 
-    /// Appends one ID, which an ordinal is wherever its message is.
+    /// Appends one ID. An ordinal keeps its value, regardless of where its message is in this list.
     pub(crate) fn push_id(&mut self, id: ReportedId<'_>) {
         match id {
             ReportedId::Ordinal(id) | ReportedId::UInt(id) => self.push_numbers(id, 1),

@@ -25,15 +25,15 @@ impl Run {
     }
 }
 
-/// The run-length encoded outcomes.
+/// The outcomes, run-length encoded.
 ///
-/// Each run is `count << 2 | kind`. A failure adds its index in the table; entries add their first ID, as the difference
-/// from the previous run, and the rows per entry if there are several. All numbers are variable-length integers with
-/// seven bits per byte.
+/// Each run is encoded as `count << 2 | kind`. A failure adds its index in the table; entries add their first ID, as the
+/// difference from the previous run, and the rows per entry if there are several. All numbers are variable-length integers
+/// with seven bits per byte.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Outcomes {
     packed: Vec<u8>,
-    /// The last run, which may still grow and is not packed yet.
+    /// The last run, which may still grow and is not yet packed.
     last: Option<Run>,
     /// The first ID of the last packed run of entries.
     base: Base,
@@ -128,7 +128,7 @@ impl Outcomes {
     }
 }
 
-/// A position in [`Outcomes`], for a reader that does not borrow them.
+/// A position in [`Outcomes`], for a reader that does not borrow the outcomes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunCursor {
     at: usize,

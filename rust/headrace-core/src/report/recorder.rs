@@ -1,4 +1,4 @@
-//! The recorder: collects outcomes as they come in, and turns them into a report.
+//! The recorder: collects outcomes as they arrive, and turns them into a report.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,16 +13,17 @@ use crate::counters::Counters;
 use crate::error::Failure;
 use crate::rows::IdColumn;
 
-/// The most distinct error texts that one report keeps, and half the most distinct failures; beyond those, codes become
-/// `ERR`. A real server has few errors; the limit bounds the memory if a server sends a new one each time.
+/// The maximum number of distinct error texts that one report keeps. The maximum number of distinct failures is twice that;
+/// beyond it, codes become `ERR`. A real server has few errors; the limit bounds memory use if a server sends a new one each
+/// time.
 const MAX_ERROR_TEXTS: usize = 1024;
 /// Replaces the error texts beyond [`MAX_ERROR_TEXTS`].
 const NOT_KEPT: &str = "(not kept: this report holds over a thousand different errors)";
 
-/// The outcomes since the last report, and the IDs of all messages that are in no report yet.
+/// The outcomes since the last report, and the IDs of all messages that are not yet in a report.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    /// The ordinal of the first message that is in no report yet.
+    /// The ordinal of the first message that is not yet in a report.
     first_ordinal: u64,
     ids: MessageIds,
     outcomes: Outcomes,
@@ -32,7 +33,7 @@ pub(crate) struct Recorder {
     retries: u64,
     possible_duplicates: u64,
     deduplicated: u64,
-    /// Delivered messages that are not in the counters yet.
+    /// The number of delivered messages that are not yet in the counters.
     uncounted: u64,
     counters: Arc<Counters>,
 }
@@ -49,7 +50,7 @@ impl Recorder {
         self.counters.delivered.add(std::mem::take(&mut self.uncounted));
     }
 
-    /// Resets everything but the counters, in a forked child.
+    /// Resets everything except the counters, in a forked child.
     pub(crate) fn forget(&mut self) {
         *self = Self { counters: Arc::clone(&self.counters), ..Self::default() };
     }
@@ -70,18 +71,18 @@ impl Recorder {
         self.ids.push_column(column);
     }
 
-    /// One ID, which an ordinal is wherever its message is.
+    /// Appends one ID. An ordinal keeps its value.
     pub(super) fn push_id(&mut self, id: ReportedId<'_>) {
         self.ids.push_id(id);
     }
 
-    /// The IDs of the next `count` messages of another report.
+    /// Appends the IDs of the next `count` messages of another report.
     pub(super) fn push_from(&mut self, ids: &MessageIds, cursor: &mut IdCursor, count: u64) {
         self.ids.push_from(ids, cursor, count);
     }
 
-    /// Records that the next messages in order were delivered, in `entries` entries of `rows` messages each: the first
-    /// entry has the ID `first`, the others the following sequence numbers.
+    /// Records that the next messages in order were delivered, in `entries` entries of `rows` messages each: the first entry
+    /// has the ID `first`, the others have the following sequence numbers.
     #[inline]
     pub(crate) fn delivered(&mut self, first: EntryId, entries: u64, rows: u64) {
         self.delivered += entries * rows;
@@ -116,7 +117,7 @@ impl Recorder {
         }
     }
 
-    /// Records what another report counts of messages that were sent again.
+    /// Adds another report's counts of messages that were sent again.
     pub(super) fn add_retries(&mut self, report: &ReportData) {
         self.retries += report.retries;
         self.possible_duplicates += report.possible_duplicates;
@@ -127,8 +128,8 @@ impl Recorder {
         self.delivered + self.failed
     }
 
-    /// Returns the recorded outcomes as a report. `restart`: the next message's ordinal is 0, which requires that every
-    /// message has its outcome.
+    /// Returns the recorded outcomes as a report. If `restart` is true, the next message's ordinal is 0, which requires that
+    /// every message has an outcome.
     pub(crate) fn take(&mut self, restart: bool) -> DeliveryReport {
         let recorded = self.recorded();
         let report = ReportData {

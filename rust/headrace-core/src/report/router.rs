@@ -1,4 +1,4 @@
-//! The router: passes outcomes to the callers that await them one by one, and all others into a report.
+//! The router: passes outcomes to the callers that await them individually, and all others to a report.
 
 use std::collections::VecDeque;
 
@@ -15,23 +15,24 @@ use crate::error::Failure;
 pub struct AwaitedOutcome<'a> {
     /// Its message ID.
     pub message_id: ReportedId<'a>,
-    /// Its entry ID, which is `None` if an earlier attempt wrote it; or why it was not delivered.
+    /// Its entry ID, which is `None` if an earlier attempt wrote it; or the reason that it was not delivered.
     pub outcome: Result<Option<EntryId>, &'a Failure>,
 }
 
-/// Passes each outcome to the caller that awaits its message, or else into the next report.
+/// Passes each outcome to the caller that awaits its message, or otherwise to the next report.
 ///
-/// A dispatcher returns outcomes in produce order. So the router only knows for each message, in this order, whether it is awaited.
+/// A dispatcher returns outcomes in produce order. The router therefore only records, in this order, whether each message is
+/// awaited.
 #[derive(Debug, Default)]
 pub struct OutcomeRouter {
-    /// The messages without an outcome, in produce order: whether they are awaited, and how many of them follow each other.
+    /// The messages without an outcome, in produce order, as runs: whether they are awaited, and how many follow each other.
     expected: VecDeque<(bool, u64)>,
-    /// The outcomes that the next report has.
+    /// The outcomes for the next report.
     unclaimed: Recorder,
 }
 
 impl OutcomeRouter {
-    /// The dispatcher took `count` more messages.
+    /// Records that the dispatcher accepted `count` more messages.
     #[inline]
     pub fn expect(&mut self, is_awaited: bool, count: u64) {
         match self.expected.back_mut() {
@@ -40,8 +41,8 @@ impl OutcomeRouter {
         }
     }
 
-    /// Passes the outcomes of `report` on. `receive` gets each that is awaited, and returns whether its caller still awaits it: if
-    /// not, it is in the next report too.
+    /// Passes on the outcomes of `report`. `receive` gets each awaited outcome and returns whether its caller still awaits
+    /// it; if not, the outcome goes to the next report too.
     pub fn route(&mut self, report: &DeliveryReport, mut receive: impl FnMut(AwaitedOutcome<'_>) -> bool) {
         let data = report.data();
         self.unclaimed.add_retries(data);
@@ -66,7 +67,7 @@ impl OutcomeRouter {
         }
     }
 
-    /// An outcome that a caller received, but does not await any more: it is in the next report.
+    /// Returns an outcome that a caller received but no longer awaits: it goes to the next report.
     pub fn put_back(&mut self, awaited: AwaitedOutcome<'_>) {
         self.unclaimed.push_id(awaited.message_id);
         match awaited.outcome {
@@ -76,17 +77,17 @@ impl OutcomeRouter {
         }
     }
 
-    /// A report of all outcomes since the last one that no caller received.
+    /// Returns a report of all outcomes since the last one that were not passed to a caller.
     pub fn take(&mut self) -> DeliveryReport {
         self.unclaimed.take(false)
     }
 
-    /// Forgets everything: in a forked child it belongs to the parent.
+    /// Resets the router in a forked child, where its content belongs to the parent.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether the next messages are awaited, and how many of them: `most` at most.
+    /// Whether the next messages are awaited, and the number of messages this holds for, at most `most`.
     fn take_expected(&mut self, most: u64) -> (bool, u64) {
         let Some((is_awaited, count)) = self.expected.front_mut() else { return (false, most) };
         let (is_awaited, more) = (*is_awaited, most.min(*count));
@@ -97,13 +98,13 @@ impl OutcomeRouter {
         (is_awaited, more)
     }
 
-    /// Records the outcomes of `count` messages of a run, from the one at `at` on.
+    /// Records the outcomes of `count` messages of a run, starting with the one at `at`.
     fn record(&mut self, data: &ReportData, run: Run, at: u64, count: u64) {
         match run {
             Run::Delivered { first, rows, .. } if at.is_multiple_of(rows) && count.is_multiple_of(rows) => {
                 self.unclaimed.delivered(first.after(at / rows), count / rows, rows);
             }
-            // Part of an entry: each message by itself.
+            // Only part of an entry: its messages are recorded individually.
             Run::Delivered { first, rows, .. } => {
                 (at..at + count).for_each(|nth| self.unclaimed.delivered(first.after(nth / rows), 1, 1));
             }
@@ -113,7 +114,7 @@ impl OutcomeRouter {
     }
 }
 
-/// The outcome of the message at `nth` of a run.
+/// The outcome of the message at index `nth` of a run.
 fn awaited<'a>(data: &'a ReportData, run: Run, nth: u64, message_id: ReportedId<'a>) -> AwaitedOutcome<'a> {
     let outcome = match run {
         Run::Delivered { first, rows, .. } => Ok(Some(first.after(nth / rows))),
@@ -158,7 +159,7 @@ mod tests {
         ]
     }
 
-    /// ID and outcome of each message of a report as text.
+    /// The ID and the outcome of each message of a report, as text.
     fn read(report: &DeliveryReport) -> Vec<String> {
         let (data, entry_ids) = (report.data(), report.entry_ids());
         let mut ids = IdCursor::new(data.first_ordinal);

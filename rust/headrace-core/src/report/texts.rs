@@ -1,4 +1,4 @@
-//! A builder of text columns in which most values end in the previous value's number plus one: message IDs, entry IDs.
+//! A builder for text columns in which most values end in the previous value's number plus one: message IDs and entry IDs.
 
 use arrow_array::StringArray;
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
@@ -37,7 +37,7 @@ impl Texts {
             let mut digits = itoa::Buffer::new();
             let (prefix, digits) = (prefix.as_bytes(), digits.format(first).as_bytes());
             let length = prefix.len() + digits.len();
-            // A copy of a constant size is the cheapest. The bytes behind the text are truncated.
+            // A copy of constant size is the cheapest. The bytes after the text are truncated.
             let mut text = [0; WIDTH];
             text[..prefix.len()].copy_from_slice(prefix);
             text[prefix.len()..length].copy_from_slice(digits);
@@ -77,7 +77,7 @@ impl Texts {
         self.offsets.extend((1..=count).map(|n| (start + n * length) as i32));
     }
 
-    /// Marks the texts since the last null as valid, all at once.
+    /// Marks all texts since the last null as valid.
     fn append_valid(&mut self) {
         self.valid.append_n_non_nulls(self.offsets.len() - 1 - self.valid.len());
     }

@@ -1,4 +1,4 @@
-//! The parts of a RESP2 reply that replies to messages consist of: lines, numbers and short bulk strings.
+//! The RESP2 parts that replies to messages consist of: lines, numbers and short bulk strings.
 //!
 //! Each function takes the bytes that have arrived so far and returns `None` while the part is incomplete. All lengths are
 //! bounded, so an incomplete part never waits for more than its bound. For replies of any shape, see
@@ -22,7 +22,7 @@ pub(crate) fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Violation> {
     line_within(bytes, MAX_LINE, Violation("a line of more than 64 KiB"))
 }
 
-/// The first line of `bytes` without its end, where it holds a number: an integer, or the length of a bulk string or array.
+/// The first line of `bytes` without its end, if it holds a number: an integer, or the length of a bulk string or array.
 pub(crate) fn header(bytes: &[u8]) -> Result<Option<&[u8]>, Violation> {
     line_within(bytes, MAX_HEADER, Violation("a number of more than 20 digits"))
 }

@@ -35,7 +35,7 @@ fn write_length(out: &mut Vec<u8>, marker: u8, length: usize) {
     }
 }
 
-#[cold] // names and values are short, mostly
+#[cold] // names and values are mostly short
 #[inline(never)]
 fn write_long_length(out: &mut Vec<u8>, marker: u8, length: usize) {
     out.push(marker);

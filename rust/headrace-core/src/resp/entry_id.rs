@@ -14,10 +14,10 @@ pub struct EntryId {
 }
 
 impl EntryId {
-    /// The highest ID that there can be.
+    /// The highest possible ID.
     pub(crate) const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
 
-    /// The next higher ID; `None` behind the highest one.
+    /// The next higher ID; `None` after the highest one.
     pub(crate) fn next(self) -> Option<Self> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(Self { seq, ..self }),
@@ -38,7 +38,7 @@ impl EntryId {
         Self { seq: self.seq.wrapping_add(more), ..self }
     }
 
-    /// Appends the text, as `to_string` has it.
+    /// Appends its text, as `to_string` returns it.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         let mut digits = itoa::Buffer::new();
         out.extend_from_slice(digits.format(self.ms).as_bytes());
@@ -53,7 +53,7 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// Reads IDs that follow each other: those of a stream mostly have the milliseconds of the one before.
+/// Reads successive IDs: those of a stream mostly have the milliseconds of the previous one.
 #[derive(Debug)]
 pub(crate) struct EntryIdReader {
     /// The milliseconds that were read last, if they have thirteen digits.
@@ -68,7 +68,7 @@ impl Default for EntryIdReader {
 }
 
 impl EntryIdReader {
-    /// As [`entry_id`].
+    /// Like [`entry_id`].
     #[inline]
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Option<EntryId> {
         match bytes.split_first_chunk() {

@@ -8,32 +8,32 @@ use memchr::memchr;
 
 use crate::decimal;
 
-/// The largest reply that is taken, and so the most that is buffered: XINFO STREAM shows an entry as a whole.
+/// The largest reply that is accepted, and so the most that is buffered: XINFO STREAM shows a whole entry.
 pub(crate) const MAX_REPLY: usize = 64 * 1024 * 1024;
-/// The most parts of a reply, however deep: each takes more memory than bytes. XINFO STREAM shows two entries, and those of
-/// `rows_per_entry` have 131,074 parts.
+/// The maximum number of parts of a reply, at any depth: a part takes more memory than it has bytes. XINFO STREAM shows two
+/// entries, and those of `rows_per_entry` have 131,074 parts.
 pub(crate) const MAX_PARTS: u64 = 1 << 20;
-/// How deep arrays may be in one another. Servers' own replies to what is asked here have three.
+/// How deep arrays may be nested. Servers' replies to the commands used here have three levels.
 pub(super) const MAX_DEPTH: usize = 8;
 /// The longest line: an error.
 pub(super) const MAX_LINE: usize = 64 * 1024;
 /// The longest line that holds a number: 20 digits are 64 bits.
 const MAX_HEADER: usize = 32;
 
-/// How far a reply was looked at, as its bytes come in.
+/// How far a reply has been looked at, as its bytes arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
-    /// Where the next part begins.
+    /// Where the next part starts.
     at: usize,
     nesting: Nesting,
     parts: u64,
 }
 
-/// What is wrong with bytes that are no reply.
+/// What is wrong with bytes that are not a reply.
 pub(crate) type Wrong = &'static str;
 
 impl Framing {
-    /// The length of the reply, if the whole of it is there. `bytes`: all that came in so far.
+    /// The length of the reply, if all of it has arrived. `bytes`: all that has arrived so far.
     pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Wrong> {
         loop {
             let Some(more) = self.part(bytes.get(self.at..).unwrap_or_default())? else { return Ok(None) };
@@ -47,7 +47,7 @@ impl Framing {
         }
     }
 
-    /// Passes one part, or the header of an array: then returns how many parts that has.
+    /// Passes one part, or the header of an array. In the latter case, returns how many parts the array has.
     fn part(&mut self, bytes: &[u8]) -> Result<Option<u64>, Wrong> {
         let Some(head) = Head::read(bytes)? else { return Ok(None) };
         let (mut length, mut parts) = (head.length, 0);
@@ -74,14 +74,14 @@ impl Framing {
 pub(crate) struct Head {
     /// Its first byte.
     pub(crate) kind: u8,
-    /// With the line end.
+    /// Including the line end.
     pub(crate) length: usize,
     /// The parts of an array or the bytes of a bulk string; `None`: nil, or another kind.
     pub(crate) declared: Option<u64>,
 }
 
 impl Head {
-    /// The line at the start of these bytes, if the whole of it is there.
+    /// The line at the start of these bytes, if all of it has arrived.
     pub(crate) fn read(bytes: &[u8]) -> Result<Option<Self>, Wrong> {
         let longest = match bytes.first() {
             None => return Ok(None),
@@ -104,7 +104,7 @@ impl Head {
     }
 }
 
-/// The arrays that are open, each with how many of its parts are to come.
+/// The open arrays, each with how many of its parts are still to come.
 #[derive(Debug, Default)]
 pub(crate) struct Nesting(Vec<u64>);
 
@@ -118,7 +118,7 @@ impl Nesting {
         self.0.len()
     }
 
-    /// A part was passed that has `parts` parts itself. True: the reply is complete.
+    /// Notes that a part was passed, which itself has `parts` parts. Returns whether the reply is complete.
     pub(crate) fn pass(&mut self, parts: u64) -> Result<bool, Wrong> {
         if parts > 0 {
             if self.0.len() == MAX_DEPTH {
@@ -165,7 +165,7 @@ pub(super) mod tests {
         b"*3\r\n*1\r\n*1\r\n+a\r\n:1\r\n-ERR in it\r\n",
     ];
 
-    /// All bytes at once, and then one after the other.
+    /// The result for all bytes together, after checking that one byte after the other gives the same.
     fn find(bytes: &[u8]) -> Result<Option<usize>, Wrong> {
         let mut by_and_by = Framing::default();
         let found = (0..=bytes.len()).map(|end| by_and_by.find(&bytes[..end])).find(|found| *found != Ok(None));

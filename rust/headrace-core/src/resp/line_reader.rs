@@ -1,19 +1,19 @@
-//! Cuts what a server answers to control commands into lines. Bytes in, lines out: no I/O.
+//! Splits a server's answers to control commands into lines. Bytes in, lines out: no I/O.
 //!
-//! Every reply awaited here is a simple string, an error or an integer, one line each. Nothing else is taken, so no
-//! length that a peer declares is ever believed.
+//! Every reply expected here is a simple string, an error or an integer, one line each. Nothing else is accepted, so no length
+//! that a peer declares is ever trusted.
 
 use memchr::memchr;
 
 use crate::error::{Fault, code};
 
-/// The longest line that is taken. Servers' own have a few hundred bytes.
+/// The longest line that is accepted. Those of servers have a few hundred bytes.
 const MAX_LINE: usize = 64 * 1024;
 
-/// The beginnings of TLS records: alert, handshake (RFC 8446, 5.1).
+/// The first bytes of TLS records: alert, handshake (RFC 8446, 5.1).
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
-/// Complete lines, and the beginning of the next.
+/// Complete lines, and the start of the next one.
 #[derive(Debug, Default)]
 pub(crate) struct LineReader {
     complete: Vec<Vec<u8>>,
@@ -21,7 +21,7 @@ pub(crate) struct LineReader {
 }
 
 impl LineReader {
-    /// Takes `bytes` in. At most `expected` lines may come in all, and nothing after them.
+    /// Adds `bytes`. At most `expected` lines may arrive in all, and nothing after them.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], expected: usize) -> Result<(), Fault> {
         while !bytes.is_empty() {
             if self.complete.len() == expected {
@@ -50,8 +50,8 @@ impl LineReader {
         self.complete.len()
     }
 
-    /// The last complete line, if it says why the connection ended behind it. Another error reply is the answer to one of
-    /// several commands, and has nothing to do with the end.
+    /// The last complete line, if it says why the connection ended after it. Another error reply is the answer to one of several
+    /// commands, and is unrelated to the end.
     pub(crate) fn last_words(&self) -> Option<Fault> {
         let last = self.complete.last().and_then(|line| line.strip_prefix(b"-")).map(Fault::from_reply);
         last.filter(Fault::ends_connection)
@@ -63,8 +63,8 @@ impl LineReader {
     }
 }
 
-/// Looks at the first byte as soon as it is there: a peer that speaks something else may never end a line. The byte alone
-/// is shown, since a peer that echoes would send the password back. `expected`: those that replies begin with.
+/// Checks the first byte as soon as it has arrived: a peer that speaks something else may never end a line. Only this byte is
+/// shown, since a peer that echoes would send the password back. `expected`: the bytes that replies start with.
 pub(crate) fn check_start(line: &[u8], expected: &[u8]) -> Result<(), Fault> {
     match line.first() {
         None => Ok(()),

@@ -1,8 +1,8 @@
 //! A reply without the fields of the entries in it. Bytes in, the kept bytes out: no I/O, and nothing is kept or allocated for
 //! what a header merely declares.
 //!
-//! XINFO STREAM shows the first and the last entry as a whole, of up to 1 GiB each, and XRANGE an entry, where only their IDs
-//! are wanted. Their fields are passed over as they come, and take no memory.
+//! XINFO STREAM shows the whole first and last entry, of up to 1 GiB each, and XRANGE a whole entry, where only their IDs are
+//! needed. Their fields are skipped as they arrive, and take no memory.
 
 use super::framing::{Head, MAX_PARTS, Nesting, Wrong};
 
@@ -11,12 +11,12 @@ pub(crate) const WITHOUT_FIELDS: usize = 2;
 /// Deeper than any reply may be.
 pub(crate) const WHOLE: usize = usize::MAX;
 
-/// How much of a reply was taken, as its bytes come in.
+/// How far a reply has been read, as its bytes arrive.
 #[derive(Debug)]
 pub(crate) struct Outline {
-    /// What is deeper in arrays is passed over: an array there becomes an empty one.
+    /// What is nested deeper in arrays is skipped: an array there becomes an empty one.
     depth: usize,
-    /// The most bytes that are kept.
+    /// The maximum number of bytes that are kept.
     most: usize,
     nesting: Nesting,
     parts: u64,
@@ -30,8 +30,8 @@ impl Outline {
         Self { depth, most, nesting: Nesting::new(), parts: 0, kept: Vec::new(), rest: None }
     }
 
-    /// Takes what it can of the next bytes of the reply: how many these are, and whether it is complete. Then
-    /// [`finish`](Self::finish) returns it.
+    /// Takes what it can of the next bytes of the reply. Returns how many bytes these are, and whether the reply is complete;
+    /// then [`finish`](Self::finish) returns it.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(usize, bool), Wrong> {
         let mut at = 0;
         loop {
@@ -43,14 +43,14 @@ impl Outline {
         }
     }
 
-    /// The kept bytes of a complete reply. The next reply comes.
+    /// Returns the kept bytes of a complete reply, and prepares for the next one.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let next = Self::new(self.depth, self.most);
         std::mem::replace(self, next).kept
     }
 
-    /// Takes a line, or what has come of a bulk string: how many bytes, and how many parts an array has. `None`: more bytes must
-    /// come first.
+    /// Takes a line, or what has arrived of a bulk string. Returns how many bytes, and how many parts an array has. `None`: more
+    /// bytes must arrive first.
     fn part(&mut self, bytes: &[u8]) -> Result<Option<(usize, u64)>, Wrong> {
         if let Some((rest, is_kept)) = self.rest {
             return self.body(bytes, rest, is_kept);
@@ -87,7 +87,7 @@ impl Outline {
         Ok(Some((head.length, parts)))
     }
 
-    /// Takes what has come of the body of a bulk string.
+    /// Takes what has arrived of the body of a bulk string.
     fn body(&mut self, bytes: &[u8], rest: u64, is_kept: bool) -> Result<Option<(usize, u64)>, Wrong> {
         let count = usize::try_from(rest).unwrap_or(usize::MAX).min(bytes.len());
         let end = bytes.get(count..).unwrap_or_default();
@@ -119,7 +119,7 @@ mod tests {
     use super::super::framing::{MAX_DEPTH, MAX_LINE, MAX_REPLY};
     use super::*;
 
-    /// What is kept of bytes that come in pieces of this size, and how many bytes of them were left.
+    /// What is kept of bytes that arrive in pieces of this size, and how many bytes were left over.
     fn outline(bytes: &[u8], piece: usize, depth: usize) -> Result<Option<(Vec<u8>, usize)>, Wrong> {
         let (mut outline, mut unread, mut left) = (Outline::new(depth, MAX_REPLY), Vec::new(), bytes.len());
         for piece in bytes.chunks(piece) {

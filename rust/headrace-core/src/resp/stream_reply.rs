@@ -1,10 +1,10 @@
-//! The replies of XRANGE, XREVRANGE, XREAD and XREADGROUP, read as their bytes arrive: each entry is passed on when the whole
-//! of it is there. Bytes in, entries out: no I/O, and nothing is allocated for what a header merely declares.
+//! The replies of XRANGE, XREVRANGE, XREAD and XREADGROUP, read as their bytes arrive: each entry is passed on once all of it has
+//! arrived. Bytes in, entries out: no I/O, and nothing is allocated for what a header merely declares.
 //!
-//! RESP2 (<https://redis.io/docs/latest/commands/xrange/>, <https://redis.io/docs/latest/commands/xread/>). XRANGE replies an
-//! array of entries, XREAD an array of streams, each with its key and its entries, or nil if there are none. An entry is its ID
-//! and the array of its names and values in turn; XREADGROUP replies nil instead of that array if the entry was deleted while
-//! it was pending.
+//! RESP2 (<https://redis.io/docs/latest/commands/xrange/>, <https://redis.io/docs/latest/commands/xread/>). XRANGE replies with
+//! an array of entries, XREAD with an array of streams, each with its key and its entries, or nil if there are none. An entry is
+//! its ID and an array of alternating names and values; XREADGROUP replies with nil instead of that array if the entry was
+//! deleted while it was pending.
 
 mod ahead;
 mod entry;
@@ -23,20 +23,20 @@ use super::entry_id::EntryId;
 
 /// Where the entries of a reply go. An entry is passed on whole, or not at all: `entry`, its fields, `end`.
 pub(crate) trait EntrySink {
-    /// The entries of this stream follow. A reply names streams if it is of [`Shape::Streams`]; for another, the caller
-    /// calls this before it scans.
+    /// Entries of this stream follow. A reply names streams if it is of [`Shape::Streams`]; for another reply, the caller calls
+    /// this before it scans.
     fn stream(&mut self, key: &[u8]);
 
-    /// An entry begins. `fields`: how many calls of `field` follow; `None`: the entry was deleted while it was pending.
+    /// An entry starts. `fields`: how many calls of `field` follow; `None`: the entry was deleted while it was pending.
     fn entry(&mut self, id: EntryId, fields: Option<usize>);
 
     /// A field of the entry. Names may repeat.
     fn field(&mut self, name: &[u8], value: &[u8]);
 
-    /// The entry that began last is complete.
+    /// The entry that started last is complete.
     fn end(&mut self);
 
-    /// Whether the scan is to stop before the next entry. It goes on with the next call of [`StreamReply::scan`].
+    /// Whether the scan must stop before the next entry. It continues with the next call of [`StreamReply::scan`].
     fn is_full(&self) -> bool {
         false
     }
@@ -51,7 +51,7 @@ pub(crate) enum Shape {
     Streams,
 }
 
-/// The most of each thing that a reply may have. A reply that declares more breaks off with a [`Violation`] before it arrives.
+/// The limits of a reply. One that declares more breaks off with a [`Violation`] before it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Bytes of an entry in the reply, and of a stream key. At most 4 GiB.
@@ -76,23 +76,23 @@ impl Default for Limits {
     }
 }
 
-/// How far a scan came.
+/// How far a scan got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scanned {
-    /// How many bytes were read to their end. The next scan gets what is behind them.
+    /// How many bytes were read to their end. The next scan gets what follows them.
     pub(crate) consumed: usize,
     /// The reply is complete. Further bytes belong to the next one.
     pub(crate) done: bool,
-    /// How many bytes there must be, from the first that was not consumed, before another scan can read more; always more than
-    /// there are. 0: the reply is complete, or the sink is full. The number comes from the server, so a buffer should not
-    /// reserve it at once.
+    /// How many bytes there must be, from the first one that was not consumed, before another scan can read more; always more
+    /// than there are. 0: the reply is complete, or the sink is full. The number comes from the server, so a buffer should not
+    /// reserve that much immediately.
     pub(crate) needed: usize,
 }
 
 /// Why there are no further entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// The bytes are no such reply, or exceed a limit. Entries before it were passed on.
+    /// The bytes are not such a reply, or exceed a limit. Entries before that were passed on.
     Violation(Violation),
     /// The reply is an error: the range of its text in the bytes, without marker and line end.
     Error(Range<usize>),
@@ -115,31 +115,31 @@ enum Next {
     Nothing,
 }
 
-/// A reply that arrives. One object per reply.
+/// A reply that is arriving. One object per reply.
 #[derive(Debug)]
 pub(crate) struct StreamReply {
     shape: Shape,
-    /// `reply_entries` falls by the entries that were declared.
+    /// `reply_entries` is reduced by the entries that were declared.
     limits: Limits,
     next: Next,
-    /// Streams that are to come, with the one whose entries are being read.
+    /// Streams still to come, including the one whose entries are being read.
     streams: u64,
-    /// Entries of this stream that are to come.
+    /// Entries of this stream still to come.
     entries: u64,
     entry: Entry,
-    /// What a look found, behind `header` bytes that it has read.
+    /// What looking ahead found, after the `header` bytes that it has read.
     ahead: Ahead,
     header: usize,
-    /// What it found to be wrong behind these.
+    /// What it found to be wrong after these.
     violation: Option<Violation>,
 }
 
-/// What is left of a reply whose bytes are all there.
+/// What is left of a reply whose bytes have all arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rest {
     /// The entries that were not passed on yet.
     pub(crate) entries: u64,
-    /// The last one.
+    /// The ID of the last one.
     pub(crate) last: EntryId,
 }
 
@@ -160,8 +160,9 @@ impl StreamReply {
         }
     }
 
-    /// Finds the entries that are complete in `bytes` and passes none of them on, only the key of their stream: the next scan does,
-    /// and reports what is wrong with them. Returns what is left of the reply when all of it is there. For replies of one stream.
+    /// Finds the entries that are complete in `bytes` without passing them on; only the key of their stream is passed on. The
+    /// next scan passes them on, and reports what is wrong with them. Returns what is left of the reply once all of it has
+    /// arrived. For replies of one stream.
     pub(crate) fn look_ahead(&mut self, bytes: &[u8], sink: &mut impl EntrySink) -> Option<Rest> {
         loop {
             if self.streams > 1 || self.next == Next::Nothing {
@@ -188,8 +189,8 @@ impl StreamReply {
         Some(Rest { entries: self.entries, last: self.ahead.last()? })
     }
 
-    /// Passes on every entry that is complete in `bytes`: what arrived and was not consumed yet. After an error the reply must
-    /// not be scanned further.
+    /// Passes on every entry that is complete in `bytes`: what has arrived and was not consumed yet. After an error, the reply
+    /// must not be scanned further.
     pub(crate) fn scan(&mut self, bytes: &[u8], sink: &mut impl EntrySink) -> Result<Scanned, Wrong> {
         let mut consumed = std::mem::take(&mut self.header);
         loop {
@@ -222,7 +223,7 @@ impl StreamReply {
         }
     }
 
-    /// Passes on the entry with which `bytes` begins, if all of it is there.
+    /// Passes on the entry at the start of `bytes`, if all of it has arrived.
     #[inline]
     fn pass_entry(&mut self, bytes: &[u8], sink: &mut impl EntrySink) -> Result<Found, Violation> {
         if let Some(length) = self.ahead.pass_on(bytes, sink) {
@@ -249,7 +250,7 @@ impl StreamReply {
                         None => Ok(Found::Missing(bytes.len() + 1)),
                     };
                 }
-                // Nil is a bulk string or an array, by version and command.
+                // Nil is a bulk string or an array, depending on version and command.
                 Some(b'$') => match header(bytes, 0, b'$')? {
                     Header::Nil(end) => (Next::Nothing, end),
                     Header::Number(..) => return Err(Violation("a reply that is no array of entries").into()),
@@ -292,7 +293,7 @@ impl StreamReply {
         Ok(Found::Whole(length))
     }
 
-    /// So many entries follow.
+    /// Notes that this many entries follow.
     fn declare(&mut self, entries: u64) -> Result<Next, Violation> {
         let left = self.limits.reply_entries.checked_sub(entries);
         self.limits.reply_entries = left.ok_or(Violation("a reply with more entries than were asked for"))?;

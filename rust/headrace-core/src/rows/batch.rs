@@ -22,13 +22,13 @@ pub struct Rows<'a> {
     stream_keys: StreamKeys<'a>,
     entry_ids: Option<Column<'a>>,
     body: Body<'a>,
-    /// The number of fields, if every row is known to be valid and to have as many.
+    /// The number of fields, if every row is known to be valid and to have this many.
     every_row: Option<usize>,
     /// The columns that may hold invalid values, by index and name: only these are checked.
     unchecked: Vec<(usize, &'a str)>,
     /// Offsets and bytes of the payloads, if every row is only a payload, in the most common Arrow layout.
     plain: Option<(&'a [i32], &'a [u8])>,
-    /// The same of rows that go to other streams, with IDs of the server's choice.
+    /// The same for rows that go to other streams, with entry IDs chosen by the server.
     plain_elsewhere: Option<(&'a [i32], &'a [u8])>,
 }
 
@@ -105,9 +105,9 @@ impl<'a> Rows<'a> {
         Self { stream_keys, entry_ids, every_row, plain: None, plain_elsewhere, ..self }
     }
 
-    /// Takes the names out of the rows, as bulk strings, and counts them: from now on [`write_fields`](Rows::write_fields)
-    /// writes values alone. For a caller that sends the names once for many rows. Rows with [names of their
-    /// own](Rows::has_own_names) keep them.
+    /// Removes the names from the rows, and returns them as bulk strings with their number: from then on
+    /// [`write_fields`](Rows::write_fields) writes only values. For a caller that sends the names once for many rows. Rows with
+    /// [names of their own](Rows::has_own_names) keep them.
     pub(crate) fn take_names(&mut self) -> (Vec<u8>, usize) {
         match &mut self.body {
             Body::Payload { name, .. } | Body::Json { name, .. } => (std::mem::take(name).to_vec(), 1),
@@ -122,7 +122,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Whether the fields of a row can have any names, which [`write_names`](Rows::write_names) writes.
+    /// Whether rows may have any field names, which [`write_names`](Rows::write_names) writes.
     pub(crate) fn has_own_names(&self) -> bool {
         matches!(self.body, Body::Items(_))
     }
@@ -141,7 +141,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Whether rows have several fields, of which they may lack some.
+    /// Whether rows have several fields, some of which they may lack.
     pub(crate) fn is_sparse(&self) -> bool {
         match &self.body {
             Body::Payload { .. } | Body::Json { .. } | Body::Items(_) => false,
@@ -149,7 +149,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Whether rows have fields of their own, not a payload.
+    /// Whether rows consist of separate fields rather than a payload.
     pub(crate) fn has_fields(&self) -> bool {
         matches!(self.body, Body::Fields(_))
     }
@@ -159,15 +159,15 @@ impl<'a> Rows<'a> {
         self.entry_ids.is_some()
     }
 
-    /// A number for the fields of this row. Of up to 64 fields, bit `n` says whether the row has field `n`; of more, rows with
-    /// different fields may have the same number.
+    /// A number that identifies the fields of this row. With up to 64 fields, bit `n` shows whether the row has field `n`; with
+    /// more, rows with different fields may have the same number.
     pub(crate) fn field_mark(&self, row: usize) -> u64 {
         let has_field = |(_, column): &(Piece<'_>, Column<'_>)| u64::from(column.locate(row).is_some());
         self.columns().iter().rev().fold(0, |mark, column| mark.rotate_left(1) ^ has_field(column))
     }
 
-    /// The [marks](Self::field_mark) of these rows, column by column, which is cheaper. None, if rows need another check, or have
-    /// more than 64 fields.
+    /// Writes the [marks](Self::field_mark) of these rows to `marks`, column by column, which is cheaper. Leaves it empty if rows
+    /// need another check, or have more than 64 fields.
     pub(crate) fn field_marks(&self, rows: Range<usize>, marks: &mut Vec<u64>) {
         marks.clear();
         let Body::Fields(columns) = &self.body else { return };
@@ -180,12 +180,12 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// How many fields a row can have.
+    /// The number of fields that a row can have.
     pub(crate) fn most_fields(&self) -> usize {
         self.columns().len()
     }
 
-    /// The set of the fields of this row: a character for each field, `1` if the row has it, else `0`.
+    /// The set of the fields of this row, as one character per field: `1` if the row has it, otherwise `0`.
     pub(crate) fn field_set(&self, row: usize, set: &mut Vec<u8>) {
         set.clear();
         set.extend(self.columns().iter().map(|(_, column)| b'0' + u8::from(column.locate(row).is_some())));
@@ -207,7 +207,7 @@ impl<'a> Rows<'a> {
         self.stream_keys.are_own() || self.entry_ids.is_some()
     }
 
-    /// Whether rows may be of other streams than the endpoint's.
+    /// Whether rows may belong to streams other than the endpoint's.
     pub(crate) fn has_stream_keys(&self) -> bool {
         self.stream_keys.are_own()
     }
@@ -326,7 +326,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Appends the row's payload or JSON as a field; `name` is its name as a bulk string. A row of fields has neither.
+    /// Appends the row's payload or JSON as a field; `name` is its name as a bulk string. Rows with separate fields have neither.
     pub fn write_payload(&self, row: usize, name: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         match &self.body {
             Body::Payload { payloads, .. } => {

@@ -1,4 +1,4 @@
-//! A column of a record batch with its type resolved: to write a value takes a match and a copy.
+//! A column of a record batch with its type resolved: writing a value takes a match and a copy.
 
 use std::ops::Range;
 
@@ -65,7 +65,7 @@ pub(super) enum Values<'a> {
     Timestamp(Timestamps<'a>),
     Text(Bytes<'a>),
     Binary(Bytes<'a>),
-    /// Text that has to be UTF-8 and is not known to be.
+    /// Text that must be UTF-8 and is not known to be.
     Unchecked(Bytes<'a>),
     Uuid(&'a FixedSizeBinaryArray),
     Bool8(&'a [i8]),
@@ -73,7 +73,7 @@ pub(super) enum Values<'a> {
     /// Keys and values.
     Dictionary(Box<(Column<'a>, Column<'a>)>),
     List(Spans<'a>, Box<Column<'a>>),
-    /// Spans of entries, keys, values.
+    /// The spans of the entries, then keys and values.
     Map(Spans<'a>, Box<(Column<'a>, Column<'a>)>),
     /// Members, each with its JSON key.
     Struct(Vec<(Piece<'a>, Column<'a>)>),
@@ -113,7 +113,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Adds `mark` to those of the rows from `first` on that are not null.
+    /// Adds `mark` to the marks of rows that are not null, starting at row `first`.
     pub(super) fn mark_valid(&self, first: usize, mark: u64, marks: &mut [u64]) {
         match self.nulls {
             None => marks.iter_mut().for_each(|its| *its |= mark),
@@ -244,7 +244,7 @@ impl<'a> Values<'a> {
     fn dictionary(array: &'a dyn Array, values: &'a Shape, rows: Option<Range<usize>>) -> Option<Self> {
         let array = array.as_any_dictionary_opt()?;
         let keys = Column::new(array.keys(), &Shape::Scalar, None)?;
-        // The same large dictionary may come with many small record batches: then the check of its values is not worth it.
+        // The same large dictionary may come with many small record batches; checking its values then does not pay off.
         let all = 0..array.values().len();
         let checked = rows.filter(|rows| all.len() / 4 <= rows.len()).map(|_| all);
         let values = Column::new(array.values(), values, checked)?;
@@ -278,7 +278,7 @@ impl<'a> Values<'a> {
         Some(Self::Struct(members))
     }
 
-    /// The key of a dictionary as an index. Arrow has checked that it is one.
+    /// The key of a dictionary as an index. Arrow has checked that it is valid.
     fn dictionary_key(&self, row: usize) -> Option<usize> {
         match self {
             Self::I8(values) => usize::try_from(values[row]).ok(),
@@ -299,7 +299,8 @@ impl<'a> Values<'a> {
         self.write_text_with(row, out, style, Line::push_bytes);
     }
 
-    /// The same, with `write_bytes` for the bytes of text and binary columns: a match before this one would cost every value.
+    /// The same, with `write_bytes` for the bytes of text and binary columns: a match before this one would slow down every
+    /// value.
     #[inline(always)]
     pub(super) fn write_text_with<'o>(
         &self,
@@ -353,7 +354,7 @@ impl Values<'_> {
 }
 
 impl<'a> Spans<'a> {
-    /// Those of a list of any kind, and its elements.
+    /// The spans of a list of any kind, and its elements.
     pub(super) fn of_list(array: &'a dyn Array) -> Option<(Self, &'a dyn Array)> {
         Some(match array.data_type() {
             DataType::List(_) => {

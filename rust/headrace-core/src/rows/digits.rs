@@ -1,4 +1,4 @@
-//! The decimal digits of small numbers, by a table of pairs.
+//! The decimal digits of small numbers, from a table of pairs.
 
 /// `00` to `99`.
 const PAIRS: [[u8; 2]; 100] = {
@@ -22,12 +22,12 @@ pub(super) fn two(number: u32) -> [u8; 2] {
 pub(super) fn eight(number: u32) -> [u8; 8] {
     let (high, low) = (number / 10_000, number % 10_000);
     let pair = |number| u64::from(u16::from_le_bytes(two(number)));
-    // Put together in a register: a wide load behind narrow stores has to wait for them.
+    // Combined in a register: a wide load after narrow stores has to wait for them.
     let digits = pair(high / 100) | pair(high % 100) << 16 | pair(low / 100) << 32 | pair(low % 100) << 48;
     digits.to_le_bytes()
 }
 
-/// The digits of a number below 100,000,000 without leading zeros: the first bytes, and how many those are.
+/// The digits of a number below 100,000,000 without leading zeros: the first bytes, and their number.
 #[inline]
 pub(super) fn up_to_eight(number: u32) -> ([u8; 8], usize) {
     let digits = u64::from_le_bytes(eight(number));

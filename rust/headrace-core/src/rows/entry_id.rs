@@ -1,12 +1,12 @@
-//! Validation of the entry IDs that a caller gives.
+//! Validation of entry IDs from the caller.
 
 /// The longest part of a refused entry ID that an error quotes, in characters.
 const MAX_QUOTED: usize = 64;
 
 /// Whether `value` is `*`, `<ms>`, `<ms>-<seq>` or `<ms>-*`.
 ///
-/// XADD parses options until it meets the entry ID, so a value such as `MAXLEN` would be taken for an option:
-/// <https://redis.io/docs/latest/commands/xadd/> (`<ms>-*` since Redis 7.0; an older server refuses it).
+/// XADD parses options until it finds the entry ID, so it would read a value such as `MAXLEN` as an option:
+/// <https://redis.io/docs/latest/commands/xadd/> (`<ms>-*` since Redis 7.0; older servers refuse it).
 pub(super) fn is_entry_id(value: &[u8]) -> bool {
     if value == b"*" {
         return true;

@@ -137,7 +137,7 @@ fn widened_unsigned<T: ArrowPrimitiveType<Native: Into<u64>>>(array: &ArrayRef) 
     UInt64Array::new(ids.collect(), copied_nulls(array))
 }
 
-/// The null rows, as a copy.
+/// The validity of the rows, as a copy; `None` if no row is null.
 fn copied_nulls(array: &ArrayRef) -> Option<NullBuffer> {
     let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0)?;
     Some(nulls.iter().collect())

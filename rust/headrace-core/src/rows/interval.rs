@@ -6,8 +6,8 @@
 //! | interval of months | `INTERVAL YEAR TO MONTH` | `INTERVAL '1-2' YEAR TO MONTH` |
 //! | interval of months, days and nanoseconds, or of days and milliseconds | `CalendarInterval` | `1 years 2 months 3 days 4 hours 5 minutes 6.5 seconds` |
 //!
-//! An Arrow type does not tell which fields Spark's interval type has, so all are written: `INTERVAL '1' DAY` becomes
-//! `INTERVAL '1 00:00:00' DAY TO SECOND`. The fraction has up to nine digits, Spark's up to six.
+//! An Arrow type does not determine which fields Spark's interval type has, so all are written: `INTERVAL '1' DAY` becomes
+//! `INTERVAL '1 00:00:00' DAY TO SECOND`. The fraction has up to nine digits; Spark's has up to six.
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
@@ -27,9 +27,9 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// A column of durations or intervals.
 pub(super) enum Intervals<'a> {
-    /// Numbers of the unit.
+    /// Numbers counted in the unit.
     Duration(&'a [i64], TimeUnit),
-    /// Months.
+    /// Numbers of months.
     YearMonth(&'a [i32]),
     DayTime(&'a [IntervalDayTime]),
     MonthDayNano(&'a [IntervalMonthDayNano]),
@@ -185,7 +185,7 @@ mod tests {
         written(&Intervals::MonthDayNano(&[IntervalMonthDayNano { months, days, nanoseconds }]))
     }
 
-    // Spark 4.3 wrote those of microseconds, and all of months.
+    // The texts for microseconds, and all texts for months, are from Spark 4.3.
     #[test]
     fn durations_are_written_from_day_to_second() {
         for (micros, text) in [

@@ -12,7 +12,7 @@ use super::shape::Shape;
 use crate::error::{Fault, code};
 use crate::resp::write_bulk;
 
-/// The items of each row: names and values of any bytes. Items with a null value are no fields.
+/// The items of each row: names and values of any bytes. Items with a null value are not fields.
 pub(super) struct Items<'a> {
     column: &'a str,
     /// The rows that are null; their spans have no meaning.
@@ -84,7 +84,7 @@ impl<'a> Items<'a> {
     }
 
     /// Appends each field of a row as two bulk strings.
-    #[inline(never)] // not to burden the other kinds of rows
+    #[inline(never)] // keeps it out of the code for other kinds of rows
     pub(super) fn write_fields(&self, row: usize, line: &mut Line<'_>) {
         for (name, value) in self.fields(row) {
             line.push_bulk(name.unwrap_or_default());

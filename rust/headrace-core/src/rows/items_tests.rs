@@ -36,7 +36,7 @@ fn list(lengths: &[usize], items: StructArray) -> ListArray {
     ListArray::new(field.into(), OffsetBuffer::from_lengths(lengths.iter().copied()), Arc::new(items), None)
 }
 
-/// The fields or the fault of each row. Checks that names and values can be written apart.
+/// The fields or the fault of each row. Checks that names and values can also be written separately.
 fn written(array: &dyn Array) -> Vec<Result<Fields, Fault>> {
     let batch = RecordBatch::try_from_iter_with_nullable([("f", array.slice(0, array.len()), true)]).unwrap();
     let plan = RowPlan::new(&batch.schema(), &layout(Body::FieldsFrom("f".into())), "payload", Some("ts")).unwrap();
@@ -57,7 +57,7 @@ fn written(array: &dyn Array) -> Vec<Result<Fields, Fault>> {
     (0..rows.len()).map(row).collect()
 }
 
-#[allow(clippy::unnecessary_wraps)] // compared with rows
+#[allow(clippy::unnecessary_wraps)] // compared with the results of rows
 fn pairs<const N: usize>(pairs: [(&[u8], &[u8]); N]) -> Result<Fields, Fault> {
     Ok(pairs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect())
 }
@@ -127,7 +127,7 @@ fn a_list_of_a_fixed_size_has_as_many_fields_in_each_row() {
 fn null_values_are_left_out_and_a_row_without_fields_fails() {
     let names: ArrayRef = Arc::new(StringArray::from_iter_values(["a", "b", "c", "d", "e"]));
     let values: ArrayRef = Arc::new(StringArray::from(vec![None, Some("1"), None, Some("2"), Some("3")]));
-    // The item below the null row has no meaning.
+    // The item of the null row has no meaning.
     let nulls = Some(vec![true, true, true, false, true]);
     let rows = written(&map(&[2, 0, 1, 1, 1], names, values, nulls));
     assert_eq!(rows[0], pairs([(b"b", b"1")]));

@@ -122,7 +122,7 @@ fn write_base64(out: &mut Line<'_>, bytes: &[u8]) {
     let mut letters = [0; PART / 3 * 4];
     out.push(b"\"");
     for part in bytes.chunks(PART) {
-        // The room is exactly large enough: this cannot fail.
+        // The buffer has exactly the right size: this cannot fail.
         let length = STANDARD.encode_slice(part, &mut letters).unwrap_or_default();
         out.push_bytes(&letters[..length]);
     }

@@ -1,13 +1,13 @@
-//! The rows of a record batch as JSON objects that are no part of an entry.
+//! The rows of a record batch as JSON objects that are not part of an entry.
 
 use arrow_array::RecordBatch;
 
 use super::plan::{Body, Layout, RowPlan};
 use crate::error::{Error, Result};
 
-/// Each row as a JSON object, without its nulls: what `json` writes into a payload.
+/// Each row as a JSON object, without its nulls: the text that `json` writes into a payload.
 ///
-/// Refuses a column whose type has no JSON, and a time outside a day.
+/// Fails for a column whose type has no JSON, and for a time outside a day.
 pub fn json_rows(batch: &RecordBatch) -> Result<Vec<Vec<u8>>> {
     let layout = Layout { body: Body::Json(None), message_id: None, stream_key: None, entry_id: None, shard_key: None };
     let plan = RowPlan::new(batch.schema_ref(), &layout, super::PAYLOAD_FIELD, None)?;

@@ -7,20 +7,20 @@ use crate::resp::write_bulk;
 /// 78 digits and 128 zeros.
 const MARGIN: usize = 512;
 
-/// The most bytes that a line gathers. A power of two: see [`within`].
+/// The most bytes that a line collects. A power of two: see [`within`].
 const CAPACITY: usize = 4096;
 
-/// The most bytes that [`Line::push`] takes.
+/// The most bytes that [`Line::push`] accepts.
 const MAX_PUSHED: usize = 64;
 
 /// The memory that a line needs.
 pub(super) const SIZE: usize = CAPACITY + MAX_PUSHED;
 
-/// Gathers the many short pieces of an entry in memory of fixed size, because a vector would check its capacity for each.
-/// Long pieces bypass it.
+/// Collects the many short pieces of an entry in memory of fixed size, because a vector would check its capacity for each of
+/// them. Long pieces bypass it.
 ///
-/// Pieces are copied with sizes that are known at compile time, if necessary with some bytes too many: that takes a few
-/// moves, where a copy of variable length is a call.
+/// Pieces are copied with sizes known at compile time, even if that copies a few bytes too many: it takes a few moves, whereas a
+/// copy of variable length is a call.
 pub(super) struct Line<'o> {
     room: &'o mut [u8; SIZE],
     /// The number of bytes in use.
@@ -30,7 +30,7 @@ pub(super) struct Line<'o> {
 
 /// Bytes that every row repeats: the name of a field, a JSON key.
 pub(super) struct Piece<'a> {
-    /// The first bytes, which are usually all.
+    /// The first bytes, which are usually all of them.
     start: [u8; 32],
     bytes: &'a [u8],
 }
@@ -42,7 +42,7 @@ impl<'a> Piece<'a> {
         Self { start, bytes }
     }
 
-    /// Takes the name out of the [start of a field](Line::field_start), and returns it as a bulk string.
+    /// Removes the name from the [start of a field](Line::field_start), and returns it as a bulk string.
     pub(super) fn take_name(&mut self) -> &'a [u8] {
         let name = self.bytes.strip_suffix(HEADER).unwrap_or(self.bytes);
         *self = Self::new(HEADER);
@@ -67,7 +67,7 @@ impl<'o> Line<'o> {
         }
     }
 
-    /// Passes the gathered bytes on. Must be called at the end.
+    /// Passes the collected bytes on. Must be called at the end.
     #[inline]
     pub(super) fn flush(&mut self) {
         self.out.extend_from_slice(&self.room[..within(self.end)]);
@@ -89,7 +89,7 @@ impl<'o> Line<'o> {
         self.end = end + length;
     }
 
-    /// Appends a text that fits the free bytes.
+    /// Appends a text that fits in the free bytes.
     #[inline]
     pub(super) fn push_text(&mut self, text: &[u8]) {
         let end = within(self.end);
@@ -138,7 +138,7 @@ impl<'o> Line<'o> {
         }
     }
 
-    /// Appends a piece with another first byte.
+    /// Appends a piece with a different first byte.
     #[inline]
     pub(super) fn push_piece_with(&mut self, first: u8, piece: &Piece<'_>) {
         if piece.is_short() {
@@ -151,7 +151,7 @@ impl<'o> Line<'o> {
         }
     }
 
-    /// How many bytes are gathered.
+    /// The number of collected bytes.
     #[inline]
     pub(super) fn end(&self) -> usize {
         self.end
@@ -183,7 +183,7 @@ impl<'o> Line<'o> {
         self.end += 1;
     }
 
-    /// What `write` appends, which is taken away again, and its length. `N` is the most that it may be.
+    /// Returns what `write` appends, which is removed again, and its length. `N` is the most bytes that it may append.
     pub(super) fn take_back<const N: usize>(&mut self, write: impl FnOnce(&mut Self)) -> ([u8; N], usize) {
         let start = self.end;
         write(self);
@@ -194,7 +194,7 @@ impl<'o> Line<'o> {
         (bytes, text.len())
     }
 
-    /// What a field begins with: its name, and the header of a value whose length has two digits.
+    /// The start of a field: its name, and the header of a value whose length has two digits.
     pub(super) fn field_start(name: &str) -> Vec<u8> {
         let mut start = Vec::new();
         write_bulk(&mut start, name.as_bytes());
@@ -202,14 +202,14 @@ impl<'o> Line<'o> {
         start
     }
 
-    /// Begins a field, after [`make_room`](Line::make_room): `start` is its [`Line::field_start`]. Returns the position of
-    /// the value.
+    /// Starts a field, after [`make_room`](Line::make_room): `start` is its [`Line::field_start`]. Returns the position of the
+    /// value.
     #[inline]
     pub(super) fn begin_field(&mut self, start: &Piece<'_>) -> usize {
         if start.is_short() {
             self.push_piece(start);
         } else {
-            // The header has to stay in the line, where it can be corrected.
+            // The header must stay in the line, where it can be corrected.
             let name = start.bytes.len() - HEADER.len();
             self.push_bytes(&start.bytes[..name]);
             self.push(HEADER);
@@ -217,7 +217,7 @@ impl<'o> Line<'o> {
         self.end
     }
 
-    /// Ends the field whose value starts at `value` and fits the margin, and corrects its length.
+    /// Ends the field whose value starts at `value` and fits in the margin, and corrects its length.
     #[inline]
     pub(super) fn end_field(&mut self, value: usize) {
         let length = self.end.wrapping_sub(value);
@@ -225,7 +225,7 @@ impl<'o> Line<'o> {
         if let 10..=99 = length {
             self.room[place..place + 2].copy_from_slice(&digits::two(length as u32));
         } else if length < 10 {
-            // The length has one digit less: the text moves up by one byte.
+            // The length has one digit less: the text moves one byte towards the start.
             self.room.copy_within(place + 4..place + 20, place + 3);
             self.room[place..place + 3].copy_from_slice(&[b'0' + length as u8, b'\r', b'\n']);
             self.end -= 1;
@@ -243,7 +243,7 @@ impl<'o> Line<'o> {
         self.end += length;
     }
 
-    /// Appends the value of a field that has begun and ends the field. `value` has 100 bytes or more.
+    /// Appends the value of a field that was started, and ends the field. `value` has 100 bytes or more.
     pub(super) fn end_field_with(&mut self, value: &[u8]) {
         self.end -= HEADER.len();
         self.push_header(value.len());
@@ -272,9 +272,9 @@ impl<'o> Line<'o> {
         self.push(b"\r\n");
     }
 
-    /// Begins a bulk string of any length in an empty line. Returns its position.
+    /// Starts a bulk string of any length in an empty line. Returns its position.
     pub(super) fn begin_bulk(&mut self) -> usize {
-        // Reserves the header, which is written at the end of this space when the length is known.
+        // Reserves room for the header, which is written at the end of this space once the length is known.
         self.end = MAX_HEADER;
         self.out.len()
     }
@@ -322,7 +322,7 @@ const HEADER: &[u8; 5] = b"$00\r\n";
 /// The longest header: a `$`, 20 digits and the line end.
 const MAX_HEADER: usize = 23;
 
-/// The same position, in a form that lets the compiler see that a [push](Line::push) fits there.
+/// The same position, in a form that lets the compiler prove that a [push](Line::push) fits there.
 #[inline]
 fn within(place: usize) -> usize {
     debug_assert!(place < CAPACITY);
@@ -333,7 +333,7 @@ fn within(place: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Writes a field in one piece, with `end_field`, or from 100 bytes on with `end_field_with`.
+    /// Writes a field in one piece, with `end_field`, or with `end_field_with` for 100 bytes or more.
     fn field(line: &mut Line<'_>, start: &Piece<'_>, value: &[u8]) {
         line.make_room();
         let begun = line.begin_field(start);
@@ -350,7 +350,7 @@ mod tests {
             let (name, value) = ("n".repeat(name), vec![b'v'; value]);
             let start = Line::field_start(&name);
             let written = Line::written(|line| {
-                // Enough to pass the end of the memory several times.
+                // Enough to exceed the memory several times.
                 for shift in 0..1000 {
                     field(line, &Piece::new(b"$1\r\ns\r\n$00\r\n"), &vec![b's'; shift % 13]);
                     field(line, &Piece::new(&start), &value);

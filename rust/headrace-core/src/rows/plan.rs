@@ -1,4 +1,4 @@
-//! The plan of a layout: which column becomes what, resolved once per schema.
+//! The plan of a layout: which column becomes which part, resolved once per schema.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::{Error, Result};
 /// The most column names that an error lists.
 const MAX_LISTED: usize = 20;
 
-/// The least similarity (0 to 1, Jaro-Winkler) of a column's name to a missing one for a suggestion.
+/// The minimum similarity (0 to 1, Jaro-Winkler) between a column's name and a missing one for a suggestion.
 const LIKENESS: f64 = 0.75;
 
 /// The names of the columns that become the parts of an entry.
@@ -35,7 +35,7 @@ pub struct Layout {
     pub stream_key: Option<String>,
     /// The column of entry IDs, text; `None`: the server chooses them.
     pub entry_id: Option<String>,
-    /// The column of the keys by which rows find their shard; `None`: shards take turns. Only with shards.
+    /// The column of the keys that determine the shards of rows; `None`: shards take turns. Only with shards.
     pub shard_key: Option<String>,
 }
 
@@ -50,8 +50,8 @@ pub enum Body {
     /// These columns, or all columns, as one JSON object in the payload field. Nulls are omitted; a row with only nulls is
     /// `{}`.
     Json(Option<Vec<String>>),
-    /// The items of this column, a map or a list of names and values, as the fields: all of them, in their order, as they
-    /// are. Items with a null value are omitted; a row without an item fails.
+    /// The items of this column, a map or a list of names and values, as the fields: all of them, in their order and unchanged.
+    /// Items with a null value are omitted; a row without an item fails.
     FieldsFrom(String),
 }
 
@@ -69,7 +69,7 @@ pub struct RowPlan {
 enum KeyPlan {
     Endpoint,
     Column(Source),
-    /// The shards, and the column of the keys.
+    /// The shards, and the column of their keys.
     Shards(Arc<Shards>, Option<Source>),
 }
 
@@ -144,7 +144,7 @@ impl RowPlan {
         })
     }
 
-    /// The rows go to these shards, by the keys in the column `shard_key`. Refuses a column that cannot hold keys.
+    /// Sends the rows to these shards, by the keys in the column `shard_key`. Refuses a column that cannot hold keys.
     pub(crate) fn sharded(self, schema: &Schema, shards: &Arc<Shards>, shard_key: Option<&str>) -> Result<Self> {
         let column = shard_key.map(|name| Source::new(schema, name, "hold the keys of shards", Role::ShardKey));
         Ok(Self { stream_key: KeyPlan::Shards(Arc::clone(shards), column.transpose()?), ..self })
@@ -155,7 +155,7 @@ impl RowPlan {
         self.bind_from(batch, 0)
     }
 
-    /// The same, where the first row has this number among the messages of its batch.
+    /// The same for rows whose first one has the number `first` among the messages of its batch.
     pub(crate) fn bind_from<'a>(&'a self, batch: &'a RecordBatch, first: u64) -> Result<Rows<'a>> {
         let bind = |source: &'a Source| source.bind(batch);
         let bind_all = |sources: &'a [(Vec<u8>, Source)]| -> Result<Vec<_>> {
@@ -181,7 +181,7 @@ impl RowPlan {
         .routed(stream_keys, entry_ids))
     }
 
-    /// The column whose value in this row panics when it alone is encoded.
+    /// The column whose value in this row panics when it is encoded alone.
     pub(crate) fn culprit(&self, batch: &RecordBatch, row: usize) -> Option<usize> {
         self.body().into_iter().enumerate().filter(|_| row < batch.num_rows()).find_map(|(place, source)| {
             let encoded = contain(|| {
@@ -205,7 +205,7 @@ impl RowPlan {
         }
     }
 
-    /// The rows with only the column of the body at `place`.
+    /// The rows with only one column of the body, the one at `place`.
     fn bind_alone<'a>(&'a self, place: usize, batch: &'a RecordBatch) -> Result<Rows<'a>> {
         let rows = batch.num_rows();
         let bind = |(name, source): &'a (Vec<u8>, Source)| Ok(vec![(Piece::new(name), source.bind(batch)?)]);
@@ -227,7 +227,7 @@ impl RowPlan {
         sources.map(|source| source.index).chain(self.message_id).collect()
     }
 
-    /// Whether rows may be of other streams than the endpoint's.
+    /// Whether rows may belong to streams other than the endpoint's.
     pub(crate) fn has_stream_keys(&self) -> bool {
         !matches!(self.stream_key, KeyPlan::Endpoint)
     }

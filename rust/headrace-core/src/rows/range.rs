@@ -1,4 +1,4 @@
-//! Detection of values that their type does not allow: times outside a day. Arrow does not check them.
+//! Detection of values that their type does not allow, which are times outside a day. Arrow does not check them.
 
 use std::ops::Range;
 

@@ -13,7 +13,7 @@ use crate::extension::{self, Extension};
 pub(super) enum Shape {
     /// A type with nothing to compute.
     Scalar,
-    /// Text that has to be UTF-8.
+    /// Text that must be UTF-8.
     Text,
     /// A timestamp with a zone.
     Zoned(Zone),
@@ -27,11 +27,11 @@ pub(super) enum Shape {
     Map(Box<(Shape, Shape)>),
     /// The members of a struct, each with its JSON key ([`string::key`]).
     Struct(Vec<(Vec<u8>, Shape)>),
-    /// Fields of an entry, in a map or a list: which members of an item are its name and its value, and their shapes.
+    /// The fields of an entry, in a map or a list: which members of an item are its name and its value, and their shapes.
     Items(Box<[(usize, Shape); 2]>),
 }
 
-/// The role of a column, which decides the types that it may have.
+/// The role of a column, which determines the types that it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Unchanged bytes.
@@ -46,7 +46,7 @@ pub(super) enum Role {
     MapKey,
     /// All fields of an entry.
     Items,
-    /// A key by which a row finds its shard.
+    /// A key that determines the shard of a row.
     ShardKey,
 }
 
@@ -80,7 +80,7 @@ impl Role {
 pub(super) struct Refused {
     /// Names of the nested fields that lead to the type, outermost first; empty for the column itself.
     pub(super) path: Vec<String>,
-    /// The end of a sentence that has the column as its subject.
+    /// The end of a sentence whose subject is the column.
     pub(super) reason: String,
 }
 
@@ -183,7 +183,8 @@ impl Shape {
     }
 }
 
-/// The name and the value are the two members of a map's items; in those of a list they go by their names.
+/// The shape of a column of items. In a map, the two members of an item are the name and the value; in a list, their names
+/// identify them.
 fn of_items(data_type: &DataType) -> Result<Shape, Refused> {
     let refused = || Refused::of_type(data_type, Role::Items);
     let (item, is_map) = match data_type {

@@ -1,4 +1,4 @@
-//! The numbers of the shards that rows go to, for a caller that sorts rows by them before it writes them.
+//! The numbers of the shards of rows, for a caller that sorts rows by shard before it writes them.
 
 use arrow_array::{Int32Array, RecordBatch};
 
@@ -8,7 +8,7 @@ use super::stream_keys::shard_of_value;
 use crate::error::{Error, Result};
 use crate::shards::{MAX_SHARDS, ShardHash};
 
-/// The number of the shard of each row by the key in the first column, of `shards`; null for a null. `hash`: as the option
+/// The shard number of each row, out of `shards`, by the key in the first column; null for a null key. `hash`: as the option
 /// `shard_hash` of an endpoint.
 pub fn shard_numbers(batch: &RecordBatch, shards: i64, hash: &str) -> Result<Int32Array> {
     let hash = ShardHash::named(hash).ok_or_else(|| {
@@ -27,7 +27,7 @@ pub fn shard_numbers(batch: &RecordBatch, shards: i64, hash: &str) -> Result<Int
     })?;
     let keys = Column::new(array, &shape, Some(0..batch.num_rows()))
         .ok_or_else(|| Error::schema("the keys of shards are in no column of a known type"))?;
-    // There are few shards.
+    // The number of shards is small enough.
     let number = |row| shard_of_value(&keys, row, |key| i32::try_from(hash.shard(key, count)).unwrap_or_default());
     Ok((0..batch.num_rows()).map(number).collect())
 }

@@ -1,10 +1,10 @@
-//! Which stream each row of a record batch goes to.
+//! The stream that each row of a record batch goes to.
 
 use super::bytes::span;
 use super::column::{Column, Values};
 use crate::shards::Shards;
 
-/// The stream of a row that goes to another one than the endpoint's.
+/// The stream of a row that does not go to the endpoint's stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RowStream<'a> {
     /// The stream with this key.
@@ -15,18 +15,18 @@ pub(crate) enum RowStream<'a> {
 
 /// The stream keys of rows.
 pub(super) enum StreamKeys<'a> {
-    /// All go to the endpoint's stream.
+    /// All rows go to the endpoint's stream.
     Endpoint,
-    /// Rows name their streams; one with a null goes to the endpoint's.
+    /// Rows name their streams; a row with a null goes to the endpoint's.
     Column(Column<'a>),
-    /// The same, by offsets and bytes: none is null or empty.
+    /// The same, as offsets and bytes: no key is null or empty.
     Plain(&'a [i32], &'a [u8]),
-    /// Rows go to the shards of one.
+    /// Rows go to the shards of a stream.
     Shards(ShardKeys<'a>),
 }
 
 impl<'a> StreamKeys<'a> {
-    /// Those in a column.
+    /// The stream keys in a column.
     pub(super) fn of_column(column: Column<'a>) -> Self {
         match column.plain() {
             Some((offsets, keys)) if offsets.windows(2).all(|pair| pair[0] < pair[1]) => Self::Plain(offsets, keys),
@@ -45,7 +45,7 @@ impl<'a> StreamKeys<'a> {
         }
     }
 
-    /// Whether each row has a stream key that is valid.
+    /// Whether each row has a valid stream key.
     pub(super) fn are_valid(&self) -> bool {
         match self {
             Self::Endpoint | Self::Plain(..) | Self::Shards(_) => true,
@@ -63,13 +63,13 @@ impl<'a> StreamKeys<'a> {
         }
     }
 
-    /// Whether rows may be of other streams than the endpoint's.
+    /// Whether rows may belong to streams other than the endpoint's.
     #[inline]
     pub(super) fn are_own(&self) -> bool {
         !matches!(self, Self::Endpoint)
     }
 
-    /// Whether this row names a stream whose key is empty.
+    /// Whether this row names a stream with an empty key.
     pub(super) fn is_empty(&self, row: usize) -> bool {
         match self {
             Self::Endpoint | Self::Plain(..) | Self::Shards(_) => false,
@@ -78,7 +78,7 @@ impl<'a> StreamKeys<'a> {
     }
 }
 
-/// The keys by which rows find their shards.
+/// The keys that determine the shards of rows.
 pub(super) struct ShardKeys<'a> {
     shards: &'a Shards,
     keys: Option<Column<'a>>,
@@ -87,20 +87,20 @@ pub(super) struct ShardKeys<'a> {
 }
 
 impl<'a> ShardKeys<'a> {
-    /// `keys`: text, bytes or integers, which count as their decimal digits.
+    /// `keys`: text, bytes or integers; integers count as their decimal digits.
     pub(super) fn new(shards: &'a Shards, keys: Option<Column<'a>>, first: u64) -> Self {
         Self { shards, keys, first }
     }
 
-    /// The number of the shard of a row. One without a key takes its turn.
-    #[inline(never)] // most rows go to one stream
+    /// The number of a row's shard. A row without a key goes to the shard whose turn it is.
+    #[inline(never)] // most rows go to a single stream
     fn shard(&self, row: usize) -> usize {
         let shard = self.keys.as_ref().and_then(|keys| shard_of_value(keys, row, |key| self.shards.of_key(key)));
         shard.unwrap_or_else(|| self.shards.of_ordinal(self.first + row as u64))
     }
 }
 
-/// The shard of the key in a row, by `shard_of` of its bytes; `None` for a null.
+/// The shard of the key in a row: the result of `shard_of` for its bytes; `None` for a null.
 #[inline]
 pub(super) fn shard_of_value<T>(keys: &Column<'_>, row: usize, shard_of: impl Fn(&[u8]) -> T) -> Option<T> {
     let (values, place) = keys.locate(row)?;
@@ -116,7 +116,7 @@ pub(super) fn shard_of_value<T>(keys: &Column<'_>, row: usize, shard_of: impl Fn
         Values::U16(values) => of_digits(buffer.format(values[place])),
         Values::U32(values) => of_digits(buffer.format(values[place])),
         Values::U64(values) => of_digits(buffer.format(values[place])),
-        // No column of keys has another type.
+        // A column of keys has no other type.
         _ => return None,
     })
 }

@@ -1,9 +1,9 @@
-//! Strings and keys of JSON: their escapes, and the replacement of invalid UTF-8.
+//! JSON strings and keys: their escapes, and the replacement of invalid UTF-8.
 
 use super::line::{self, Line};
 use crate::utf8;
 
-/// The JSON key of a name between two members of an object: `,"name":`.
+/// The JSON key of a name, as it appears between two members of an object: `,"name":`.
 pub(super) fn key(name: &str) -> Vec<u8> {
     let (mut room, mut out) = ([0; line::SIZE], vec![b',']);
     let mut line = Line::new(&mut room, &mut out);
@@ -69,7 +69,7 @@ fn is_plain(bytes: [u8; 8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
     let word = u64::from_ne_bytes(bytes);
-    // A byte below `limit` borrows, which sets its high bit; bytes that had it before are not below.
+    // A byte below `limit` borrows, which sets its high bit; bytes whose high bit was already set are not below.
     let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word;
     let equal = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
     (below(word, 0x20) | equal(b'"') | equal(b'\\')) & HIGHS == 0

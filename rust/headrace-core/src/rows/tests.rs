@@ -1,5 +1,5 @@
 //! The fields of record batches in every layout.
-// Arrow arrays are easiest to read by the name of their type.
+// Arrow arrays are easiest to read with their type's name.
 #![allow(clippy::unwrap_used, clippy::from_iter_instead_of_collect)]
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) fn written(batch: &RecordBatch, layout: &Layout) -> Vec<Result<Pairs,
     assert_eq!(rows.len(), batch.num_rows());
     let row = |row| {
         let count = rows.field_count(row)?;
-        // Not empty: the previous content of the buffers must not matter.
+        // Not empty, because the previous content of the buffers must not matter.
         let (mut out, mut scratch) = (b"*5\r\n".to_vec(), b"left over".to_vec());
         rows.write_fields(row, &mut out, &mut scratch);
         let bulks = parse_bulks(out.strip_prefix(b"*5\r\n").unwrap());
@@ -120,7 +120,7 @@ fn rows_that_are_marked_together_have_the_marks_of_each() {
     for count in [1, 5, 64, 65, 70] {
         let names: Vec<_> = names[..count].iter().map(String::as_str).collect();
         let columns = names.iter().zip(columns.iter().cycle()).map(|(name, column)| (*name, Arc::clone(column)));
-        // A slice begins within a byte of the validity buffers.
+        // The slice begins within a byte of the validity buffers.
         let batch = batch(columns.collect()).slice(3, 190);
         let plan = RowPlan::new(&batch.schema(), &fields(&names), "payload", None).unwrap();
         let rows = plan.bind(&batch).unwrap();
@@ -340,7 +340,7 @@ fn types_that_json_cannot_hold_are_named() {
         let entries = vec![Field::new("key", key, false), Field::new("value", DataType::Utf8, true)];
         DataType::Map(Arc::new(Field::new_struct("entries", entries, false)), false)
     };
-    // Spark writes the address of a Java object for these.
+    // For these, Spark writes the address of a Java object.
     assert!(refused(vec![("m", map(DataType::Binary))], &json).contains("\"key\" in it has the type Binary"));
     assert!(refused(vec![("m", map(DataType::new_list(DataType::Utf8, true)))], &json).contains("as a map key"));
 

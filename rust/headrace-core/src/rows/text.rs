@@ -41,7 +41,7 @@ fn write_long_integer(out: &mut Line<'_>, value: impl itoa::Integer + TryInto<u6
     }
 }
 
-/// Appends a number of at most eight digits, with sizes that are known at compile time.
+/// Appends a number of at most eight digits, with copies of sizes known at compile time.
 #[inline]
 fn write_short(out: &mut Line<'_>, number: u32) {
     let (digits, length) = digits::up_to_eight(number);
@@ -75,7 +75,7 @@ where
     F: zmij::Float + Into<f64> + LowerExp + Copy,
 {
     if let Some(name) = name_of_non_finite(value.into()) {
-        // JSON has no such numbers.
+        // JSON does not have such numbers.
         let quotes = usize::from(style == Style::Json);
         out.push_start(b"\"", quotes);
         out.push_text(name.as_bytes());
@@ -98,15 +98,16 @@ fn name_of_non_finite(value: f64) -> Option<&'static str> {
 
 /// Whether Java writes `value` without an exponent.
 fn is_plain(value: f64) -> bool {
-    // Doubles without a sign are in the order of their bits, which take one comparison; NaN is above all of them.
+    // Doubles without a sign have the same order as their bits, so one comparison is enough; NaN is above all of them.
     let bits = value.abs().to_bits();
     (1e-3_f64.to_bits()..1e7_f64.to_bits()).contains(&bits) || bits == 0
 }
 
 /// Rewrites the digits of a non-zero number as `d.dddE<exponent>`.
 ///
-/// Java writes the nearest decimal of two digits where one digit would suffice (`4.9E-324`, not `5.0E-324`). This differs
-/// only for the smallest numbers: with `two_digits` this writes nothing for a single digit, and returns false.
+/// Java writes the nearest decimal of two digits where one digit would be enough (`4.9E-324`, not `5.0E-324`). This makes a
+/// difference only for the smallest numbers: with `two_digits`, the function writes nothing for a single digit, and returns
+/// false.
 fn write_scientific(out: &mut Line<'_>, number: &str, two_digits: bool) -> bool {
     let (sign, number) = number.strip_prefix('-').map_or(("", number), |number| ("-", number));
     let (mantissa, exponent) = number.split_once('e').unwrap_or((number, "0"));
@@ -144,7 +145,7 @@ fn without_trailing_zeros(digits: &[u8]) -> &[u8] {
 /// `unscaled` × 10^-`scale`.
 #[inline]
 pub(super) fn write_decimal(out: &mut Line<'_>, unscaled: i128, scale: i8, style: Style) {
-    // Most decimals fit 64 bits, which are divided several times faster, and have digits on both sides of the point.
+    // Most decimals fit in 64 bits, which are divided several times faster, and have digits on both sides of the point.
     if let (Ok(small), 1..=Line::MAX_PLACES) = (i64::try_from(unscaled), scale) {
         let start = out.end();
         write_integer(out, small);
@@ -336,7 +337,7 @@ mod tests {
 
         #[test]
         fn integers_are_written_in_decimal(bits in any::<i64>(), shift in 0_u32..64) {
-            // Of every length: nearly all random bits are a long number.
+            // Numbers of every length: nearly all random bits make a long number.
             let signed: i64 = bits >> shift;
             let unsigned = bits.cast_unsigned() >> shift;
             let wide = i128::from(signed) << 40;

@@ -40,7 +40,7 @@ fn write_year(out: &mut Line<'_>, year: i64) {
 
 /// `12:34:56.5`, from the time since midnight.
 ///
-/// Rows with values outside a day have failed before ([`super::range`]). Here they wrap around after 24 hours, so that no
+/// Rows with values outside a day have failed before ([`super::range`]). Here such values wrap around after 24 hours, so that no
 /// number has more digits than there is room for.
 pub(super) fn write_time(out: &mut Line<'_>, value: i64, unit: TimeUnit) {
     write_time_of_day(out, value.rem_euclid(per_day(unit)).cast_unsigned(), unit, Style::Field);

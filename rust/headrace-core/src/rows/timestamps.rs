@@ -63,7 +63,7 @@ impl<'a> Timestamps<'a> {
         let clock = day.clock + value.wrapping_sub(day.start).cast_unsigned();
         out.push_start(&day.date.bytes, day.date.length);
         time::write_time_of_day(out, clock, self.unit, style);
-        // Read only here: a copy from before would wait on the stack.
+        // Read only now: a copy taken earlier would have to be kept on the stack.
         let offset = self.day.get().offset;
         out.push_start(&offset.bytes, offset.length);
     }
@@ -74,7 +74,7 @@ impl<'a> Timestamps<'a> {
         let per_second = per_second(self.unit).cast_signed();
         let offset_at = |value: i64| self.zone.as_ref().map_or(0, |zone| zone.offset(value.div_euclid(per_second)));
         let (second, offset) = (value.div_euclid(per_second), offset_at(value));
-        // The offset is added to the second of the day: `second + offset` could overflow.
+        // The offset is added to the second of the day, because `second + offset` could overflow.
         let local = second.rem_euclid(SECONDS_PER_DAY) + i64::from(offset);
         let clock = local.rem_euclid(SECONDS_PER_DAY) * per_second + value.rem_euclid(per_second);
 
@@ -88,13 +88,13 @@ impl<'a> Timestamps<'a> {
             }
         });
         let (mut start, mut last) = (value, value);
-        // A zone with daylight saving time needs a search for the ends of the day. It is skipped for a new date, because
-        // the next row may be on another day again.
+        // A zone with daylight saving time requires a search for the ends of the day. It is skipped for a new date, because the
+        // next row may be on another day again.
         if !self.zone.as_ref().is_some_and(Zone::changes) || date == self.day.get().date {
             start = value.saturating_sub(clock);
             last = value.saturating_add(SECONDS_PER_DAY * per_second - 1 - clock);
-            // Two changes of a zone's offset are at least four days apart (Africa/Freetown, 1939): if both ends of a day
-            // have the same offset, so has all time between.
+            // Two changes of a zone's offset are at least four days apart (Africa/Freetown, 1939): if both ends of a day have the
+            // same offset, so does all the time between them.
             while offset_at(start) != offset {
                 start += (value - start + 1) / 2;
             }
@@ -153,7 +153,7 @@ mod tests {
         "America/St_Johns",
         "Africa/Casablanca",
         "Australia/Lord_Howe",
-        "Pacific/Apia", // there was no 2011-12-30
+        "Pacific/Apia", // 2011-12-30 did not exist there
     ];
 
     fn zone(name: &str) -> Zone {
@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn offsets_change_within_a_day() {
-        // Every quarter of an hour around a change: Berlin's in 2026, New York's in 1883 to standard time, the day that
-        // Apia skipped.
+        // Every quarter of an hour around a change: Berlin's in 2026, New York's change to standard time in 1883, and the day
+        // that Apia skipped.
         for (name, change) in
             [("Europe/Berlin", 1_774_746_000), ("America/New_York", -2_717_650_800), ("Pacific/Apia", 1_325_239_200)]
         {

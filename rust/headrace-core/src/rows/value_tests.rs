@@ -1,5 +1,5 @@
 //! Values that depend on more than the Arrow type: extension types, objects, times outside a day.
-// Arrow arrays are easiest to read by the name of their type.
+// Arrow arrays are easiest to read with their type's name.
 #![allow(clippy::unwrap_used, clippy::from_iter_instead_of_collect)]
 
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ fn a_uuid_is_written_as_text() {
     let batch = RecordBatch::try_from_iter([("a", list_of(element, Arc::new(uuids())))]).unwrap();
     assert_eq!(values(&batch, &json()), [text(&format!("{{\"a\":[\"{}\",null,\"{}\"]}}", texts[0], texts[1]))]);
 
-    // With another size it is not a UUID, whatever its name.
+    // With another size it is not a UUID, whatever its name says.
     let short = FixedSizeBinaryArray::try_from_iter([*b"abc"].into_iter()).unwrap();
     assert_eq!(values(&column("arrow.uuid", Arc::new(short)), &json()), [text("{\"a\":\"YWJj\"}")]);
     assert_eq!(values(&column("other", Arc::new(uuids().slice(2, 1))), &json()).len(), 1);

@@ -15,12 +15,12 @@ pub(super) enum Zone {
     Named(TimeZone),
 }
 
-/// The calendar repeats after 400 years, weekdays included.
+/// The calendar repeats after 400 years, including the weekdays.
 const CYCLE: i64 = 146_097 * SECONDS_PER_DAY;
 
 impl Zone {
-    /// Parses the forms that Arrow allows (`Europe/Berlin`, `+05:30`), and the other forms that Spark accepts as a session
-    /// time zone and passes on unchanged: `Z`, `GMT+5`, `UTC+05:30:15`, `-0500`.
+    /// Parses the forms that Arrow allows (`Europe/Berlin`, `+05:30`), and the other forms that Spark accepts as a session time
+    /// zone and passes on unchanged: `Z`, `GMT+5`, `UTC+05:30:15`, `-0500`.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let offset = ["UTC", "GMT", "UT"].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
         if offset.is_empty() && !name.is_empty() || matches!(name, "Z" | "Etc/UTC" | "Etc/GMT") {
@@ -46,8 +46,8 @@ impl Zone {
     }
 }
 
-/// The instant with the same offset that [`Timestamp`] holds. It ends with the year 9999; the rules of daylight saving time go by month
-/// and weekday, and continue. Before the year -9999 there is local mean time alone.
+/// An instant with the same offset that [`Timestamp`] can hold. Its range ends with the year 9999; the rules of daylight saving
+/// time go by month and weekday, and continue. Before the year -9999, zones have only local mean time.
 fn equivalent(second: i64) -> Timestamp {
     let last = Timestamp::MAX.as_second();
     let beyond = second.saturating_sub(last);

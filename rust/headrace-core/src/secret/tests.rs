@@ -1,4 +1,4 @@
-//! `Debug` and `Display` of every type that may hold or handle a secret, which panics, failed assertions and logs show.
+//! Tests `Debug` and `Display` of every type that may hold or handle a secret: panics, failed assertions and logs show them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -18,7 +18,7 @@ use crate::{Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, LoopDisp
 
 const CANARY: &str = "canary-hunter2";
 
-/// The names of types, and their texts for values with secrets.
+/// The names of types, and the texts of their values that contain secrets.
 #[derive(Default)]
 struct Shown(Vec<(&'static str, String)>);
 
@@ -52,14 +52,14 @@ impl PasswordProvider for Vault {
     }
 }
 
-/// Endpoints with the secret in each place that accepts one.
+/// Endpoints with the secret in each place that accepts it.
 fn endpoints(folder: &Path) -> Vec<(&'static str, Endpoint)> {
     let file = folder.join("password");
     fs::write(&file, CANARY).unwrap();
     let pem = format!("-----BEGIN CERTIFICATE-----\n{CANARY}");
     let with = |options: Vec<(&str, OptionValue)>| {
         let all = [("host", OptionValue::text("h")), ("stream_key", OptionValue::text("s"))].into_iter().chain(options);
-        // Not checked, like an endpoint from another process: the PEM may be anything.
+        // Not checked, as for an endpoint from another process: the PEM can have any content.
         Endpoint::restore(all.map(|(name, value)| (name.to_owned(), value)), []).unwrap()
     };
     let tls = |pem: fn(&str) -> OptionValue, text: &str| {
@@ -139,7 +139,7 @@ fn no_type_shows_a_secret() {
         assert!(!text.contains(CANARY), "{name} shows it: {text}");
         assert!(!text.contains("99, 97, 110"), "{name} shows its bytes: {text}");
     }
-    // Each of these types was checked, cannot hold a secret, or has no `Debug`.
+    // Each of these types was checked manually, cannot hold a secret, or has no `Debug`.
     let seen: BTreeSet<_> = shown.0.iter().map(|(name, _)| *name).collect();
     let near = public_types(&["endpoint.rs", "endpoint", "secret.rs", "dispatcher.rs", "net.rs", "net"]);
     let other = [
@@ -204,7 +204,7 @@ fn through_a_server(shown: &mut Shown) {
     }
 }
 
-/// The names of the types in these files and folders below `src`, but for private ones.
+/// The names of the types in these files and folders under `src`, except private ones.
 fn public_types(of: &[&str]) -> BTreeSet<String> {
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths: Vec<_> = of.iter().map(|name| source.join(name)).collect();

@@ -7,7 +7,7 @@ const R: u32 = 24;
 /// The hash of `bytes`.
 #[inline]
 pub(super) fn murmur2(bytes: &[u8]) -> u32 {
-    // Lengths of Java's arrays have 31 bits.
+    // Lengths of Java arrays have 31 bits.
     let mut hash = SEED ^ bytes.len() as u32;
     let (words, rest) = bytes.as_chunks::<4>();
     for word in words {

@@ -1,18 +1,18 @@
-//! How the shards of a stream are called.
+//! The names of the shards of a stream.
 
 use crate::cluster::{SLOTS, slot};
 
 /// The option `shard_names`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ShardNames {
-    /// `orders:0`, `orders:1` and so on: in slots by chance.
+    /// `orders:0`, `orders:1` and so on: their slots are arbitrary.
     Plain,
-    /// `orders:{…}`, with tags by which the shards divide the slots evenly.
+    /// `orders:{…}`, with tags that spread the shards evenly over the slots.
     Spread,
 }
 
 impl ShardNames {
-    /// The names of the ways, the default first.
+    /// The names of the variants, the default first.
     pub(crate) const NAMES: [&str; 2] = ["plain", "spread"];
 
     pub(crate) fn named(name: &str) -> Option<Self> {
@@ -41,7 +41,7 @@ fn tags(count: usize) -> Vec<String> {
     let mut missing: std::collections::HashMap<u16, usize> =
         (0..count).filter_map(|shard| Some((u16::try_from(share(shard)).ok()?, shard))).collect();
     let mut tags = vec![String::new(); count];
-    // 314,737 numbers have all slots among them.
+    // The first 314,737 numbers cover all slots.
     for number in 0_u32.. {
         if missing.is_empty() {
             break;

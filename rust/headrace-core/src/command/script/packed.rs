@@ -1,24 +1,23 @@
 //! The values of a run as one argument. No I/O.
 //!
 //! A server takes about as long to read a short argument and to hand it to Lua as to write it. As strings of `MessagePack`
-//! (<https://github.com/msgpack/msgpack/blob/master/spec.md#str-format-family>) in one argument short values cost it less,
-//! and fewer bytes are sent. But its Lua hashes each byte of each string, so that long values, which it would hash twice,
-//! cost it more.
+//! (<https://github.com/msgpack/msgpack/blob/master/spec.md#str-format-family>) in one argument, short values cost it less, and
+//! fewer bytes are sent. But its Lua hashes each byte of each string, so long values, which it would hash twice, cost it more.
 
-/// What a value takes at most, as a bulk string and on the average, to be packed: at about 50 bytes both ways cost the same.
+/// How long values may be on average, as bulk strings, to be packed: at about 50 bytes both ways cost the same.
 const MAX_VALUE: usize = 48;
 
-/// Whether a server takes less for these bulk strings if they are packed.
+/// Whether these bulk strings cost a server less if they are packed.
 pub(super) fn is_worth_it(bulks: &[u8], count: usize) -> bool {
     bulks.len() <= MAX_VALUE * count
 }
 
-/// Shorter values are copied as this many bytes, behind which the next one begins: a few moves, where a copy of variable length
-/// is a call.
+/// Shorter values are copied as this many bytes, and the next value overwrites the excess: that takes a few moves, whereas a copy
+/// of variable length is a call.
 const BLOCK: usize = 32;
 
-/// Bulk strings as strings of `MessagePack`, which are shorter. They are at the start of `out`, which keeps its length where that
-/// is enough: to fill it each time costs a write of each byte.
+/// Packs bulk strings as strings of `MessagePack`, which are shorter. They are at the start of `out`, which keeps its length if
+/// that is enough: filling it each time would cost a write of each byte.
 pub(super) fn pack<'a>(bulks: &[u8], out: &'a mut Vec<u8>) -> &'a [u8] {
     let most = bulks.len() + 1 + BLOCK;
     if out.len() < most {
@@ -50,7 +49,7 @@ fn digit(byte: u8) -> usize {
     usize::from(byte - b'0')
 }
 
-/// The length at the start of `line`, and what is behind its end.
+/// The length at the start of `line`, and what follows its end.
 fn long(line: &[u8]) -> (usize, &[u8]) {
     let digits = line.iter().take_while(|&&byte| byte != b'\r');
     let (length, count) = digits.fold((0, 0), |(length, count), &byte| (10 * length + digit(byte), count + 1));
@@ -96,7 +95,7 @@ mod tests {
                 packed.extend_from_slice(&[head, &value].concat());
             }
             assert_eq!(pack(&bulks, &mut out), packed, "{length}");
-            // The last value has less than a block behind it, this one more.
+            // The last value has less than a block after it, this one more.
             write_bulk(&mut bulks, &[b'x'; 100]);
             packed.extend_from_slice(&[&b"\xd9\x64"[..], &[b'x'; 100]].concat());
             assert_eq!(pack(&bulks, &mut out), packed, "{length}, another behind it");

@@ -14,8 +14,8 @@ pub(crate) enum RowForm {
     All(NameList),
     /// Several fields of which a row may lack some. A row is the number of its set of fields, and their values.
     Sparse(NameList),
-    /// Several fields whose names each row brings along. Its run gathers them, and a row is the number of its list of names,
-    /// as a set of all names, and its values.
+    /// Several fields whose names each row brings. Its run gathers them, and a row is the number of its list of names, which is a
+    /// subset of all names, and its values.
     Gathered,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct NameList {
 }
 
 impl RowForm {
-    /// How the script calls it, if the values of several fields are packed or not.
+    /// What the script calls it, depending on whether the values of several fields are packed.
     fn word(&self, is_packed: bool) -> &'static [u8] {
         match (self, is_packed) {
             (Self::Whole, _) => b"whole",
@@ -40,8 +40,8 @@ impl RowForm {
         }
     }
 
-    /// Appends the arguments of a run up to its first row: `shared` are those that stand for every row's, `sets` the
-    /// sets of fields that occur, `gathered` the names of [`Self::Gathered`]. Returns how many arguments were appended.
+    /// Appends the arguments of a run up to its first row: `shared` are those that apply to every row, `sets` the sets of fields
+    /// that occur, `gathered` the names of [`Self::Gathered`]. Returns how many arguments were appended.
     pub(crate) fn write(
         &self,
         out: &mut Vec<u8>,

@@ -1,8 +1,8 @@
-//! Streams that commands name again and again: what each command for one begins with, and its slot. No I/O.
+//! Streams that commands name repeatedly: how each command for one starts, and its slot. No I/O.
 
 use crate::cluster::slot;
 
-/// How many streams are kept that rows name: a power of two.
+/// How many streams named by rows are kept: a power of two.
 const PLACES: usize = 1_024;
 /// The longest key of a stream that is kept.
 const MAX_KEY: usize = 256;
@@ -14,8 +14,8 @@ pub(super) struct KnownStream {
     pub(super) hash_slot: u16,
     /// Whether it is the endpoint's, named by a row.
     pub(super) is_own: bool,
-    /// The start of a command with an ID of the server's choice, up to its fields: without and with the trim options. Kept from
-    /// the last one, with the number of its arguments: most have as many.
+    /// The start of a command with an ID chosen by the server, up to its fields: without and with the trim options. Kept from the
+    /// last command, with its number of arguments: most commands have the same number.
     pub(super) starts: [(usize, Vec<u8>); 2],
 }
 
@@ -31,8 +31,8 @@ impl KnownStream {
     }
 }
 
-/// The shards of the endpoint's stream, and the streams that rows name: of those as many as there are places for, so that the
-/// memory is bounded.
+/// The shards of the endpoint's stream, and the streams that rows name: as many of the latter as there are places, so that memory
+/// is bounded.
 #[derive(Debug)]
 pub(super) struct KnownStreams {
     /// First the shards, then the places of the others, once a row names one.
@@ -48,11 +48,11 @@ impl KnownStreams {
         Self { streams, shards: shards.len() }
     }
 
-    /// The place of a stream that a row names. `None`: its key is too long. A stream that has the place of another one takes it.
+    /// The place of a stream that a row names. `None`: its key is too long. A stream displaces another one that has its place.
     #[inline]
     pub(super) fn place(&mut self, key: &[u8], own: &[u8]) -> Option<usize> {
         let first = hash(key);
-        // Two streams whose keys have one hash do not take turns.
+        // Two streams whose keys have the same hash do not displace each other.
         let places = [self.shards + first, self.shards + (first ^ 1)];
         let is_there = |place: &usize| self.streams.get(*place).is_some_and(|known| known.key == key);
         places.into_iter().find(is_there).or_else(|| self.learn(key, own, places))

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 /// Which XADD carries the trim options: the first of each stream key and every n-th after it.
 #[derive(Debug)]
 pub(super) struct TrimSchedule {
-    /// 0: none does.
+    /// 0: none.
     every: u64,
-    /// How many more of the endpoint's own key go without.
+    /// How many more XADDs of the endpoint's own key go without.
     own: u64,
     /// The same for keys of rows.
     routed: HashMap<Box<[u8]>, u64>,
 }
 
 impl TrimSchedule {
-    /// Keys that are counted at the same time. Past it the table is cleared, and the next XADD of each key trims.
+    /// How many keys are counted at the same time. Beyond that, the table is cleared, and the next XADD of each key trims.
     const MAX_KEYS: usize = 4096;
 
     pub(super) fn new(every: u64) -> Self {

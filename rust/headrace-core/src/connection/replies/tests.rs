@@ -1,4 +1,4 @@
-//! Replies of every form, whole and in pieces, and those that are none.
+//! Replies of every form, whole and in pieces, and bytes that are no replies.
 
 use super::*;
 use proptest::prelude::*;
@@ -50,7 +50,7 @@ fn feed(buffer: &mut ReplyBuffer, bytes: &[u8], seen: &mut Vec<Owned>) -> Result
 fn replies() -> impl Strategy<Value = Vec<Owned>> {
     let one = prop_oneof![
         4 => (any::<u64>(), any::<u64>()).prop_map(|(ms, seq)| vec![Owned::Id(ms, seq)]),
-        // As busy servers answer: one sequence number after the other, with more digits now and then.
+        // Like the answers of busy servers: one sequence number after the other, with more digits now and then.
         16 => (prop_oneof![7..9_u64, Just(u64::MAX)], 0..1_200_u64, 1..120_u64)
             .prop_map(|(ms, seq, count)| (seq..seq + count).map(|seq| Owned::Id(ms, seq)).collect()),
         1 => (0..5_u64).prop_map(|more| (u64::MAX - 5..=u64::MAX - more).map(|seq| Owned::Id(1, seq)).collect()),

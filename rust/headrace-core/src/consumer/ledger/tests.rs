@@ -110,7 +110,7 @@ fn an_entry_that_a_renewal_finds_deleted_while_it_is_given_back_is_lost() {
     ledger.done(&renewal, &[(id(1), Missed::Deleted), (id(2), Missed::Deleted)]);
     assert!(ledger.has(0, id(2)));
     while let Some(work) = ledger.take() {
-        // The renewal was the last that the server knew of them.
+        // This renewal is the last that the server knew about them.
         let gone: Vec<_> = work.ids.iter().filter(|of| **of < id(3)).map(|of| (*of, Missed::Gone)).collect();
         ledger.done(&work, &gone);
     }

@@ -1,4 +1,4 @@
-//! Asks for the next entries before those that are here are read: the server prepares them meanwhile.
+//! Requests the next entries before those that have arrived are read, so that the server prepares them in the meantime.
 
 use super::super::sink::Page;
 use super::super::stream::Stream;
@@ -8,8 +8,8 @@ use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
 impl Session {
-    /// The caller wants a batch, or not. A reply may be looked at ahead, unless the size of the next one depends on what it has.
-    /// Of several streams, one may have entries while another one has none, which only the whole reply shows.
+    /// `wants`: whether the caller wants a batch. A reply may be scanned ahead unless the size of the next request depends on its
+    /// contents. With several streams it is not, because only the whole reply shows which of them have no more entries.
     pub(super) fn look_ahead(&mut self, wants: bool) {
         let is_settled = matches!(&*self.streams, [stream] if stream.paging.is_settled());
         let may = wants && is_settled && !self.plan.is_packed();
@@ -18,7 +18,7 @@ impl Session {
         }
     }
 
-    /// Sends what the caller said, and asks for the entries behind those of the reply in front, if all of that is here. Returns
+    /// Sends the caller's decisions, and requests the entries after those of the first reply, if all of that has arrived. Returns
     /// whether it did.
     pub(super) fn ask_ahead(&mut self) -> Result<bool, Fault> {
         let (Some(Ask::New { count, .. }), 1) = (self.in_flight.front(), self.in_flight.len()) else {
@@ -45,7 +45,7 @@ impl Session {
     }
 }
 
-/// Takes the key of the stream in front of the entries.
+/// Receives the stream key that precedes the entries.
 struct Key<'a> {
     streams: &'a [Stream],
     pages: &'a mut Vec<Page>,

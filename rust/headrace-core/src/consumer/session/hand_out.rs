@@ -1,4 +1,4 @@
-//! What a session hands out.
+//! How a session turns entries into batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::{Linger, Session};
 use crate::entries::escaped;
 use crate::error::Error;
 
-/// The most columns kept for the next batches.
+/// The most column builders kept for later batches.
 const MAX_SPARE: usize = 4;
 
 impl Session {
-    /// Makes batches of what was read, where they are full or nothing more is there.
+    /// Makes batches of what was read, if they are full or nothing more is available.
     pub(super) fn hand_out(&mut self) {
         let lingers = !self.options.linger.is_zero() && self.linger != Linger::Over;
         let is_recovering = self.streams.iter().any(Stream::is_recovering);
@@ -24,7 +24,7 @@ impl Session {
                 continue;
             }
             let is_full = stream.rows() >= self.options.batch_rows || stream.bytes() >= self.options.batch_bytes;
-            // Entries that came back are in the company that they may have.
+            // Entries that came back are already grouped as their deliveries allow.
             let came_back = stream.open.as_ref().is_some_and(|open| !open.deliveries.is_empty());
             if is_full || came_back || is_recovering || !stream.bad.is_empty() || (!stream.is_behind && !lingers) {
                 self.push_batch(at);
@@ -40,14 +40,14 @@ impl Session {
         self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
     }
 
-    /// Whether what is open of a stream was delivered longer ago.
+    /// Whether the open batch of a stream was delivered longer ago than `age`.
     pub(super) fn is_older_than(&self, at: usize, age: Duration) -> bool {
         let since = self.streams[at].open.as_ref().map(|open| open.since);
         self.options.acks && since.is_some_and(|since| self.now.saturating_sub(since) > age)
     }
 
-    /// Hands out what is open of a stream, and then the entries that do not fit. What was delivered too long ago may be another
-    /// consumer's by now: it is looked for among the pending entries.
+    /// Finishes the open batch of a stream, and then handles the entries that do not fit. If they were delivered too long ago,
+    /// they may belong to another consumer by now: they are then looked up among the pending entries.
     pub(super) fn push_batch(&mut self, at: usize) {
         let is_old = !self.closes && self.is_older_than(at, self.options.min_idle / 2);
         let stream = &mut self.streams[at];

@@ -17,7 +17,7 @@ use crate::resp::value::{bytes, integer, list};
 use crate::resp::{EntryId, entry_id};
 
 impl Session {
-    /// Reads what is there of a reply with entries; returns whether that was all of it.
+    /// Reads what has arrived of a reply with entries; returns whether the reply is complete.
     pub(super) fn read_entries(&mut self, count: u64, wanted: Option<&[Pending]>) -> Result<bool, Fault> {
         loop {
             let streams = if wanted.is_some() { 1 } else { self.streams.len() as u64 };
@@ -63,7 +63,7 @@ impl Session {
             if needed > 0 {
                 return Ok(false);
             }
-            // The columns are as large as they can be, in mid-reply.
+            // The columns have reached their maximum size in the middle of a reply.
             let full = self.pages.last().map(|page| page.stream);
             if let Some(at) = full {
                 self.push_batch(at);
@@ -71,7 +71,7 @@ impl Session {
         }
     }
 
-    /// Begins with a reply of `streams` streams with `count` entries each at most, unless it is being read already.
+    /// Starts a reply of `streams` streams with at most `count` entries each, unless one is being read already.
     pub(super) fn begin_reply(&mut self, count: u64, streams: u64) {
         if self.reply.is_none() {
             self.pages.clear();
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// The server refused a piece of work.
+    /// Handles the refusal of a piece of work by the server.
     pub(super) fn refused(&mut self, fault: Fault) -> Result<(), Fault> {
         let Some(Ask::Work(work)) = self.in_flight.front() else { return Err(fault) };
         let work = work.clone();
@@ -135,7 +135,7 @@ impl Session {
         Ok(())
     }
 
-    /// The reply to XPENDING: entries that this consumer does not hold are planned to be read.
+    /// Handles the reply to XPENDING: plans to read the entries that this consumer does not hold.
     pub(super) fn plan_pending(&mut self, at: usize, last: EntryId, reply: &Value) -> Option<()> {
         let read = |entry: &Value| {
             let [id, _, _, deliveries] = list(entry)? else { return None };
@@ -184,11 +184,11 @@ impl Session {
         Some(())
     }
 
-    /// The reply to XAUTOCLAIM: what was claimed is read as own pending entries.
+    /// Handles the reply to XAUTOCLAIM: claimed entries are read as pending entries of this consumer.
     pub(super) fn take_claims(&mut self, at: usize, reply: &Value) -> Option<()> {
         let (cursor, claimed, deleted) = match list(reply)? {
             [cursor, claimed, deleted] => (cursor, claimed, list(deleted)?.len()),
-            // Redis 6.2 names no deleted entries.
+            // Redis 6.2 does not list deleted entries.
             [cursor, claimed] => (cursor, claimed, 0),
             _ => return None,
         };

@@ -10,11 +10,11 @@ use super::super::work::{Action, Work};
 use super::{Alone, Ask, Linger, PAGE, Session};
 use crate::reading::Exchange;
 
-/// The most pieces of work in front of a read.
+/// The most pieces of work sent before a read.
 const MAX_WORK: usize = 16;
 
 impl Session {
-    /// Sends what the caller said of entries, and reads nothing.
+    /// Sends the caller's decisions, and reads nothing.
     pub(in crate::consumer) fn request_work(&mut self) {
         self.look_ahead(false);
         if self.in_flight.is_empty() {
@@ -25,8 +25,9 @@ impl Session {
         }
     }
 
-    /// Writes the next commands, unless replies are to come or batches are ready. `waits`: for how long the server may wait for
-    /// new entries; `None`: the caller has not asked for the next batch yet, so only new entries that are there are read ahead.
+    /// Writes the next commands, unless replies are due or batches are ready. `waits`: how long the server may wait for new
+    /// entries; `None`: the caller has not asked for the next batch yet, so only new entries that are available already are read
+    /// ahead.
     pub(in crate::consumer) fn request(&mut self, waits: Option<Duration>) {
         self.look_ahead(waits.is_some());
         if self.awaits_reply() || self.is_ready() || self.linger == Linger::Waits {
@@ -39,7 +40,7 @@ impl Session {
                 stream.recover_all();
             }
         }
-        // What was read is renewed only as part of a batch.
+        // Entries that were read are renewed only as part of a batch.
         for at in 0..self.streams.len() {
             if self.is_older_than(at, self.options.min_idle / 4) {
                 self.push_batch(at);
@@ -51,7 +52,7 @@ impl Session {
         self.send_work();
         let is_recovering = self.streams.iter().any(Stream::is_recovering);
         if is_recovering {
-            // New entries that were read before are a batch of their own.
+            // New entries that were read before form a batch of their own.
             for at in 0..self.streams.len() {
                 self.push_batch(at);
             }
@@ -80,14 +81,15 @@ impl Session {
         self.ask_new(if is_over { None } else { Some(block) }, 0);
     }
 
-    /// Whether new entries come next, and the caller is quick enough.
+    /// Whether new entries come next, and the caller is fast enough.
     pub(super) fn may_read_ahead(&self) -> bool {
         let is_recovering = self.streams.iter().any(Stream::is_recovering);
         let is_due = self.next_look().is_some_and(|at| at <= self.now);
         !is_recovering && !is_due && !self.is_slow && !self.closes
     }
 
-    /// When to look for pending entries next: those of others, and own ones that a lost connection may have got late.
+    /// When to look for pending entries next: those of other consumers, and this consumer's that a lost connection may have
+    /// received late.
     fn next_look(&self) -> Option<Duration> {
         let of_stream = |stream: &Stream| {
             let claims_at = self.options.claim_interval.map(|_| stream.claims_at);
@@ -109,7 +111,7 @@ impl Session {
         self.in_flight.push_back(Ask::Work(work));
     }
 
-    /// Reads the next part of the own pending entries, or looks for further ones.
+    /// Reads the next part of this consumer's pending entries, or looks for more of them.
     pub(super) fn ask_pending(&mut self) {
         let total = self.streams.len();
         let mut is_put_off = false;
@@ -147,12 +149,12 @@ impl Session {
         }
     }
 
-    /// Whether the entry of this part came back so often that it must be alone.
+    /// Whether this part is an entry that came back so often that it must be alone.
     fn is_isolated(&self, part: &[Pending]) -> bool {
         matches!(part, [alone] if alone.deliveries > 0 && rules::company(self.options.batch_rows, alone.deliveries) == 1)
     }
 
-    /// Asks which entries are pending, a page per stream.
+    /// Asks which entries are pending, one page per stream.
     fn look_at_pending(&mut self) {
         for (at, stream) in self.streams.iter().enumerate() {
             if let Some((first, last)) = stream.recovery {
@@ -162,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Takes over entries that other consumers had for too long, a page per stream.
+    /// Takes over entries that other consumers held for too long, one page per stream.
     pub(super) fn ask_claims(&mut self) {
         if self.options.claim_interval.is_none() || !self.options.acks {
             return;
@@ -177,7 +179,7 @@ impl Session {
         }
     }
 
-    /// Asks for new entries. `unread`: the entries of the reply before, which are not in a batch yet.
+    /// Asks for new entries. `unread`: the number of entries of the previous reply that are not in a batch yet.
     pub(super) fn ask_new(&mut self, block: Option<Duration>, unread: usize) {
         let streams = self.streams.len() as u64;
         let fewest = self.streams.iter().map(|stream| stream.paging.count()).min().unwrap_or(1);

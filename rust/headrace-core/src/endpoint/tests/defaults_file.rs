@@ -1,4 +1,4 @@
-//! Process-wide defaults: environment and file, their order and their change.
+//! Process-wide defaults: the environment and the file, their precedence, and changes to them.
 
 use super::*;
 
@@ -27,14 +27,15 @@ fn options_win_over_environment_over_file_over_built_in() {
     let settings = endpoint.settings().unwrap();
     assert_eq!((settings.connect_timeout.as_secs(), settings.command_timeout.as_secs()), (9, 30));
 
-    // A restored one keeps what held when it was taken down.
+    // A restored endpoint keeps the values that were in effect when it was pickled.
     let owned = |options: Vec<(&'static str, OptionValue)>| options.into_iter().map(|(n, v)| (n.to_owned(), v));
     let shipped = Endpoint::restore(owned(endpoint.options()), owned(endpoint.inherited().unwrap())).unwrap();
     std::fs::remove_file(&file).unwrap();
     assert_eq!(shipped.settings().unwrap(), settings);
     assert_ne!(shipped, endpoint);
 
-    // Gone: an error that names it, not the values of before; and still a name for messages.
+    // The file is missing: an error names it, and its earlier values are not used; the endpoint can still be named in
+    // messages.
     let said = endpoint.settings().unwrap_err().to_string();
     assert!(said.contains(file.to_str().unwrap()) && said.contains("cannot be read"), "{said}");
     assert!(endpoint.inherited().is_err());

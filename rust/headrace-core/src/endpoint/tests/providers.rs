@@ -1,4 +1,4 @@
-//! Passwords that somebody is asked for.
+//! Passwords from a provider.
 
 use std::any::Any;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use super::*;
 use crate::error::code;
 use crate::net::ConnectError;
 
-/// Returns given passwords, one after the other.
+/// Returns the given answers in order.
 struct Scripted {
     name: &'static str,
     answers: Mutex<Vec<std::result::Result<Secret, NoPassword>>>,

@@ -1,8 +1,8 @@
-//! Options that are missing, unknown, of the wrong type, or that contradict each other.
+//! Options that are missing, unknown, of the wrong type, or contradictory.
 
 use super::*;
 
-/// Builds with exactly these options.
+/// Builds an endpoint with exactly these options and returns the error message.
 fn exactly(options: &[(&str, OptionValue)]) -> String {
     message(build_in(Form::Typed, options, &[]))
 }

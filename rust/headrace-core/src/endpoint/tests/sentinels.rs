@@ -1,4 +1,4 @@
-//! Endpoints whose server sentinels name.
+//! Endpoints whose server is named by sentinels.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn names(names: &[&str]) -> OptionValue {
     OptionValue::Names(names.iter().map(|name| (*name).to_owned()).collect())
 }
 
-/// The options of a whole endpoint, with these.
+/// The options of a complete endpoint, plus `more`.
 fn given<'a>(more: &[(&'a str, OptionValue)]) -> Vec<(&'a str, OptionValue)> {
     let known: [(&'a str, OptionValue); 3] =
         [("nodes", names(&["s1", "s2:26380"])), ("sentinel_master", text("m 1")), ("stream_key", text("s"))];

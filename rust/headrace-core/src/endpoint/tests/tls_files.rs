@@ -1,11 +1,12 @@
-//! TLS files that change under an endpoint. Pairs of certificate and key are tested from Python, which can make them.
+//! TLS files that change while an endpoint exists. Pairs of certificate and key are tested from Python, which can generate
+//! them.
 
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::error::code;
 
-/// A CA's certificate, whose key was thrown away.
+/// The certificate of a CA whose key was discarded.
 const CA: &str = include_str!("ca.pem");
 
 #[test]
@@ -47,7 +48,7 @@ fn what_makes_an_endpoint_weaker_is_told() {
     let [warning] = &*unchecked.warnings() else { unreachable!("one warning") };
     assert!(warning.starts_with("tls_insecure_skip_verify: neither the certificate of h nor its name"), "{warning}");
 
-    // Checked at each call, so a file with the right mode is no longer reported.
+    // Files are checked at each call, so a file whose mode was corrected is no longer reported.
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     let endpoint = build(&[("password_file", text(path))]).unwrap();

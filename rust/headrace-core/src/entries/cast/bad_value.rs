@@ -12,7 +12,7 @@ use crate::extension::Extension;
 /// The most bytes of a value that an error quotes.
 const MAX_QUOTED: usize = 64;
 
-/// A value that its column cannot hold or that is missing, or an entry without rows to read.
+/// A value that its column cannot hold, a missing value, or an entry without readable rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadValue(Box<Reason>);
 
@@ -21,7 +21,7 @@ enum Reason {
     Unfit {
         column: String,
         data_type: DataType,
-        /// The value, escaped and cut off.
+        /// The value, escaped and truncated.
         value: String,
         /// What the column accepts.
         allowed: String,
@@ -30,7 +30,7 @@ enum Reason {
         column: String,
         data_type: DataType,
     },
-    /// Of the whole entry.
+    /// The reason, for a whole entry.
     Entry(String),
 }
 
@@ -47,7 +47,7 @@ impl BadValue {
         Self(Box::new(Reason::Unfit { column, data_type, value, allowed: allowed(field, form) }))
     }
 
-    /// An error for an entry without the field of this column, which allows no null.
+    /// An error for an entry without the field of this column, which does not allow nulls.
     pub(crate) fn missing(field: &Field) -> Self {
         Self(Box::new(Reason::Missing { column: field.name().clone(), data_type: field.data_type().clone() }))
     }
@@ -139,7 +139,7 @@ fn whole_numbers<T: fmt::Display>(least: T, most: T) -> String {
     format!("whole numbers from {least} to {most}")
 }
 
-/// How many digits a fraction of a second may have.
+/// The number of digits that a fraction of a second may have, in words.
 fn precision(unit: TimeUnit) -> String {
     match per_second(unit).ilog10() {
         0 => ", without a fraction of a second".to_owned(),

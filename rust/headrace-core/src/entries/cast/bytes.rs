@@ -1,4 +1,4 @@
-//! Columns of text and binary, which differ in the layout and in what they accept.
+//! Columns of text and binary, which differ in their layout and in the values that they accept.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) enum Layout {
     BinaryView,
 }
 
-/// Text and binary. The values of a record batch are below 2 GiB, whatever the layout, which is made at the end.
+/// Text and binary. The values of a record batch stay below 2 GiB in any layout; the layout is produced at the end.
 pub(super) struct ByteStrings {
     values: VarBytes,
     nulls: NullBufferBuilder,
@@ -63,7 +63,7 @@ impl Layout {
     }
 }
 
-/// Most text is ASCII. Where it is short, that is checked faster alone.
+/// Whether this is UTF-8. Most text is ASCII, and for short text checking that alone is faster.
 #[inline]
 fn is_utf8(text: &[u8]) -> bool {
     text.len() < 64 && text.is_ascii() || simdutf8::basic::from_utf8(text).is_ok()

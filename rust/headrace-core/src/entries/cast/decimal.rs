@@ -9,15 +9,15 @@ use crate::decimal::{self, POWERS};
 /// The most digits of an unscaled value.
 const MAX_DIGITS: usize = Decimal256Type::MAX_PRECISION as usize;
 
-/// The most digits that fit 128 bits.
+/// The most digits that fit in 128 bits.
 const HALF: usize = Decimal128Type::MAX_PRECISION as usize;
 
-/// The type of a decimal: how many digits it may have, and how many of them are after the point.
+/// The type of a decimal: the number of digits, and how many of them follow the point.
 #[derive(Clone, Copy)]
 pub(super) struct Precision {
     digits: usize,
     scale: i8,
-    /// The largest unscaled value, if it fits 64 bits.
+    /// The largest unscaled value, if it fits in 64 bits.
     most: u64,
 }
 
@@ -44,7 +44,7 @@ impl Precision {
         Some(if is_negative { value.wrapping_neg() } else { value })
     }
 
-    /// The sign and the unscaled value of a number that is short and has no exponent, as most.
+    /// The sign and the unscaled value of a short number without an exponent, which most numbers are.
     #[inline]
     fn short(self, text: &[u8]) -> Option<(bool, i128)> {
         let Plain { is_negative, digits, places } = Plain::parse(text)?;
@@ -61,7 +61,7 @@ impl Precision {
         Some((is_negative, number(digits)?))
     }
 
-    /// The sign and the digits of the unscaled value, without leading zeros. `None` if the text is no number, or one that
+    /// The sign and the digits of the unscaled value, without leading zeros. `None` if the text is not a number, or is one that
     /// this type cannot hold exactly.
     fn unscaled<'r>(self, text: &[u8], room: &'r mut [u8; MAX_DIGITS]) -> Option<(bool, &'r [u8])> {
         let (is_negative, number) = split_sign(text);
@@ -75,7 +75,7 @@ impl Precision {
         if total == 0 {
             return None;
         }
-        // The unscaled value is the digits without the point, with `shift` zeros more or, if it is negative, fewer.
+        // The unscaled value has the digits without the point, with `shift` more zeros or, if `shift` is negative, fewer digits.
         let shift = i64::from(self.scale) + i64::from(exponent) - i64::try_from(fraction.len()).ok()?;
         let kept = i64::try_from(total).ok()?.checked_add(shift)?;
         let (mut length, mut place) = (0, 0);
@@ -84,7 +84,7 @@ impl Precision {
                 return None;
             }
             if place >= kept {
-                // A digit that the scale has no place for.
+                // A digit beyond the scale.
                 if *digit != b'0' {
                     return None;
                 }

@@ -1,4 +1,4 @@
-//! Columns of dictionaries: each text is parsed once per record batch.
+//! Dictionary columns: each text is parsed once per record batch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::Values;
 use super::primitive::bits;
 use crate::entries::var_bytes::defect;
 
-/// Keys, and the values of the texts that came so far, in the order in which they came.
+/// The keys, and the values of the texts so far, in the order in which they came.
 pub(super) struct Dictionary<K: ArrowDictionaryKeyType> {
     keys: Vec<K::Native>,
     nulls: NullBufferBuilder,
     key_of: HashMap<Box<[u8]>, K::Native>,
-    /// How many bytes the texts in `key_of` have.
+    /// The total bytes of the texts in `key_of`.
     texts: usize,
     values: Box<dyn Values>,
 }
@@ -26,7 +26,7 @@ impl<K: ArrowDictionaryKeyType> Dictionary<K> {
         Self { keys: Vec::new(), nulls: NullBufferBuilder::new(0), key_of: HashMap::new(), texts: 0, values }
     }
 
-    /// The key of a text; `None` if it does not fit the type, or there are too many texts for the type of the keys.
+    /// The key of a text; `None` if the text does not fit the type, or there are too many texts for the key type.
     fn key(&mut self, text: &[u8]) -> Option<K::Native> {
         if let Some(key) = self.key_of.get(text) {
             return Some(*key);
@@ -54,7 +54,7 @@ impl<K: ArrowDictionaryKeyType> Values for Dictionary<K> {
         self.nulls.append_null();
     }
 
-    /// Takes the key back. The value stays, as one that no row may have.
+    /// Removes the key. The value stays, possibly without a row that has it.
     fn pop(&mut self) {
         self.keys.pop();
         self.nulls.truncate(self.keys.len());

@@ -1,4 +1,4 @@
-//! Durations and intervals from the text that the writer takes from Spark (`rows/interval.rs`).
+//! Durations and intervals from text, in the form that the writer has adopted from Spark (`rows/interval.rs`).
 
 use arrow_array::types::{IntervalDayTime, IntervalMonthDayNano};
 use arrow_schema::TimeUnit;
@@ -68,7 +68,7 @@ struct Calendar {
 }
 
 impl Calendar {
-    /// Parts that are zero are missing; the others follow each other in this order.
+    /// Parts that are zero are left out; the others follow each other in this order.
     fn parse(text: &[u8]) -> Option<Self> {
         const UNITS: [&[u8]; 6] = [b"years", b"months", b"days", b"hours", b"minutes", b"seconds"];
         let mut words = text.split(|byte| *byte == b' ');

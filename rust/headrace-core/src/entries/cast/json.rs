@@ -1,4 +1,5 @@
-//! Columns from JSON: as from text, but for binary, which is base64, and nested types, which are arrays and objects.
+//! Columns from JSON. Values are read as from text, except binary, which is base64, and nested types, which are arrays and
+//! objects.
 
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ use crate::extension::Extension;
 /// The most bytes of a nested column's values: elements such as `{}` take less in JSON than in a column.
 const MOST_BYTES: usize = 1 << 30;
 
-/// How many elements are read until their bytes are counted again.
+/// The number of elements that are read before their bytes are counted again.
 const COUNT_EVERY: usize = 256;
 
-/// The values of a column, by their texts in JSON. `None` for a type that the writer has no JSON for.
-/// `most`: about the most bytes that one value may take.
+/// The values of a column, read from their JSON text. `None` for a type that the writer has no JSON for. `most`: roughly the most
+/// bytes that one value may take.
 pub(super) fn values_of_json(field: &Field, most: usize) -> Option<Box<dyn Values>> {
     if Extension::of(field).is_some() {
         return values_of(field);
@@ -85,7 +86,7 @@ impl Values for Base64 {
     }
 }
 
-/// How many elements the lists or maps of a column have.
+/// The number of elements in each list or map of a column.
 struct Lengths {
     lengths: Vec<usize>,
     nulls: NullBufferBuilder,
@@ -101,7 +102,7 @@ impl Lengths {
         self.nulls.append(is_valid);
     }
 
-    /// Takes the last value back, and returns how many elements it has.
+    /// Removes the last value, and returns its number of elements.
     fn pop(&mut self) -> usize {
         let length = self.lengths.pop().unwrap_or(0);
         self.nulls.truncate(self.lengths.len());
@@ -112,13 +113,13 @@ impl Lengths {
         self.lengths.len() * size_of::<usize>() + bits(&self.nulls)
     }
 
-    /// The sum of the lengths must be below 2 GiB.
+    /// Takes the offsets. The sum of the lengths must be below 2 GiB.
     fn take_offsets<O: ArrowNativeType>(&mut self) -> OffsetBuffer<O> {
         OffsetBuffer::from_lengths(std::mem::take(&mut self.lengths))
     }
 }
 
-/// Whether a nested column has room for another element, of which it has `count`, in less than `end` bytes.
+/// Whether a nested column that has `count` elements may take another one and stay below `end` bytes.
 fn has_room(count: usize, values: &dyn Values, end: usize) -> bool {
     count < i32::MAX as usize && (!count.is_multiple_of(COUNT_EVERY) || values.bytes() < end.min(MOST_BYTES))
 }
@@ -218,11 +219,11 @@ impl Values for Lists {
     }
 }
 
-/// Structs. Of equal names the last one counts, and names without a column are ignored, as in a row.
+/// Structs. The last of several equal names counts, and names without a column are ignored, as in a row.
 struct Objects {
     fields: Fields,
     members: Vec<Box<dyn Values>>,
-    /// Which members have a value of the object that is being read.
+    /// Which members have a value from the object that is being read.
     filled: Vec<bool>,
     nulls: NullBufferBuilder,
 }
@@ -253,7 +254,7 @@ impl Values for Objects {
             if self.filled[at] {
                 self.members[at].pop();
             }
-            // A null is as if the member were missing.
+            // A null is treated like a missing member.
             let text = text_of(value);
             self.filled[at] = text.as_deref().is_some_and(|text| self.members[at].push(text.as_bytes()));
             fits = self.filled[at] || text.is_none();
@@ -296,7 +297,7 @@ impl Values for Objects {
     }
 }
 
-/// Maps, from objects: keys are text.
+/// Maps, read from objects: the keys are text.
 struct Maps {
     entries: FieldRef,
     pair: Fields,
@@ -313,7 +314,7 @@ impl Maps {
     fn new(entries: &FieldRef, is_sorted: bool, most: usize) -> Option<Self> {
         let DataType::Struct(pair) = entries.data_type() else { return None };
         let [key, value] = &**pair else { return None };
-        // Of a date or a time the writer has another text as a key: a number.
+        // The writer writes dates and times differently as keys: as numbers.
         let key_type = key.data_type();
         if key_type.is_temporal() || is_binary(key_type) && Extension::of(key).is_none() || key_type.is_nested() {
             return None;

@@ -9,7 +9,7 @@ use crate::decimal::{self, POWERS};
 
 type F16 = <Float16Type as ArrowPrimitiveType>::Native;
 
-/// Whether a number has a minus, and what follows its sign.
+/// Whether a number has a minus sign, and the text after its sign.
 #[inline]
 pub(super) fn split_sign(text: &[u8]) -> (bool, &[u8]) {
     match text {
@@ -28,7 +28,7 @@ pub(super) fn integer<T: TryFrom<i64>>(text: &[u8]) -> Option<T> {
     T::try_from(value).ok()
 }
 
-/// The same for 64 bits without a sign. `-0` is 0.
+/// The same for unsigned 64-bit numbers. `-0` is 0.
 #[inline]
 pub(super) fn unsigned(text: &[u8]) -> Option<u64> {
     let (is_negative, digits) = split_sign(text);
@@ -43,7 +43,7 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// A number of at most 19 digits and points. One pass, which is the fastest for numbers as short as they mostly are.
+    /// Parses a number of at most 19 digits and points, in a single pass, which is fastest for short numbers, as most are.
     #[inline]
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let (is_negative, number) = split_sign(text);
@@ -66,14 +66,14 @@ impl Plain {
     }
 }
 
-/// A longer text mostly has more digits than a float holds exactly.
+/// A longer text usually has more digits than a float holds exactly.
 const MAX_EXACT: usize = 17;
 
 /// A float type.
 pub(super) trait Float: FromStr + Copy + Into<f64> + Neg<Output = Self> {
     /// Integers below 2^`BITS` are exact.
     const BITS: u32;
-    /// The most places for which the power of ten is exact.
+    /// The most decimal places for which the power of ten is exact.
     const PLACES: usize;
 
     fn from_exact(number: u64) -> Self;
@@ -109,12 +109,12 @@ impl Float for f32 {
     }
 }
 
-/// The float that is nearest to a number, or NaN or an infinity by name: what [`f64::from_str`] parses, but no number that is
-/// too large.
+/// The float that is nearest to a number, or NaN or an infinity by name. Accepts what [`f64::from_str`] parses, except numbers
+/// that are too large.
 #[inline]
 pub(super) fn float<F: Float>(text: &[u8]) -> Option<F> {
-    // Two numbers that are exact have the nearest float as their quotient: W. D. Clinger, "How to read floating point numbers
-    // accurately", 1990.
+    // The quotient of two exact numbers is the nearest float: W. D. Clinger, "How to read floating point numbers accurately",
+    // 1990.
     if text.len() <= MAX_EXACT
         && let Some(Plain { is_negative, digits, places }) = Plain::parse(text)
         && digits >> F::BITS == 0
@@ -127,13 +127,13 @@ pub(super) fn float<F: Float>(text: &[u8]) -> Option<F> {
     (!value.into().is_infinite() || is_name(text)).then_some(value)
 }
 
-/// [`float`] for 16 bits. A number that is no float32 is rounded twice.
+/// [`float`] for 16 bits. A number that is not exactly a float32 is rounded twice.
 pub(super) fn float16(text: &[u8]) -> Option<F16> {
     let value = F16::from_f32(float(text)?);
     (!value.is_infinite() || is_name(text)).then_some(value)
 }
 
-/// Whether a float is a name: NaN or an infinity.
+/// Whether a float is written as a name: NaN or an infinity.
 fn is_name(text: &[u8]) -> bool {
     split_sign(text).1.first().is_some_and(u8::is_ascii_alphabetic)
 }

@@ -1,4 +1,4 @@
-//! Columns of values of a fixed size.
+//! Columns of fixed-size values.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct Primitives<T: ArrowPrimitiveType, P> {
     values: Vec<T::Native>,
     nulls: NullBufferBuilder,
     data_type: DataType,
-    /// The value of a text; `None` if it does not fit the type.
+    /// Parses the value of a text; `None` if it does not fit the type.
     parse: P,
 }
 
@@ -100,12 +100,12 @@ impl Values for Booleans {
     }
 }
 
-/// Byte strings of a fixed size.
+/// Fixed-size byte strings.
 pub(super) struct FixedBytes<P> {
     size: usize,
     values: Vec<u8>,
     nulls: NullBufferBuilder,
-    /// Appends the bytes of a text. False, and nothing is appended, if it has not the size.
+    /// Appends the bytes of a text. Returns false, and appends nothing, if it does not have the right size.
     append: P,
 }
 
@@ -146,7 +146,7 @@ impl<P: Fn(&[u8], &mut Vec<u8>) -> bool + Send> Values for FixedBytes<P> {
     }
 }
 
-/// A column of type null: no text has this type.
+/// A column of type null: no text is valid for it.
 pub(super) struct Nulls(pub(super) usize);
 
 impl Values for Nulls {
@@ -171,7 +171,7 @@ impl Values for Nulls {
     }
 }
 
-/// How much memory the validity of a column takes.
+/// The memory that the validity of a column takes.
 pub(super) fn bits(nulls: &NullBufferBuilder) -> usize {
     if nulls.as_slice().is_some() { nulls.len() / 8 } else { 0 }
 }

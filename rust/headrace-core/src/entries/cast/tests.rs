@@ -1,4 +1,4 @@
-//! Texts that the writer does not write: which are accepted, and as which value.
+//! Texts that the writer does not write: which of them are accepted, and as which value.
 #![allow(clippy::unwrap_used)]
 
 mod columns;
@@ -23,7 +23,7 @@ fn texts(field: &Field, array: ArrayRef) -> Vec<Option<Vec<u8>>> {
     rows.into_iter().map(|row| row.ok().map(|mut pairs| pairs.remove(0).1)).collect()
 }
 
-/// What is read of these texts.
+/// The column that is read from these texts.
 fn read(field: &Field, texts: &[Option<Vec<u8>>]) -> ArrayRef {
     let mut column = FieldColumn::new(field, OnBadField::Fail).unwrap();
     for text in texts {
@@ -37,7 +37,7 @@ fn read(field: &Field, texts: &[Option<Vec<u8>>]) -> ArrayRef {
     array
 }
 
-/// A dictionary as a column of its values.
+/// A dictionary decoded to a column of its values.
 fn decoded(array: &ArrayRef) -> ArrayRef {
     match array.as_any_dictionary_opt() {
         Some(dictionary) => arrow_select::take::take(dictionary.values(), dictionary.keys(), None).unwrap(),
@@ -49,7 +49,7 @@ fn utc() -> Arc<str> {
     "UTC".into()
 }
 
-/// The value of a text as the writer writes it, or the error.
+/// The value of a text, written again by the writer, or the error.
 fn rewritten(data_type: &DataType, text: &[u8]) -> Result<String, BadValue> {
     let field = Field::new("a", data_type.clone(), true);
     let mut column = FieldColumn::new(&field, OnBadField::Fail).unwrap();
@@ -384,7 +384,7 @@ proptest! {
             let mut column = FieldColumn::new(&field, OnBadField::Fail).unwrap();
             for text in &texts {
                 if again {
-                    // One that is a value, and one that is null.
+                    // A value, then a null.
                     column.push(text.as_deref()).unwrap();
                     column.pop();
                 }
@@ -397,7 +397,7 @@ proptest! {
         }
     }
 
-    /// Texts of which most are almost right.
+    /// Texts that are mostly almost right.
     #[test]
     fn whatever_is_accepted_is_written_and_read_as_the_same_value(
         raws in raws(),

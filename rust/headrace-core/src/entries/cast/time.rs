@@ -12,7 +12,7 @@ use crate::decimal::{self, POWERS};
 pub(super) struct Clock {
     /// Whole seconds since midnight.
     pub(super) seconds: i64,
-    /// What is beyond them, in the unit of the column.
+    /// The rest of the second, in the unit of the column.
     pub(super) fraction: i64,
 }
 
@@ -22,7 +22,7 @@ pub(super) fn time<T: TryFrom<i64>>(text: &[u8], unit: TimeUnit) -> Option<T> {
     T::try_from(clock.seconds * per_second(unit).cast_signed() + clock.fraction).ok()
 }
 
-/// Dates and timestamps of a column. The last date is kept, as the next one is often the same.
+/// Parses the dates and timestamps of a column. The last date is kept, because the next one is often the same.
 pub(super) struct Dates {
     last: Cell<([u8; 10], i64)>,
 }
@@ -42,19 +42,19 @@ impl Dates {
         whole(self.date(text)?)?.checked_mul(per_day(TimeUnit::Millisecond))
     }
 
-    /// A timestamp, counted in `unit` from 1970. Its text has an offset from UTC if the column has a zone, and none otherwise.
+    /// A timestamp, counted in `unit` from 1970. Its text has an offset from UTC if the column has a zone, otherwise none.
     #[inline]
     pub(super) fn timestamp(&self, text: &[u8], unit: TimeUnit, has_zone: bool) -> Option<i64> {
         let (days, rest) = self.date(text)?;
         let [b'T' | b' ', rest @ ..] = rest else { return None };
         let (clock, rest) = clock(rest, unit)?;
         let offset = if has_zone { offset(rest)? } else { whole((0, rest))? };
-        // In 128 bits: the first day of a unit begins before the first value.
+        // In 128 bits, because the first day of a unit begins before the first representable value.
         let seconds = i128::from(days) * i128::from(SECONDS_PER_DAY) + i128::from(clock.seconds - offset);
         i64::try_from(seconds * i128::from(per_second(unit)) + i128::from(clock.fraction)).ok()
     }
 
-    /// The day of a date, and what follows it.
+    /// The day of a date, and the text after it.
     #[inline]
     fn date<'a>(&self, text: &'a [u8]) -> Option<(i64, &'a [u8])> {
         let (last, day) = self.last.get();
@@ -75,7 +75,7 @@ impl Dates {
     }
 }
 
-/// `2026-04-14`, or with a signed year of 4 to 12 digits: its day, and what follows it.
+/// `2026-04-14`, or with a signed year of 4 to 12 digits: its day, and the text after it.
 fn date(text: &[u8]) -> Option<(i64, &[u8])> {
     let (year, rest) = match text {
         [sign @ (b'+' | b'-'), rest @ ..] => {
@@ -91,11 +91,11 @@ fn date(text: &[u8]) -> Option<(i64, &[u8])> {
     Some((days_from_date(year, two(*m1, *m2)?, two(*d1, *d2)?)?, rest))
 }
 
-/// `12:34:56.5`, and what follows it.
+/// `12:34:56.5`, and the text after it.
 #[inline]
 pub(super) fn clock(text: &[u8], unit: TimeUnit) -> Option<(Clock, &[u8])> {
     const ZEROS: u64 = u64::from_le_bytes(*b"00:00:00");
-    // What sets the highest bit of a byte that is too large: above 9 for a digit, above 0 where the colons are.
+    // Added to a byte, sets its highest bit if it is too large: above 9 for a digit, above 0 for a colon.
     const LIMITS: u64 = u64::from_le_bytes([0x76, 0x76, 0x7f, 0x76, 0x76, 0x7f, 0x76, 0x76]);
     let (start, rest) = text.split_first_chunk()?;
     let digits = u64::from_le_bytes(*start) ^ ZEROS;
@@ -111,8 +111,7 @@ pub(super) fn clock(text: &[u8], unit: TimeUnit) -> Option<(Clock, &[u8])> {
     Some((Clock { seconds, fraction }, rest))
 }
 
-/// The fraction of a second with its point, if there is one, in `unit`, and what follows it. Digits that the unit has no
-/// place for must be zeros.
+/// The fraction of a second with its point, if any, in `unit`, and the text after it. Digits beyond the unit must be zeros.
 #[inline]
 pub(super) fn fraction(text: &[u8], unit: TimeUnit) -> Option<(i64, &[u8])> {
     let [b'.', digits @ ..] = text else { return Some((0, text)) };
@@ -160,7 +159,7 @@ fn two(tens: u8, ones: u8) -> Option<u32> {
     (tens <= 9 && ones <= 9).then(|| u32::from(tens) * 10 + u32::from(ones))
 }
 
-/// What was read, if it is all of the text.
+/// The parsed value, if the whole text was consumed.
 #[inline]
 pub(super) fn whole<T>((value, rest): (T, &[u8])) -> Option<T> {
     rest.is_empty().then_some(value)

@@ -1,7 +1,7 @@
-//! Arrow IPC payloads: the rows of a stream, by the names of its columns.
+//! Arrow IPC payloads: the rows of the stream, with columns matched by name.
 //!
-//! A column of the type that was asked for is taken as it is. Of another type, its values are read from the text that the
-//! writer has for them, as from fields.
+//! A column of the requested type is used as it is. For another type, its values are read from the text that the writer has for
+//! them, as fields are.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::ipc;
 use crate::nested::has_dictionary;
 use crate::rows::{Body, Layout, RowPlan};
 
-/// Refuses a type that an entry cannot have, or whose parts of several entries cannot be put together.
+/// Fails for a type that an entry cannot have, or whose parts from several entries cannot be concatenated.
 pub(super) fn check(field: &Field) -> crate::Result<()> {
     let data_type = field.data_type();
     if data_type.is_nested() && has_dictionary(data_type) {
@@ -34,12 +34,12 @@ fn is_dictionary(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Dictionary(..))
 }
 
-/// Builds columns from parts, one for each entry.
+/// Builds columns from parts, one part for each entry.
 #[derive(Debug)]
 pub(super) struct ArrowColumns {
     columns: Vec<Column>,
     rows: usize,
-    /// How many rows there are up to each part, and what it takes.
+    /// For each part: the number of rows up to its end, and its bytes.
     parts: Vec<(usize, usize)>,
     bytes: usize,
     bad_values: u64,
@@ -50,7 +50,7 @@ struct Column {
     field: Field,
     on_bad: OnBadField,
     parts: Vec<ArrayRef>,
-    /// For values of another type, if there is a text for this one.
+    /// Casts values of another type, if this type can be read from text.
     cast: Option<FieldColumn>,
 }
 
@@ -80,7 +80,7 @@ impl ArrowColumns {
     pub(super) fn push(&mut self, payload: &[u8], limit: usize) -> Result<(), Unreadable> {
         let decoded = ipc::decode_within(payload.to_vec(), limit).map_err(Unreadable::Payload)?;
         for batch in &decoded.batches {
-            // Columns that are missing take memory too, and a row without columns takes none of the payload.
+            // Missing columns take memory too, and rows without columns take no bytes of the payload.
             let width: usize = self.columns.iter().map(|column| null_width(column.field.data_type())).sum();
             let least = batch.num_rows().saturating_mul(width.saturating_add(ROW_BYTES));
             if least > limit {
@@ -95,7 +95,7 @@ impl ArrowColumns {
     fn push_batch(&mut self, batch: &RecordBatch, payload: usize) -> Result<(), Unreadable> {
         let parts = self.columns.iter_mut().map(|column| column.part(batch, &mut self.bad_values));
         let parts: Vec<ArrayRef> = parts.collect::<Result<_, _>>().map_err(Unreadable::Value)?;
-        // Arrays that were not compressed keep the whole payload.
+        // Arrays that were not compressed keep the whole payload alive.
         let bytes = parts.iter().map(size_of_array).fold(0usize, usize::saturating_add).max(payload);
         self.add(parts, batch.num_rows(), bytes);
         Ok(())
@@ -119,7 +119,7 @@ impl ArrowColumns {
         Ok(())
     }
 
-    /// Removes the parts behind these rows.
+    /// Removes the parts after the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         while self.rows > rows
             && let Some((_, bytes)) = self.parts.pop()
@@ -154,7 +154,7 @@ impl Column {
     /// The rows of this column in a record batch.
     fn part(&mut self, batch: &RecordBatch, bad_values: &mut u64) -> Result<ArrayRef, BadValue> {
         let fields = batch.schema_ref().fields();
-        // As of fields, the last of equal names.
+        // Of several equal names the last one counts, as for fields.
         let Some(at) = fields.iter().rposition(|field| field.name() == self.field.name()) else {
             return self.nulls(batch.num_rows());
         };
@@ -187,12 +187,12 @@ impl Column {
         Ok(new_null_array(self.field.data_type(), rows))
     }
 
-    /// The values by their texts. `None` if one of the types has none.
+    /// The values, read from their texts. `None` if one of the types has no text.
     fn cast(&mut self, source: &Field, array: &ArrayRef) -> Result<Option<ArrayRef>, BadValue> {
         let Some(cast) = &mut self.cast else { return Ok(None) };
         let Ok(texts) = Texts::new(source, array) else { return Ok(None) };
         let pushed = texts.push_to(cast);
-        // Also after an error: the next entry starts from here.
+        // Finish after an error too: the next entry starts from an empty column.
         let part = cast.finish();
         pushed?;
         part.map(Some).map_err(|error| BadValue::of_entry(error.to_string()))
@@ -230,7 +230,7 @@ impl Texts {
                     rows.write_fields(row, &mut bulk, &mut scratch);
                     column.push(text_of(&bulk))?;
                 }
-                // A value without a text, or a dictionary's null.
+                // A value without a text, or a null of a dictionary.
                 Err(_) => column.push(None)?,
             }
         }
@@ -249,7 +249,7 @@ fn size_of_array(array: &ArrayRef) -> usize {
     size(array.to_data()).unwrap_or_else(|_| array.get_buffer_memory_size())
 }
 
-/// The least bytes of a null.
+/// The fewest bytes that a null takes.
 fn null_width(data_type: &DataType) -> usize {
     match data_type {
         DataType::Null => 0,

@@ -1,10 +1,10 @@
-//! JSON payloads: a row each, an object whose members are the columns.
+//! JSON payloads: each is one row, an object whose members are the columns.
 
 use super::Unreadable;
 use crate::entries::fields::FieldColumns;
 use crate::entries::json::{for_each_member, text_of};
 
-/// Appends the row of a payload, or none. A null is as if the member were missing.
+/// Appends the row of a payload, or nothing. A null is treated like a missing member.
 pub(super) fn push(columns: &mut FieldColumns, payload: &[u8]) -> Result<(), Unreadable> {
     let object = simdutf8::basic::from_utf8(payload).map_err(|_| "it is not UTF-8".to_owned()).and_then(|text| {
         let mut take = |name: &str, value| {

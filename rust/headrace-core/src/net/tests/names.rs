@@ -1,4 +1,4 @@
-//! A name that several nodes of a cluster share.
+//! A host name that several nodes of a cluster share.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -13,7 +13,7 @@ use crate::net::peer::Peer;
 use crate::net::{ConnectError, Deadline, NeverInterrupted, block_on};
 use crate::server_of_tests::{Server, free_port};
 
-/// The slots that a node at one of these addresses names, asked for within `time`.
+/// The number of slots named by a node at one of these addresses, asked within `time`.
 fn ask(addresses: &[SocketAddr], time: Duration) -> Result<usize, ConnectError> {
     let options = [("nodes", "cluster.test:6379"), ("stream_key", "s")];
     let options = options.map(|(name, value)| (name.to_owned(), OptionValue::text(value)));
@@ -36,7 +36,7 @@ fn a_silent_node_leaves_time_for_the_next_address_of_the_name() {
     let Some(server) = Server::start_tcp("--port", &options) else { return };
     let client = server.client().unwrap();
     redis::cmd("CLUSTER").arg("ADDSLOTS").arg(7).exec(&mut { client }).unwrap();
-    // Its kernel accepts connections; nothing reads them.
+    // The kernel accepts its connections; nothing reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().map(|address| (silent, address)).unwrap();
     let live = SocketAddr::from(([127, 0, 0, 1], server.port.unwrap()));

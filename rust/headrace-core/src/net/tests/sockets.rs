@@ -16,14 +16,14 @@ use crate::error::{Classifier, Fault, Kind, code};
 use crate::net::{ConnectError, Transport, block_on, connect};
 use crate::server_of_tests::{InterruptedFrom, Server, endpoint, free_port, tcp_endpoint};
 
-/// The tolerance of a connect beyond its deadline, and of the time until Ctrl-C is noticed.
+/// The tolerance for a connect beyond its deadline, and for the time until Ctrl-C is noticed.
 const GRACE: Duration = Duration::from_millis(100);
 
 fn refused(endpoint: &Endpoint) -> Fault {
     try_connect(endpoint).unwrap_err()
 }
 
-/// Sends an XADD by hand and returns its reply.
+/// Sends an XADD directly and returns its reply.
 fn xadd(transport: &mut Transport) -> String {
     let command = b"*5\r\n$4\r\nXADD\r\n$1\r\ns\r\n$1\r\n*\r\n$1\r\nf\r\n$1\r\nv\r\n";
     assert_eq!(transport.send(command), Ok(command.len()));
@@ -205,7 +205,7 @@ fn an_unknown_host_is_a_dns_fault() {
     assert!(fault.message.starts_with("cannot connect to no-such-host.invalid:6379: "), "{}", fault.message);
 }
 
-/// A listener with an empty backlog, which is full of connections that are never accepted.
+/// A listener whose minimal backlog is full of connections that are never accepted.
 fn full_listener(domain: Domain, address: &SockAddr) -> (Socket, Vec<Socket>) {
     let listener = Socket::new(domain, Type::STREAM, None).unwrap();
     listener.bind(address).unwrap();
@@ -248,10 +248,10 @@ fn a_unix_socket_with_a_full_backlog_is_tried_until_the_deadline() {
     let message = times_out(&endpoint(&options), Duration::from_millis(300));
     assert!(message.contains("while opening the connection"), "{message}");
 
-    // It continues as soon as there is room: here with a silent peer.
+    // The connect continues once there is room; here with a silent peer.
     let accepting = thread::spawn(move || {
         thread::sleep(Duration::from_millis(100));
-        // One that was in the backlog, and the one that now has room.
+        // One connection from the backlog, and the one that now has room.
         let accepted: Vec<_> = (0..2).map(|_| listener.accept().unwrap()).collect();
         thread::sleep(Duration::from_millis(300));
         drop(accepted);
@@ -296,7 +296,7 @@ fn a_peer_that_is_not_a_redis_server_is_a_protocol_fault() {
         (b"$5\r\nhello\r\n", "0x24"),
         (b"+OK\r\n+OK\r\n+OK\r\n+surplus\r\n", "more than"),
     ] {
-        // HELLO, which only an endpoint without a topology sends, has a reply of any shape.
+        // HELLO, which is sent only if the endpoint has no topology, may have a reply of any shape.
         let topologies = if matches!(reply[0], b'$' | b'+') { &["single"][..] } else { &["single", "auto"] };
         for topology in topologies {
             let (port, peer) = answering(reply);

@@ -60,7 +60,7 @@ impl Pki {
         path.join(name).to_str().unwrap().to_owned()
     }
 
-    /// A server that shows the certificate `name`, and asks for the client's or not.
+    /// A server that presents the certificate `name`, and may or may not ask for the client's.
     fn serve(&self, name: &str, more: &[&str]) -> Option<Server> {
         let (ca, certificate, key) =
             (self.file("ca.crt"), self.file(&format!("{name}.crt")), self.file(&format!("{name}.key")));
@@ -91,7 +91,7 @@ impl Pki {
     }
 }
 
-/// Sends all of `bytes` and returns the number of calls that found a full buffer.
+/// Sends all of `bytes` and returns the number of calls that found the buffer full.
 fn send_all(transport: &mut Transport, mut bytes: &[u8]) -> usize {
     let mut full = 0;
     while !bytes.is_empty() || transport.wants_write() {

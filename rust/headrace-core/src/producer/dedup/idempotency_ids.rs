@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::error::{Fault, code};
 use crate::resp::write_bulk;
 
-/// Rows that share a producer ID: as many as a server remembers of one by default, so that none is forgotten for another.
-/// It is part of every row's ID, so it never changes.
+/// How many rows share a producer ID: as many IDs as a server remembers per producer by default, so that none is forgotten for
+/// another. It is part of every row's ID, so it must never change.
 pub(crate) const ROWS_PER_PRODUCER: u64 = 100;
 
-/// How many arguments of XADD an ID is.
+/// How many arguments of XADD an ID takes.
 pub(crate) const IDMP_ARGUMENTS: usize = 3;
 
-/// Message IDs of one batch at most: they are kept, to find one that comes twice.
+/// The maximum number of message IDs in one batch: they are kept to find one that comes twice.
 const MAX_MESSAGES: usize = 1 << 20;
 
 /// The IDs of the rows of a batch, from their numbers or from their message IDs.
@@ -23,17 +23,17 @@ const MAX_MESSAGES: usize = 1 << 20;
 pub(crate) struct IdempotencyIds {
     token: String,
     version: u64,
-    /// How long the server is to remember IDs, at least.
+    /// How long the server must remember IDs, at least.
     pub(crate) remembered: Duration,
     /// The number of the next row.
     next: u64,
     /// `IDMP` and the producer ID of the last row.
     producer: Vec<u8>,
-    /// The hundred rows that it belongs to.
+    /// The group of a hundred rows that `producer` belongs to.
     hundred: Option<u64>,
     /// The last ID.
     id: Vec<u8>,
-    /// By message ID: those of the batch, as two hashes each.
+    /// The message IDs of the batch, as two hashes each, if rows are named by message ID.
     seen: Option<HashSet<u128>>,
     hashes: [RandomState; 2],
 }
@@ -53,7 +53,7 @@ impl IdempotencyIds {
         }
     }
 
-    /// Another batch begins.
+    /// Starts another batch.
     pub(crate) fn begin(&mut self, token: String, version: u64) {
         (self.token, self.version, self.next, self.hundred) = (token, version, 0, None);
         if let Some(seen) = &mut self.seen {
@@ -65,12 +65,12 @@ impl IdempotencyIds {
         self.seen.is_some()
     }
 
-    /// `rows` rows are not sent.
+    /// Skips `rows` rows that are not sent.
     pub(crate) fn pass(&mut self, rows: u64) {
         self.next += rows;
     }
 
-    /// The next row has this number.
+    /// Continues with the row of this number.
     pub(crate) fn rewind(&mut self, row: u64) {
         self.next = row;
     }
@@ -92,7 +92,8 @@ impl IdempotencyIds {
         &self.id
     }
 
-    /// The ID of the message with this message ID, as arguments of XADD; a fault if another message of the batch has it.
+    /// The ID of the message with this message ID, as arguments of XADD; a fault if another message of the batch has the same
+    /// one.
     pub(crate) fn of_message(&mut self, id: &[u8]) -> Result<&[u8], Fault> {
         let hash = self.hashes.each_ref().map(|hash| u128::from(hash.hash_one(id)));
         if let Some(seen) = &mut self.seen {
@@ -111,8 +112,8 @@ impl IdempotencyIds {
         self.id.clear();
         write_bulk(&mut self.id, b"IDMP");
         write_bulk(&mut self.id, &producer);
-        // With the token's length no two batches have the same ID for different messages, whatever these contain; the
-        // letter keeps it apart from rows' IDs.
+        // Because of the token's length, no two batches have the same ID for different messages, whatever these contain. The
+        // letter keeps it apart from the IDs of rows.
         write_bulk(&mut self.id, format!("m{}", token.len()).as_bytes());
         Ok(&self.id)
     }

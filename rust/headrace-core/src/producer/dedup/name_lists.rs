@@ -1,31 +1,31 @@
-//! The names of rows that bring theirs along, as a script call carries them: each list once, however many rows have it.
+//! The names of rows that bring their own names, as a script call carries them: each list once, however many rows have it.
 
 use std::ops::Range;
 
 use crate::command::script::NameList;
 
-/// A run is sent once it has as many lists: the script makes a table for each.
+/// A run is sent once it has this many lists: the script makes a table for each.
 const MAX_LISTS: usize = 64;
-/// And once lists times names are as many: the script looks at each name for each list.
+/// A run is also sent once lists times names reach this number: the script checks each name for each list.
 const MAX_CELLS: usize = 16_384;
-/// And once all names have as many bytes.
+/// A run is also sent once all names together have this many bytes.
 const MAX_BYTES: usize = 16 * 1024;
-/// As many lists tell whether rows mostly have a list of their own.
+/// This many lists show whether most rows have a list of their own.
 const ENOUGH_LISTS: usize = 16;
 
 /// The lists of names of the rows of a run.
 #[derive(Debug, Default)]
 pub(crate) struct NameLists {
-    /// The names of all lists, one list behind the other.
+    /// The names of all lists, one list after the other.
     names: NameList,
     /// Where each list ends: in bytes and in names.
     ends: Vec<(usize, usize)>,
-    /// That of the last row.
+    /// The list of the last row.
     last: usize,
 }
 
 impl NameLists {
-    /// How many there are.
+    /// The number of lists.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -35,7 +35,7 @@ impl NameLists {
         &self.names
     }
 
-    /// The number of a list of `count` names, from 1 on. `write` appends them as bulk strings.
+    /// The number of a list of `count` names, counted from 1. `write` appends them as bulk strings.
     pub(crate) fn number_of(&mut self, count: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let start = self.names.bulks.len();
         write(&mut self.names.bulks);
@@ -53,22 +53,22 @@ impl NameLists {
         self.last + 1
     }
 
-    /// The bytes and the number of the names of the first `lists`.
+    /// The size in bytes and the number of the names of the first `lists` lists.
     fn end(&self, lists: usize) -> (usize, usize) {
         lists.checked_sub(1).and_then(|at| self.ends.get(at)).copied().unwrap_or_default()
     }
 
-    /// The bytes of a list.
+    /// The position of a list, in bytes.
     fn span(&self, at: usize) -> Range<usize> {
         self.end(at).0..self.end(at + 1).0
     }
 
-    /// The bytes of all names.
+    /// The size of all names in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.names.bulks.len()
     }
 
-    /// Keeps the first `lists`.
+    /// Keeps only the first `lists` lists.
     pub(crate) fn truncate(&mut self, lists: usize) {
         let (bytes, count) = self.end(lists);
         self.names.bulks.truncate(bytes);
@@ -76,24 +76,24 @@ impl NameLists {
         self.ends.truncate(lists);
     }
 
-    /// Keeps no list, and at most `kept` bytes of memory.
+    /// Removes all lists, and keeps at most `kept` bytes of memory.
     pub(crate) fn clear(&mut self, kept: usize) {
         self.truncate(0);
         self.names.bulks.shrink_to(kept);
     }
 
-    /// Whether a run of as many rows has to be sent before another list joins it.
+    /// Whether a run of this many rows must be sent before another list joins it.
     pub(crate) fn are_full(&self, rows: u64) -> bool {
         let most = if self.differ(rows) { ENOUGH_LISTS } else { MAX_LISTS };
         self.len() >= most || self.len() * self.names.count >= MAX_CELLS || self.bytes() >= MAX_BYTES
     }
 
-    /// Whether most of as many rows have a list of their own, so that to send lists once saves nothing.
+    /// Whether most of this many rows have a list of their own, so that sending each list once saves nothing.
     pub(crate) fn differ(&self, rows: u64) -> bool {
         rows < 2 * self.len() as u64
     }
 
-    /// Each list as a set of all names: a character for each name, `1` if the list has it, else `0`.
+    /// Each list as a subset of all names: one character for each name, `1` if the list has it, otherwise `0`.
     pub(crate) fn sets(&self) -> Vec<Box<[u8]>> {
         let set = |at: usize| {
             let mut set = vec![b'0'; self.names.count];

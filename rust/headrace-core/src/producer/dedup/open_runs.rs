@@ -1,4 +1,4 @@
-//! The open runs of a batch: one for each stream that has rows which are encoded and not sent yet.
+//! The open runs of a batch: one for each stream that has rows that are encoded but not sent yet.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use super::name_lists::NameLists;
 use crate::command::script::RowForm;
 use crate::connection::Span;
 
-/// A run is sent once it has this many bytes. A row that has as many is a run of its own: if it is larger than the server
-/// takes, no other row fails with it.
+/// A run is sent once it has this many bytes. A row of this size is a run of its own: if it is larger than the server accepts, no
+/// other row fails with it.
 const RUN_BYTES: usize = 64 * 1024;
-/// A run is sent once it has as many sets of fields: the script makes a table for each.
+/// A run is sent once it has this many sets of fields: the script makes a table for each.
 const MAX_SETS: usize = 64;
-/// Buffers that are kept for the next runs.
+/// How many buffers are kept for the next runs.
 const SPARE: usize = 8;
-/// What a buffer is kept at: one large run must not hold its memory for ever.
+/// The capacity that a kept buffer may have: one large run must not hold its memory forever.
 const KEPT: usize = 256 * 1024;
-/// What a run takes beside its bytes, about.
+/// What a run takes in addition to its bytes, approximately.
 const OVERHEAD: usize = 256;
 /// Runs of `2^n` bytes and more are in class `n`.
 const CLASSES: usize = usize::BITS as usize;
 
-/// Rows of one stream that are encoded and whose run is not complete.
+/// Encoded rows of one stream whose run is not complete.
 #[derive(Debug, Default)]
 pub(crate) struct OpenRun {
     pub(crate) stream_key: Vec<u8>,
@@ -34,7 +34,7 @@ pub(crate) struct OpenRun {
     pub(crate) trims: bool,
     /// The sets of fields of its rows, for [`RowForm::Sparse`].
     pub(crate) sets: Vec<Box<[u8]>>,
-    /// The mark of each of them, by which it is found.
+    /// The mark of each set, by which it is found.
     marks: Vec<u64>,
     /// The set that was looked up last.
     set: Vec<u8>,
@@ -43,35 +43,35 @@ pub(crate) struct OpenRun {
     pub(crate) arguments: Vec<u8>,
     pub(crate) argument_count: usize,
     whole: Whole,
-    /// Whether it has as many sets of fields as a run may have.
+    /// Whether it has the maximum number of sets of fields.
     pub(crate) has_many_sets: bool,
-    /// Whether the next row has to be a run of its own.
+    /// Whether the next row must be a run of its own.
     ends: bool,
-    /// What it is counted with among all runs.
+    /// The size with which it is counted in the total of all runs.
     counted: usize,
-    /// Counts the runs: a place is used again.
+    /// The number of the run among all runs that were ever opened: places are reused.
     generation: u64,
     class: usize,
 }
 
-/// What a run has of whole rows.
+/// The part of a run that consists of complete rows.
 #[derive(Debug, Default, Clone, Copy)]
 struct Whole {
-    /// The bytes of their names and arguments.
+    /// The size of their names and arguments in bytes.
     bytes: usize,
     arguments: usize,
     lists: usize,
 }
 
 impl OpenRun {
-    /// A run whose first row has this number in its stream.
+    /// Starts a run whose first row has this number in its stream.
     pub(crate) fn begin(&mut self, stream_key: &[u8], first: u64, form: Arc<RowForm>) {
         self.stream_key.clear();
         self.stream_key.extend_from_slice(stream_key);
         (self.first, self.form) = (first, form);
     }
 
-    /// The arguments of the message with this number are complete.
+    /// Notes that the arguments of the message with this number are complete.
     #[inline]
     pub(crate) fn add_row(&mut self, message: u64) {
         match self.messages.last_mut() {
@@ -82,8 +82,8 @@ impl OpenRun {
         self.whole = Whole { bytes: self.bytes(), arguments: self.argument_count, lists: self.names.len() };
     }
 
-    /// The number of a set of fields, from 1 on. `mark`: its number among sets of as many fields, of its own up to 64 of them.
-    /// `write` writes as many characters as there are fields, `1` for one that is there.
+    /// The number of a set of fields, counted from 1. `mark`: a number for the set, which is unique if there are up to 64 fields.
+    /// `write` writes one character for each field, `1` if the field is present.
     #[inline]
     pub(crate) fn number_of_set(&mut self, fields: usize, mark: u64, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         if fields <= 64
@@ -107,26 +107,26 @@ impl OpenRun {
         at + 1
     }
 
-    /// The number of a list of `count` names, from 1 on. `write` appends them as bulk strings.
+    /// The number of a list of `count` names, counted from 1. `write` appends them as bulk strings.
     pub(crate) fn number_of_names(&mut self, count: usize, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let number = self.names.number_of(count, write);
         self.has_many_sets |= self.names.are_full(self.rows + 1);
         number
     }
 
-    /// The bytes of the names and arguments of all rows.
+    /// The size of the names and arguments of all rows in bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.arguments.len() + self.names.bytes()
     }
 
-    /// Whether it is to be sent before another row joins it.
+    /// Whether it must be sent before another row joins it.
     #[inline]
     pub(crate) fn is_full(&self, max_rows: u64) -> bool {
         self.rows >= max_rows || self.arguments.len() >= RUN_BYTES || self.has_many_sets || self.ends
     }
 
-    /// If the row whose arguments were added last has to be a run of its own, takes them back: this run is full then. Returns
+    /// If the row whose arguments were added last must be a run of its own, takes them back, which makes this run full. Returns
     /// whether it did.
     #[inline]
     pub(crate) fn ends_before_large(&mut self) -> bool {
@@ -137,7 +137,7 @@ impl OpenRun {
         self.ends
     }
 
-    /// Takes back the arguments of a row that is not complete.
+    /// Takes back the arguments of an incomplete row.
     pub(crate) fn take_back(&mut self) {
         let Whole { bytes, arguments, lists } = self.whole;
         self.names.truncate(lists);
@@ -145,7 +145,7 @@ impl OpenRun {
         self.argument_count = arguments;
     }
 
-    /// The bytes that it takes, about.
+    /// Its approximate size in bytes.
     fn size(&self) -> usize {
         OVERHEAD + self.stream_key.len() + self.whole.bytes + size_of::<Span>() * self.messages.len()
     }
@@ -163,7 +163,7 @@ impl OpenRun {
     }
 }
 
-/// Where an open run is.
+/// The place of an open run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     index: usize,
@@ -176,11 +176,11 @@ pub(crate) struct OpenRuns {
     runs: Vec<Option<OpenRun>>,
     free: Vec<usize>,
     spare: Vec<OpenRun>,
-    /// Runs by the size that they had once: those that are closed or have grown since are skipped.
+    /// Runs by a size that they once had: those that have been closed or have grown since are skipped.
     classes: [Vec<Place>; CLASSES],
     /// How many places are in `classes`.
     listed: usize,
-    /// What all of them take.
+    /// The size of all open runs in bytes.
     bytes: usize,
     generation: u64,
 }
@@ -200,7 +200,7 @@ impl Default for OpenRuns {
 }
 
 impl OpenRuns {
-    /// How many there are.
+    /// The number of open runs.
     pub(crate) fn len(&self) -> usize {
         self.runs.len() - self.free.len()
     }
@@ -209,7 +209,7 @@ impl OpenRuns {
         self.len() == 0
     }
 
-    /// The bytes that all of them take.
+    /// The size of all open runs in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -234,7 +234,7 @@ impl OpenRuns {
         Place { index, generation: self.generation }
     }
 
-    /// Counts what the rows take that were added to the run at this place.
+    /// Counts the size of the rows that were added to the run at this place.
     pub(crate) fn count(&mut self, place: Place) {
         let Some(run) = self.runs.get_mut(place.index).and_then(Option::as_mut) else { return };
         let size = run.size();
@@ -249,7 +249,7 @@ impl OpenRuns {
 
     fn list(&mut self, place: Place, class: usize) {
         if self.listed > 1_024 + 4 * self.len() {
-            // Most of them are closed.
+            // Most of the listed runs are closed.
             self.classes.iter_mut().for_each(Vec::clear);
             for (index, run) in self.runs.iter().enumerate() {
                 if let Some(run) = run.as_ref().filter(|run| run.rows > 0) {
@@ -263,7 +263,7 @@ impl OpenRuns {
         }
     }
 
-    /// Takes the run at a place out, if it is still open.
+    /// Removes and returns the run at a place, if it is still open.
     pub(crate) fn close(&mut self, place: Place) -> Option<OpenRun> {
         self.get(place)?;
         let run = self.runs[place.index].take()?;
@@ -280,7 +280,7 @@ impl OpenRuns {
         }
     }
 
-    /// Where the largest one is; of some that differ by less than a factor of two, any.
+    /// The place of the largest run; any of several whose sizes differ by less than a factor of two.
     pub(crate) fn largest(&mut self) -> Option<Place> {
         for class in (0..CLASSES).rev() {
             while let Some(place) = self.classes[class].last().copied() {
@@ -294,7 +294,7 @@ impl OpenRuns {
         None
     }
 
-    /// Where all of them are, in the order in which they were opened.
+    /// The places of all open runs, in the order in which they were opened.
     pub(crate) fn places(&self) -> Vec<Place> {
         let open = self
             .runs
@@ -306,7 +306,7 @@ impl OpenRuns {
         places
     }
 
-    /// Forgets all of them.
+    /// Forgets all runs.
     pub(crate) fn clear(&mut self) {
         *self = Self { generation: self.generation, ..Self::default() };
     }

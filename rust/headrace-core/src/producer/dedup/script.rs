@@ -16,15 +16,15 @@ use crate::error::{Fault, code};
 pub(crate) struct ScriptDedup {
     pub(crate) batch: ScriptBatch,
     runs: OpenRuns,
-    /// What open runs may take together.
+    /// The maximum size of all open runs together, in bytes.
     max_bytes: usize,
     /// The run of the last row.
     current: Option<Place>,
-    /// The form of the rows that come next.
+    /// The form of the next rows.
     form: Arc<RowForm>,
-    /// That of messages of one payload.
+    /// The form of messages of one payload.
     payload_form: Arc<RowForm>,
-    /// The fields that the next rows have, while rows are gathered.
+    /// The marks of the fields of the next rows, while rows are gathered.
     pub(crate) marks: Vec<u64>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Sink<'a> {
 }
 
 impl ScriptDedup {
-    /// `payload_name`: of a payload's field, as a bulk string.
+    /// `payload_name`: the name of a payload's field, as a bulk string.
     pub(super) fn new(batch: ScriptBatch, max_bytes: u64, payload_name: Vec<u8>) -> Self {
         let payload_form = Arc::new(RowForm::One(payload_name.into()));
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
@@ -49,7 +49,7 @@ impl ScriptDedup {
         self.runs.len()
     }
 
-    /// The messages that come next have one payload.
+    /// Sets the form of the next messages: one payload each.
     #[inline]
     pub(crate) fn set_payload_form(&mut self) {
         if !Arc::ptr_eq(&self.form, &self.payload_form) {
@@ -57,7 +57,7 @@ impl ScriptDedup {
         }
     }
 
-    /// The rows that come next have this form.
+    /// Sets the form of the next rows.
     pub(crate) fn set_form(&mut self, form: RowForm) {
         if form == *self.payload_form {
             self.set_payload_form();
@@ -66,7 +66,7 @@ impl ScriptDedup {
         }
     }
 
-    /// Whether the rows that come next share nothing.
+    /// Whether the next rows share nothing.
     pub(crate) fn has_whole_form(&self) -> bool {
         matches!(*self.form, RowForm::Whole)
     }
@@ -98,7 +98,7 @@ impl ScriptDedup {
         Ok(place)
     }
 
-    /// The row that was added last is complete: the message with this number. `trims`: it is to trim.
+    /// Completes the row that was added last, as the message with this number. `trims`: whether it must trim.
     pub(crate) fn add_row(&mut self, message: u64, trims: bool) {
         if let Some(place) = self.current
             && let Some(run) = self.runs.get(place)
@@ -109,8 +109,8 @@ impl ScriptDedup {
         }
     }
 
-    /// Adds rows to the run of the last row until it is [full](Self::close_full). `add` adds one to the run, and returns whether
-    /// it did.
+    /// Adds rows to the run of the last row until it is [full](Self::close_full). `add` adds one row to the run, and returns
+    /// whether it did.
     #[inline]
     pub(crate) fn fill(&mut self, mut add: impl FnMut(&mut OpenRun) -> bool) {
         let Some(place) = self.current else { return };
@@ -121,7 +121,7 @@ impl ScriptDedup {
         self.runs.count(place);
     }
 
-    /// If the row whose arguments were added last has to be a run of its own, takes them back and encodes the run before it.
+    /// If the row whose arguments were added last must be a run of its own, takes them back and encodes the run before it.
     /// Returns whether it did.
     pub(crate) fn close_before_large(&mut self, sink: &mut Sink<'_>) -> bool {
         let Some(place) = self.current else { return false };
@@ -163,15 +163,15 @@ impl ScriptDedup {
         }
     }
 
-    /// Encodes the run of the last row, if it has as many rows, bytes or sets of fields as a run may have, and the largest ones
-    /// as long as all of them take too much.
+    /// Encodes the run of the last row if it has as many rows, bytes or sets of fields as a run may have, and the largest ones as
+    /// long as all of them together take too much.
     pub(crate) fn close_full(&mut self, sink: &mut Sink<'_>) {
         if let Some(place) = self.current
             && let Some(run) = self.runs.get(place)
             && run.is_full(self.batch.max_rows)
         {
             if run.has_many_sets && run.names.differ(run.rows) {
-                // The next record batch tries again.
+                // The next record batch tries again to share names.
                 self.set_form(RowForm::Whole);
             }
             self.close(place, sink);
@@ -183,7 +183,8 @@ impl ScriptDedup {
         }
     }
 
-    /// A row of this stream key can never be sent: those behind it need not wait. `None`: its key is not valid.
+    /// Counts a row of this stream key as passed because it can never be sent: rows after it need not wait. `None`: its key is
+    /// not valid.
     pub(crate) fn pass_row(&mut self, stream_key: Option<&[u8]>, sink: &mut Sink<'_>) {
         match stream_key {
             None => {
@@ -195,7 +196,8 @@ impl ScriptDedup {
         }
     }
 
-    /// A row of this stream key was to be written and is not: none behind it may be. `None`: its key is not valid.
+    /// Notes that a row of this stream key should have been written and was not: no row after it may be written. `None`: its key
+    /// is not valid.
     pub(crate) fn lose_row(&mut self, stream_key: Option<&[u8]>, sink: &mut Sink<'_>) {
         match stream_key {
             None => self.pass_row(None, sink),
@@ -207,7 +209,7 @@ impl ScriptDedup {
         if self.batch.would_be_second(stream_key) {
             self.close_all(sink);
         }
-        // Of one stream too many no row is ever written.
+        // No row of a stream beyond the limit is ever written.
         if let Ok(Some(place)) = self.batch.stream(stream_key).map(|stream| stream.run) {
             self.close(place, sink);
         }
@@ -233,7 +235,7 @@ impl ScriptDedup {
         }
     }
 
-    /// All `passed` rows of the batch so far are given up, after a panic: neither they nor rows behind them may be written.
+    /// Gives up all `passed` rows of the batch so far after a panic: neither they nor rows after them may be written.
     pub(super) fn abandon(&mut self, passed: u64) {
         for place in self.runs.places() {
             if let Some(run) = self.runs.get(place) {

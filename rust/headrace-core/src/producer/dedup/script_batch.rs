@@ -1,4 +1,4 @@
-//! The rows of a batch under a token: each stream counts its own, and how far each has come.
+//! The rows of a batch under a token: each stream counts its own rows, and how far it has come.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::command::script::{RowForm, ScriptRun, marker_key};
 use crate::command::xadd::XaddEncoder;
 use crate::error::{Fault, code};
 
-/// Streams of one batch.
+/// The maximum number of streams in one batch.
 const MAX_STREAMS: usize = 262_144;
 
 /// The streams of a batch.
@@ -16,19 +16,18 @@ const MAX_STREAMS: usize = 262_144;
 pub(crate) struct ScriptBatch {
     token: String,
     version: u64,
-    /// Seconds that a marker lives.
+    /// The lifetime of a marker, in seconds.
     ttl: u64,
-    /// Rows of a run at most.
+    /// The maximum number of rows in a run.
     pub(crate) max_rows: u64,
-    /// Whether a run that was there before is to be a write all the same.
+    /// Whether a run that was written before is made a write again.
     touches: bool,
     streams: HashMap<Box<[u8]>, Stream>,
-    /// The stream key of the last row. Rows that name none that is valid count with it.
+    /// The stream key of the last row. Rows without a valid stream key count with it.
     last: Vec<u8>,
-    /// Such rows before the first stream: they count with that one.
+    /// The number of such rows before the first stream: they count with that stream.
     unplaced: u64,
-    /// Whether rows were lost of which it is not known in which streams they would have been: nothing behind them may be
-    /// written.
+    /// Whether rows were lost whose streams are unknown: nothing after them may be written.
     is_lost: bool,
     /// The arguments of the last run, where they were packed.
     scratch: Vec<u8>,
@@ -39,9 +38,9 @@ pub(crate) struct ScriptBatch {
 pub(crate) struct Stream {
     /// The number of the next row, if no run is open.
     pub(crate) next: u64,
-    /// Where the marker must be at least: behind the last row that was encoded or lost.
+    /// The lowest position that the marker must have: after the last row that was encoded or lost.
     from: u64,
-    /// In a batch of several streams: how many rows this one had before there was another one.
+    /// In a batch of several streams: how many rows this one had while it was the only one.
     alone: Option<u64>,
     /// Its open run.
     pub(crate) run: Option<Place>,
@@ -63,17 +62,17 @@ impl ScriptBatch {
         }
     }
 
-    /// Where the marker of the batch is for a stream.
+    /// The key of the batch's marker for a stream.
     pub(crate) fn marker_key(&self, stream_key: &[u8]) -> Vec<u8> {
         marker_key(stream_key, &self.token)
     }
 
-    /// The streams of the batch so far.
+    /// The keys of the streams in the batch so far.
     pub(crate) fn stream_keys(&self) -> impl Iterator<Item = &[u8]> {
         self.streams.keys().map(|key| &**key)
     }
 
-    /// Another batch begins.
+    /// Starts another batch.
     pub(crate) fn begin(&mut self, token: String, version: u64) {
         (self.token, self.version) = (token, version);
         self.streams = HashMap::new();
@@ -81,19 +80,20 @@ impl ScriptBatch {
         (self.unplaced, self.is_lost) = (0, false);
     }
 
-    /// Reported rows count as passed, whether they were written or not: markers may be anywhere before the next row.
+    /// Counts reported rows as passed, whether they were written or not: markers may be anywhere before the next row.
     pub(crate) fn skip_failed(&mut self) {
         for stream in self.streams.values_mut() {
             stream.from = 0;
         }
     }
 
-    /// Whether a row of this stream key would bring the second stream.
+    /// Whether a row of this stream key would add the second stream.
     pub(crate) fn would_be_second(&self, stream_key: &[u8]) -> bool {
         self.streams.len() == 1 && !self.streams.contains_key(stream_key)
     }
 
-    /// The stream of a row. Before it is the [second](Self::would_be_second), no run is open. A fault if there are too many.
+    /// The stream of a row; a fault if there are too many streams. No run is open when this adds the
+    /// [second](Self::would_be_second) one.
     pub(crate) fn stream(&mut self, stream_key: &[u8]) -> Result<&mut Stream, Fault> {
         if self.last != stream_key {
             self.last.clear();
@@ -118,7 +118,7 @@ impl ScriptBatch {
         self.streams.insert(stream_key.into(), stream);
     }
 
-    /// No run of this stream is open.
+    /// Notes that no run of this stream is open.
     pub(crate) fn forget_run(&mut self, stream_key: &[u8]) {
         if let Some(stream) = self.streams.get_mut(stream_key) {
             stream.run = None;
@@ -130,7 +130,7 @@ impl ScriptBatch {
         self.streams.get_mut(&self.last[..])
     }
 
-    /// A row without a valid stream key is passed.
+    /// Counts a row without a valid stream key as passed.
     pub(crate) fn pass_unplaced(&mut self) {
         match self.last() {
             Some(stream) => stream.pass(),
@@ -138,14 +138,14 @@ impl ScriptBatch {
         }
     }
 
-    /// The rows of an open run count as passed.
+    /// Counts the rows of an open run as passed.
     pub(crate) fn pass_run(&mut self, stream_key: &[u8], next: u64) {
         if let Some(stream) = self.streams.get_mut(stream_key) {
             (stream.next, stream.run) = (next, None);
         }
     }
 
-    /// The `passed` rows of the batch are given up, after a panic in the middle of a change: none behind them may be written.
+    /// Gives up the `passed` rows of the batch after a panic in the middle of a change: no row after them may be written.
     pub(crate) fn abandon(&mut self, passed: u64) {
         let counted = self.unplaced + self.streams.values().map(|stream| stream.next).sum::<u64>();
         match self.streams.len() {
@@ -158,7 +158,7 @@ impl ScriptBatch {
         }
     }
 
-    /// Rows were to be written and are not, in streams that are not known: none behind them may be.
+    /// Notes that rows of unknown streams should have been written and were not: no row after them may be written.
     pub(crate) fn lose_all(&mut self) {
         self.is_lost = true;
     }
@@ -194,12 +194,12 @@ impl ScriptBatch {
 }
 
 impl Stream {
-    /// A row is passed without being written. No run is open.
+    /// Counts a row as passed without writing it. No run is open.
     pub(crate) fn pass(&mut self) {
         self.next += 1;
     }
 
-    /// A row was to be written and is not: none behind it may be. No run is open.
+    /// Notes that a row should have been written and was not: no row after it may be written. No run is open.
     pub(crate) fn lose(&mut self) {
         self.next += 1;
         self.from = self.next;

@@ -9,7 +9,7 @@ use crate::producer::dedup::{OpenRun, ScriptDedup, Sink};
 use crate::resp::write_bulk;
 use crate::rows::Rows;
 
-/// Rows whose fields are found out together.
+/// How many rows have their fields determined together.
 const MARKED: usize = 256;
 
 impl Parts<'_> {
@@ -27,8 +27,8 @@ impl Parts<'_> {
         })
     }
 
-    /// Adds a row to its open run, and with it those behind it that join the same run. `row` is the first row that is left: if
-    /// this fails, the one that is refused.
+    /// Adds a row to its open run, and also the rows after it that join the same run. `row` becomes the first row that is left;
+    /// if this fails, the row that is refused.
     #[inline(never)]
     pub(super) fn gather_rows(
         mut self,
@@ -68,8 +68,8 @@ impl Parts<'_> {
         })
     }
 
-    /// Adds rows to the run of the row before them, which has the same stream key, until it is full: it is looked up once for
-    /// all of them. What is special about a row is left to [`gather_row`](Self::gather_row).
+    /// Adds rows to the run of the row before them, which has the same stream key, until it is full: the run is looked up once
+    /// for all of them. Special rows are left to [`gather_row`](Self::gather_row).
     fn gather_more(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: &mut usize, end: usize) {
         let has_payload_alone = rows.has_payload_alone();
         let mut marks = std::mem::take(&mut script.marks);
@@ -111,8 +111,8 @@ impl Parts<'_> {
         script.marks = marks;
     }
 
-    /// Adds a row of this stream key (`None`: the endpoint's) to its open run. `write` appends its arguments and returns
-    /// their number; it gets whether the row is to trim.
+    /// Adds a row of this stream key (`None`: the endpoint's) to its open run. `write` appends its arguments and returns their
+    /// number; it receives whether the row must trim.
     fn gather(
         &mut self,
         script: &mut ScriptDedup,
@@ -135,7 +135,7 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// A row that can never be sent: it counts as passed.
+    /// Counts a row as passed because it can never be sent.
     #[cold]
     fn pass_row(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize, fault: Fault) -> Result<(), Refused> {
         let stream_key = rows.stream_key(row).unwrap_or_else(|| self.endpoint.stream_key());
@@ -179,7 +179,7 @@ fn write_number(number: usize, out: &mut Vec<u8>) {
     write_bulk(out, itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// What the rows share is taken out of them.
+/// The form of the rows. The names that they share are moved out of them.
 pub(super) fn form_of(rows: &mut Rows<'_>) -> RowForm {
     if rows.has_entry_ids() {
         return RowForm::Whole;

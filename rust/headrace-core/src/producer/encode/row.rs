@@ -5,7 +5,7 @@ use crate::error::Fault;
 use crate::fail;
 use crate::rows::{RowStream, Rows};
 
-/// Appends the command of a row of whatever kind and returns its length, or why it cannot be sent.
+/// Appends the command of a row of any kind and returns its length, or why it cannot be sent.
 #[inline]
 pub(super) fn encode_row(
     rows: &Rows<'_>,
@@ -39,7 +39,7 @@ pub(super) fn target_of<'a>(rows: &Rows<'a>, row: usize, encoder: &mut XaddEncod
     }
 }
 
-/// Appends the command of a row with as many `fields`, for this stream.
+/// Appends the command of a row with this many `fields` for this stream.
 #[inline]
 pub(super) fn write_row_to(
     rows: &Rows<'_>,

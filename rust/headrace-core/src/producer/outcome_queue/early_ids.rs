@@ -1,28 +1,30 @@
-//! Entry IDs that are known before the outcome of a message before theirs, each in the place of its message's number.
+//! Entry IDs that became known before the outcome of an earlier message, stored by message number.
 
 use crate::command::EntryId;
 
-/// How many messages behind the first one have a place: as many as are in a window by default.
+/// How many messages after the first one have a place: as many as the window holds by default.
 pub(super) const PLACES: usize = 8_192;
 
-/// No stream has it: <https://redis.io/docs/latest/commands/xadd/>, "the minimum ID that can be specified is 0-1".
+/// Marks a free place. No stream has this ID: <https://redis.io/docs/latest/commands/xadd/>, "the minimum ID that can be
+/// specified is 0-1".
 const NONE: EntryId = EntryId { ms: 0, seq: 0 };
 
 #[derive(Debug, Default)]
 pub(super) struct EarlyIds {
-    /// By the number of the message, modulo their count. None before the first one came early.
+    /// Indexed by message number, modulo the number of places. Empty until the first ID comes early.
     places: Box<[EntryId]>,
     len: usize,
 }
 
 impl EarlyIds {
-    /// How many there are.
+    /// The number of IDs.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Keeps the ID of the message with this number, behind the one at the `front`. Returns whether there is a place for it.
+    /// Keeps the ID of the message with this number, which comes after the one at the `front`. Returns whether there is a place
+    /// for it.
     #[inline]
     pub(super) fn insert(&mut self, number: u64, front: u64, id: EntryId) -> bool {
         if number - front >= PLACES as u64 || id == NONE {
@@ -42,7 +44,7 @@ impl EarlyIds {
         self.places[number as usize % PLACES] = id;
     }
 
-    /// Takes out the ID of the message at the front, if it is known.
+    /// Removes and returns the ID of the message at the front, if it is known.
     #[inline]
     pub(super) fn take(&mut self, front: u64) -> Option<EntryId> {
         if self.len == 0 {
@@ -57,7 +59,7 @@ impl EarlyIds {
         Some(id)
     }
 
-    /// Forgets all.
+    /// Forgets all IDs.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

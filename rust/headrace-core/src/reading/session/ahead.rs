@@ -1,4 +1,4 @@
-//! Asks for the next page before the one that is here is read: the server prepares it meanwhile.
+//! Requests the next page before the current one is read, so that the server prepares it in the meantime.
 
 use super::super::errors::protocol;
 use super::{Ask, LookAhead, Session};
@@ -7,8 +7,8 @@ use crate::resp::EntryId;
 use crate::resp::stream_reply::{Nowhere, Shape, Wrong};
 
 impl Session {
-    /// The page in front may be looked at ahead, unless the size of the next one depends on what it has. Pages of several streams
-    /// are asked for together, so that the server has work without this.
+    /// Allows the current page to be scanned ahead, unless the size of the next request depends on its contents. Pages of several
+    /// streams are requested together, which keeps the server busy without this.
     pub(super) fn may_look_ahead(&mut self) {
         let is_settled = matches!(&*self.streams, [stream] if stream.paging.is_settled());
         self.stop_looking_ahead();
@@ -23,7 +23,7 @@ impl Session {
         }
     }
 
-    /// Asks for the page behind the one in front, if all of that is here. Returns whether it did.
+    /// Requests the page after the current one, if all of that has arrived. Returns whether it did.
     pub(super) fn ask_ahead(&mut self) -> bool {
         let (Some(Ask::Page { stream: at, count }), 1) = (self.in_flight.front().copied(), self.in_flight.len()) else {
             return false;
@@ -45,8 +45,8 @@ impl Session {
         true
     }
 
-    /// The page that was in front was read. Returns whether the next one was asked for ahead; it is passed over unless it begins
-    /// where that page ended.
+    /// Notes that the current page was read. Returns whether the next one was requested ahead; that page is skipped unless it
+    /// begins where the current one ended.
     pub(super) fn check_ahead(&mut self) -> bool {
         let Some(first) = self.ahead.take() else { return false };
         if let Some(Ask::Page { stream, count }) = self.in_flight.front().copied() {
@@ -59,7 +59,7 @@ impl Session {
         true
     }
 
-    /// Reads over what is there of a reply whose entries are not wanted; returns whether that was all of it.
+    /// Skips what has arrived of a reply whose entries are not wanted; returns whether the reply is complete.
     pub(super) fn pass_reply(&mut self, shape: Shape, count: u64) -> Result<bool, Fault> {
         self.begin_reply(shape, 0, count);
         let Some(reply) = &mut self.reply else { return Ok(true) };
@@ -69,7 +69,7 @@ impl Session {
                 (scanned.consumed, scanned.done)
             }
             Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
-            // Whether it still holds, the next request shows.
+            // The next request shows whether the error persists.
             Err(Wrong::Error(text)) => (text.end + 2, true),
         };
         self.input.consume(consumed);

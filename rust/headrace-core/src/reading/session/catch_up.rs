@@ -1,4 +1,4 @@
-//! Waits for a replica that has not got yet what was read before, on another server or from a stored position.
+//! Waits for a replica that has not received yet what was read before, from another server or up to a stored position.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::resp::framing::Framing;
 use crate::resp::stream_reply::Shape;
 use crate::resp::value::{bytes, field};
 
-/// How long the other streams of a reader wait meanwhile before they are looked at again.
+/// How long the other streams of a reader wait for this before they are checked again.
 const TURN: Duration = Duration::from_millis(100);
 
 impl Session {
-    /// Asks whether the server is a replica, if a stream has to know; returns whether it did.
+    /// Asks whether the server is a replica, if a stream needs to know; returns whether it did.
     pub(super) fn ask_role(&mut self) -> bool {
         let is_wanted = self.streams.iter().any(|stream| stream.lag.is_suspected());
         if is_wanted {
@@ -28,7 +28,8 @@ impl Session {
         is_wanted
     }
 
-    /// Reads what the server says of itself; returns whether it was there. A server that refuses to say it is no replica.
+    /// Reads the server's role; returns whether the reply was complete. A server that refuses to state it does not count as a
+    /// replica.
     pub(super) fn read_role(&mut self) -> Result<bool, Fault> {
         let unread = self.input.unread();
         let Some(length) = Framing::default().find(unread).map_err(protocol)? else {
@@ -45,8 +46,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Waits until the replica has the entry that was read last of a stream, if there is one that has to; returns whether it
-    /// does.
+    /// Waits until the replica has the last entry that was read from a stream, if a stream requires it; returns whether one does.
     pub(super) fn ask_to_catch_up(&mut self, waits: Option<Duration>) -> bool {
         let lagging = self.which(|stream| stream.lag.waits());
         if lagging.is_empty() {
@@ -62,7 +62,7 @@ impl Session {
         true
     }
 
-    /// Reads over what came of the streams that are waited for; returns whether that was all.
+    /// Skips the reply for the streams that are waited for; returns whether it was complete.
     pub(super) fn read_caught_up(&mut self, block: Duration) -> Result<bool, Fault> {
         if !self.pass_reply(Shape::Streams, 1)? {
             return Ok(false);
@@ -79,7 +79,7 @@ impl Session {
 }
 
 impl Stream {
-    /// The place right before the entry that was read last.
+    /// The place directly before the last entry that was read.
     fn awaited(&self) -> EntryId {
         self.read_up_to().previous().unwrap_or_default()
     }

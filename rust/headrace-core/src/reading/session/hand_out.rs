@@ -1,4 +1,4 @@
-//! What a session hands out.
+//! How a session turns entries into batches.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::super::position::{Place, Position};
 use super::super::stream::{Open, Stream};
 use super::{Linger, Session};
 
-/// The most columns kept for the next batches.
+/// The most column builders kept for later batches.
 const MAX_SPARE: usize = 4;
 
 impl Session {
-    /// Makes batches of what was read, where they are full or nothing more is there.
+    /// Makes batches of what was read, if they are full or nothing more is available.
     pub(super) fn hand_out(&mut self) {
         if self.streams.iter().any(Stream::is_unproven) {
             return;
@@ -42,11 +42,11 @@ impl Session {
         self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
     }
 
-    /// A batch is as large as it can be, in mid-page.
+    /// Makes a batch that has reached its maximum size in the middle of a page.
     pub(super) fn hand_out_full(&mut self) {
         let Some((at, _)) = self.pages.last().copied() else { return };
         if self.streams[at].is_unproven() {
-            // A gap before it is found too late for this batch: the next one reports it.
+            // A gap before the batch will be detected too late for it: the next one reports it.
             self.may_have_lost = true;
             self.streams[at].prove_blindly();
         }

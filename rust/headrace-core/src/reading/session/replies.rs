@@ -15,7 +15,7 @@ use crate::resp::EntryId;
 use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
 
 impl Session {
-    /// The first bytes of a reply with entries are here, unless it began already.
+    /// Starts a reply with entries whose first bytes have arrived, unless it was started before.
     pub(super) fn begin_reply(&mut self, shape: Shape, stream: usize, count: u64) {
         if self.reply.is_some() {
             return;
@@ -30,7 +30,7 @@ impl Session {
         self.reply = Some(StreamReply::new(shape, limits));
     }
 
-    /// Reads what is there of a reply with entries; returns whether that was all of it.
+    /// Reads what has arrived of a reply with entries; returns whether the reply is complete.
     pub(super) fn read_entries(&mut self, shape: Shape, stream: usize, count: u64) -> Result<bool, Fault> {
         self.begin_reply(shape, stream, count);
         let anchor = match (shape, self.streams.get(stream)) {
@@ -69,7 +69,7 @@ impl Session {
             self.hand_out_full();
         }
         if !done && needed == 0 && self.plan.is_packed() {
-            // The entries behind it may unpack to many times their bytes.
+            // The entries after it may unpack to many times their size.
             self.is_suspended = true;
             return Ok(false);
         }
@@ -94,7 +94,7 @@ impl Session {
         }
     }
 
-    /// Reads the reply to XINFO STREAM; returns whether it was there.
+    /// Reads the reply to XINFO STREAM; returns whether it was complete.
     pub(super) fn read_info(&mut self, at: usize) -> Result<bool, Fault> {
         let Some(info) = self.info.take(&mut self.input)? else {
             self.needed = self.input.unread().len() + 1;
@@ -104,7 +104,7 @@ impl Session {
         Ok(true)
     }
 
-    /// The server said this of a stream, after the entries so far were read.
+    /// Handles the server's description of a stream, sent after the entries so far were read.
     pub(super) fn check(&mut self, at: usize, info: &StreamInfo) {
         let stream = &mut self.streams[at];
         if !stream.lacks(info) {
@@ -125,7 +125,7 @@ impl Session {
             return;
         }
         let loss = self.streams[at].since.loss(info);
-        // Before the first entry of a stream that is read from within nothing can be missing.
+        // Nothing can be missing before the first entry of a stream if reading starts in the middle of it.
         let stream = &self.streams[at];
         self.may_have_lost |= loss.is_none() && (stream.has_anchor || stream.was_at_tail);
         if let Some(loss) = loss {
@@ -142,13 +142,13 @@ impl Session {
         self.streams[at].forget_unproven(loss)
     }
 
-    /// Hands out what was read before the gap, then says what is missing.
+    /// Makes a batch of what was read before the gap, then reports what is missing.
     pub(super) fn fail(&mut self, at: usize, loss: Loss, info: &StreamInfo) {
         if let Some((open, rows)) = self.forget_unproven(at, Some(loss)) {
             self.push_batch(at, open, Some(rows));
         }
         let stream = &mut self.streams[at];
-        // Where the entries up to here were not counted, what was removed is compared with this from now on.
+        // If the entries up to here were not counted, later counts of removed entries are compared with this one.
         stream.since.removed = info.removed();
         stream.handed_out = stream.proven();
         let position = self.position().to_text();

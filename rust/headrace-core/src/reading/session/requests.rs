@@ -12,13 +12,13 @@ use crate::resp::EntryId;
 /// The most commands of one request.
 const MAX_COMMANDS: usize = 64;
 
-/// With at most this number of streams, the request that waits for entries also asks for what was lost before them. For more,
-/// that is asked about those that got entries, by a request of its own.
+/// With at most this number of streams, the request that waits for entries also asks what was lost before them. With more
+/// streams, a separate request asks this about those that got entries.
 const FEW_STREAMS: usize = 8;
 
 impl Session {
-    /// Writes the next commands, unless replies are to come, batches are ready or there is nothing to ask for. `waits`: for how long
-    /// the server may wait for new entries; `None`: they are not asked for.
+    /// Writes the next commands, unless replies are due, batches are ready or there is nothing to ask for. `waits`: how long the
+    /// server may wait for new entries; `None`: new entries are not requested.
     pub(super) fn ask(&mut self, waits: Option<Duration>) {
         if self.awaits_reply() || !self.ready.is_empty() || self.linger == Linger::Waits || self.is_finished() {
             return;
@@ -63,7 +63,7 @@ impl Session {
         self.in_flight.push_back(Ask::Info { stream });
     }
 
-    /// Asks for pages of the streams that are behind, as many as fit into one page together; returns whether there are any.
+    /// Requests pages of the streams that are behind, as many as fit into one page together; returns whether it requested any.
     pub(super) fn ask_pages(&mut self) -> bool {
         let mut bytes = 0;
         let total = self.streams.len();
@@ -93,13 +93,13 @@ impl Session {
         !self.in_flight.is_empty()
     }
 
-    /// How many entries to ask for behind those so far, of which the open batch has `rows`; `more` are still to be read.
+    /// The number of entries to request after those so far, of which the open batch has `rows`; `more` have yet to be read.
     pub(super) fn page_count(&self, at: usize, rows: usize, more: u64) -> u64 {
         let room = self.options.batch_rows.saturating_sub(rows).max(1) as u64;
         self.streams[at].paging.count().min(room).min(self.left.saturating_sub(more)).max(1)
     }
 
-    /// Asks for a page of `count` entries that begins with `first`.
+    /// Requests a page of `count` entries that begins with `first`.
     pub(super) fn push_page(&mut self, at: usize, first: EntryId, count: u64) {
         let stream = &self.streams[at];
         let last = stream.until.unwrap_or(EntryId::MAX);

@@ -1,4 +1,4 @@
-//! Entries that were found and not passed on yet.
+//! Entries that were found but not passed on yet.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,15 @@ use super::EntrySink;
 use super::entry::{Entry, Slot, pass_on};
 use crate::resp::entry_id::EntryId;
 
-/// How many fields may have been found before the memory for their places is given back: 1 MiB.
+/// How many fields may have been found before the memory for their places is freed: 1 MiB.
 const KEPT_SLOTS: usize = 65_536;
 
-/// An entry that is there as a whole.
+/// A complete entry.
 #[derive(Debug)]
 struct Whole {
     id: EntryId,
     fields: Option<usize>,
-    /// Its bytes.
+    /// Its size in bytes.
     length: usize,
 }
 
@@ -22,7 +22,7 @@ struct Whole {
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     entries: VecDeque<Whole>,
-    /// The places of their fields, one entry behind the other, from `passed` on.
+    /// The places of their fields, one entry after the other, from `passed` on.
     slots: Vec<Slot>,
     passed: usize,
     bytes: usize,
@@ -33,7 +33,7 @@ impl Ahead {
         self.entries.len() as u64
     }
 
-    /// The bytes of its entries.
+    /// The size of its entries in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -42,7 +42,7 @@ impl Ahead {
         self.entries.back().map(|entry| entry.id)
     }
 
-    /// Takes the entry that was found, which has `length` bytes.
+    /// Adds the entry that was found, which has `length` bytes.
     #[inline]
     pub(super) fn push(&mut self, entry: &mut Entry, length: usize) {
         let Some((id, fields)) = entry.take(&mut self.slots) else { return };
@@ -50,7 +50,7 @@ impl Ahead {
         self.entries.push_back(Whole { id, fields, length });
     }
 
-    /// Passes the next entry on, with which `bytes` begins, and returns its length.
+    /// Passes on the next entry, which is at the start of `bytes`, and returns its length.
     #[inline]
     pub(super) fn pass_on(&mut self, bytes: &[u8], sink: &mut impl EntrySink) -> Option<usize> {
         let Whole { id, fields, length } = self.entries.pop_front()?;
@@ -69,7 +69,7 @@ impl Ahead {
     }
 }
 
-/// Where entries go that are not wanted.
+/// A sink for entries that are not needed.
 pub(crate) struct Nowhere;
 
 impl EntrySink for Nowhere {

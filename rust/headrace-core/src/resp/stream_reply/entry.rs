@@ -1,13 +1,13 @@
-//! The entry that comes next, as far as its bytes are there.
+//! The next entry, as far as its bytes have arrived.
 
 use super::part::{Bulk, Found, Header, LEAST_BULK, bulk, header, short_bulk};
 use super::{EntrySink, Limits};
 use crate::resp::decode::Violation;
 use crate::resp::{EntryId, EntryIdReader};
 
-/// The most bytes of an ID as a bulk string: 41, and a length of 20 digits.
+/// The maximum size of an ID as a bulk string: 41, and a length of 20 digits.
 const MOST_ID: usize = 66;
-/// How many fields an entry may have before the memory for their places is given back: 1 MiB.
+/// How many fields an entry may have before the memory for their places is freed: 1 MiB.
 const KEPT_SLOTS: usize = 65_536;
 const TOO_LARGE: Violation = Violation("an entry that is larger than allowed");
 const NO_ID: Violation = Violation("something else where an entry ID belongs");
@@ -29,8 +29,8 @@ pub(super) struct Slot {
     value: Place,
 }
 
-/// The field at the start of `rest`, which is at the place `at` of its entry, and the bytes after it. `None`: it takes another
-/// look, since it is long, incomplete, or one of the last parts of a reply.
+/// The field at the start of `rest`, which is at the place `at` of its entry, and the bytes after it. `None`: [`any_field`] must
+/// look at it, since it is long, incomplete, or one of the last parts of a reply.
 #[inline(always)]
 #[allow(clippy::inline_always)] // it is most of the work of a scan
 fn short_field(rest: &[u8], at: usize) -> Option<(Slot, &[u8])> {
@@ -41,7 +41,7 @@ fn short_field(rest: &[u8], at: usize) -> Option<(Slot, &[u8])> {
     Some((Slot { name, value: Place((at + value) as u32, (at + end) as u32) }, after))
 }
 
-/// The field at the place `at`, and where it ends; `None`: it is not there as a whole.
+/// The field at the place `at`, and where it ends; `None`: it is incomplete.
 #[inline(never)]
 fn any_field(bytes: &[u8], at: usize, most: usize) -> Result<Option<(Slot, usize)>, Violation> {
     let Bulk::Whole(name, name_end) = bulk(bytes, at, most)? else { return Ok(None) };
@@ -50,10 +50,10 @@ fn any_field(bytes: &[u8], at: usize, most: usize) -> Result<Option<(Slot, usize
     Ok(Some((slot, end + 2)))
 }
 
-/// How far an entry was read. It stays as it is while bytes are missing, so that none of its parts is read twice.
+/// How far an entry has been read. This is kept while bytes are missing, so that none of its parts is read twice.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// Where the next field begins. 0: the ID and the number of fields were not read yet.
+    /// Where the next field starts. 0: the ID and the number of fields have not been read yet.
     at: usize,
     id: Option<EntryId>,
     ids: EntryIdReader,
@@ -63,7 +63,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Reads on. `bytes`: what has arrived since the start of the entry.
+    /// Continues to read. `bytes`: what has arrived since the start of the entry.
     #[inline]
     pub(super) fn find(&mut self, bytes: &[u8], limits: &Limits) -> Result<Found, Violation> {
         if self.at == 0
@@ -123,7 +123,7 @@ impl Entry {
         Ok(Found::Whole(at))
     }
 
-    /// The field at the place `at` is not there as a whole.
+    /// Notes that the field at the place `at` is incomplete.
     #[cold]
     #[inline(never)]
     fn missing(&mut self, bytes: &[u8], at: usize, most: usize) -> Result<Found, Violation> {
@@ -141,7 +141,7 @@ impl Entry {
         if needed > most { Err(TOO_LARGE) } else { Ok(Found::Missing(needed)) }
     }
 
-    /// Passes the entry on, of which all is in `bytes`, and gets ready for the next one.
+    /// Passes on the entry, all of which is in `bytes`, and prepares for the next one.
     #[inline]
     pub(super) fn pass_on(&mut self, bytes: &[u8], sink: &mut impl EntrySink) {
         let Some(id) = self.id else { return };
@@ -153,7 +153,7 @@ impl Entry {
         }
     }
 
-    /// Adds the places of the fields to `slots`, and gets ready for the next entry. Returns the ID and the number of fields.
+    /// Adds the places of the fields to `slots`, and prepares for the next entry. Returns the ID and the number of fields.
     #[inline]
     pub(super) fn take(&mut self, slots: &mut Vec<Slot>) -> Option<(EntryId, Option<usize>)> {
         self.at = 0;
@@ -162,7 +162,7 @@ impl Entry {
     }
 }
 
-/// Passes on an entry with which `bytes` begins.
+/// Passes on an entry at the start of `bytes`.
 #[inline]
 pub(super) fn pass_on(id: EntryId, fields: Option<usize>, slots: &[Slot], bytes: &[u8], sink: &mut impl EntrySink) {
     sink.entry(id, fields);

@@ -1,22 +1,22 @@
-//! Headers and bulk strings at any place of the bytes. Those of up to 999 elements or bytes are read without a call.
+//! Headers and bulk strings at any place in the bytes. Those of up to 999 elements or bytes are read without a call.
 
 use crate::decimal;
 use crate::resp::decode::{self, Violation};
 
-/// The fewest bytes of a bulk string: `$0\r\n\r\n`.
+/// The minimum size of a bulk string: `$0\r\n\r\n`.
 pub(super) const LEAST_BULK: usize = 6;
 pub(super) const TOO_LARGE: Violation = Violation("a bulk string that is larger than allowed");
 
 /// What is at the start of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// All of it, in so many bytes.
+    /// All of it, in this many bytes.
     Whole(usize),
-    /// A part of it. So many bytes are needed before it is worth another look.
+    /// A part of it. This many bytes are needed before it is worth another look.
     Missing(usize),
 }
 
-/// What a header declares, and where the bytes after it begin.
+/// What a header declares, and where the bytes after it start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
     Number(u64, usize),
@@ -29,7 +29,7 @@ pub(super) enum Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bulk {
     Whole(usize, usize),
-    /// So many bytes are needed.
+    /// This many bytes are needed.
     Missing(usize),
 }
 
@@ -43,8 +43,8 @@ pub(super) fn header(bytes: &[u8], at: usize, marker: u8) -> Result<Header, Viol
     }
 }
 
-/// The bulk string at the place `at`, which must end before the place `most`. The caller checks that too: what is here as a
-/// whole is not compared with it.
+/// The bulk string at the place `at`, which must end before the place `most`. The caller must check that too: a complete bulk
+/// string is not compared with it.
 #[inline]
 pub(super) fn bulk(bytes: &[u8], at: usize, most: usize) -> Result<Bulk, Violation> {
     match short_bulk(bytes.get(at..).unwrap_or_default()) {
@@ -65,11 +65,11 @@ pub(super) fn short_bulk(bytes: &[u8]) -> Option<(usize, usize, &[u8])> {
     }
 }
 
-/// The header of one to three digits at the start, and where it ends. It is taken from eight bytes: `None` if there are fewer.
+/// The header of one to three digits at the start, and where it ends. It is read from eight bytes: `None` if there are fewer.
 #[inline(always)]
 #[allow(clippy::inline_always)] // it is most of the work of a scan
 fn short(bytes: &[u8], marker: u8) -> Option<(usize, usize)> {
-    /// The marker and the line end behind one, two and three digits.
+    /// The marker and the line end after one, two and three digits.
     const AROUND: [u64; 3] = [0xffff_00ff, 0xff_ff00_00ff, 0xffff_0000_00ff];
     const LINE_END: u64 = u16::from_le_bytes(*b"\r\n") as u64;
     let word = u64::from_le_bytes(*bytes.first_chunk()?);

@@ -1,15 +1,15 @@
-//! Replies as servers send them, whole and cut at each byte, and bytes that are none.
+//! Replies as servers send them, whole and cut at each byte, and bytes that are no replies.
 
 #![allow(clippy::unwrap_used)]
 
 use super::*;
 
-/// What a sink was told, as text.
+/// What a sink received, as text.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 struct Told {
     lines: Vec<String>,
     entries: usize,
-    /// Full after so many entries.
+    /// After how many entries it is full.
     most: Option<usize>,
 }
 
@@ -40,8 +40,8 @@ fn limits() -> Limits {
     Limits { entry_bytes: 4096, reply_entries: 10, fields: 8, streams: 2 }
 }
 
-/// Scans a reply that arrives in pieces; returns what was told and how many bytes belong to the reply. It is the same if the
-/// pieces are looked at ahead.
+/// Scans a reply that arrives in pieces; returns what the sink received and how many bytes belong to the reply. The result is the
+/// same if the pieces are looked at ahead.
 fn scan_pieces(
     shape: Shape,
     bytes: &[u8],
@@ -83,7 +83,7 @@ fn scan_with(
     Ok((told, start, false))
 }
 
-/// The lines of a reply, the same whole, in two pieces cut anywhere, and byte by byte.
+/// The lines of a reply: the same for the whole reply, for two pieces cut anywhere, and byte by byte.
 fn told(shape: Shape, bytes: &[u8]) -> Vec<String> {
     let whole = scan_pieces(shape, bytes, [bytes.len()]).unwrap();
     assert_eq!((whole.1, whole.2), (bytes.len(), true), "{}", bytes.escape_ascii());

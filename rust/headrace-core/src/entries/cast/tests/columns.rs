@@ -1,4 +1,4 @@
-//! Columns of each type, of random values, as the writer takes them.
+//! Columns of each type with random values, in the form that the writer takes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) const ZONES: [Option<&str>; 5] =
     [None, Some("UTC"), Some("+05:30"), Some("-00:00:01"), Some("Europe/Berlin")];
 pub(super) const DAY_MILLIS: i64 = 86_400_000;
 
-/// What a value of any type is made of.
+/// Raw material for a value of any type.
 #[derive(Debug, Clone)]
 pub(super) struct Raw {
     bits: i256,
@@ -44,7 +44,7 @@ impl Raw {
     }
 }
 
-/// Bits of every length, so that there are short and long numbers.
+/// Bits of every length, so that both short and long numbers occur.
 pub(super) fn raws() -> impl Strategy<Value = Vec<Option<Raw>>> {
     let bits =
         (any::<u128>(), any::<i128>(), 0_u8..=255).prop_map(|(low, high, shift)| i256::from_parts(low, high) >> shift);
@@ -55,7 +55,7 @@ pub(super) fn raws() -> impl Strategy<Value = Vec<Option<Raw>>> {
     prop::collection::vec(prop::option::weighted(0.9, raw), 1..20)
 }
 
-/// A column of type `T` of these values.
+/// A column of type `T` with these values.
 fn primitive<T: ArrowPrimitiveType>(
     data_type: &DataType,
     raws: &[Option<Raw>],
@@ -65,7 +65,7 @@ fn primitive<T: ArrowPrimitiveType>(
     Arc::new(values.with_data_type(data_type.clone()))
 }
 
-/// A column of these values in a type of `every_type`: values that its table of exceptions names become others.
+/// A column of these values, in a type of `every_type`. Values for which the table of exceptions applies are replaced.
 pub(super) fn column(field: &Field, raws: &[Option<Raw>]) -> ArrayRef {
     let data_type = field.data_type();
     let texts = raws.iter().map(|raw| raw.as_ref().map(|raw| raw.text.as_str()));
@@ -130,7 +130,7 @@ pub(super) fn column(field: &Field, raws: &[Option<Raw>]) -> ArrayRef {
         }
         DataType::Dictionary(keys, values) => {
             let values = column(&Field::new("a", (**values).clone(), true), raws);
-            // Each row has the value of the row, from the last to the first.
+            // The keys run backwards: from the last value to the first.
             match &**keys {
                 DataType::Int8 => dictionary::<Int8Type>(values),
                 DataType::UInt16 => dictionary::<UInt16Type>(values),

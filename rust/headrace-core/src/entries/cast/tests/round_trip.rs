@@ -1,4 +1,4 @@
-//! What the writer writes of each type comes back as the same values.
+//! The writer's output for each type reads back as the same values.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ proptest! {
     }
 }
 
-/// A column of these values of type `T`.
+/// A column of type `T` with these values.
 fn of<T: ArrowPrimitiveType>(data_type: DataType, values: Vec<T::Native>) -> (Field, ArrayRef) {
     let array = PrimitiveArray::<T>::from_iter_values(values).with_data_type(data_type.clone());
     (Field::new("a", data_type, true), Arc::new(array))
@@ -108,7 +108,7 @@ fn the_limits_of_each_type_are_read_as_they_were_written() {
     }
 }
 
-/// The first error for a column of these values.
+/// The first error of reading a column of these values back.
 fn refused(field: &Field, array: ArrayRef) -> String {
     let mut column = FieldColumn::new(field, OnBadField::Fail).unwrap();
     let texts = texts(field, array);
