@@ -1,8 +1,8 @@
 """The fault tests: real servers behind a fault proxy. Exits with 1 if headrace reports a wrong outcome.
 
 python -m faults campaign --faults 900 --seed 1   random faults, and tables of the results
-python -m faults campaign --client async          the same over AsyncDispatcher, with tasks that are cancelled
-python -m faults sweep                            a pipeline that is cut after each byte, on each server
+python -m faults campaign --client async          the same with AsyncDispatcher, with tasks that are cancelled
+python -m faults sweep                            a pipeline that is cut after every byte, on each server
 python -m faults replay SEED/SERVER/MODE/…        one episode of a campaign; a failure prints this command
 """
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 def _campaign(arguments: argparse.Namespace) -> int:
     is_async = arguments.client == "async"
     chosen = chosen_of(async_pairs() if is_async else [*pairs(), *redis_py_pairs()], arguments.pairs)
-    # redis-py gets as many faults per server as headrace in one mode.
+    # redis-py gets as many faults per server as one mode of headrace.
     ours = sum(mode != REDIS_PY for _, mode in chosen) or len(chosen)
     total = -(-arguments.faults // ours) * len(chosen)
     with tqdm(total=total, unit="fault", dynamic_ncols=True, disable=None) as bar:
@@ -74,7 +74,7 @@ def _campaign(arguments: argparse.Namespace) -> int:
 
         done = run(chosen, total, arguments.seed, arguments.jobs, on_result)
     tables = [pairs_table(done), violations_table(done), kinds_table(done)]
-    # In the document the faults are those of the campaign above it.
+    # The document takes the faults from the campaign above it.
     recorded = [pairs_table(done), calls_table(done)] if is_async else tables
     tables += [calls_table(done)] if is_async else []
     print(*tables, sep="\n\n")

@@ -25,27 +25,27 @@ from .fault_kinds import TIMEOUT, FaultKind
 from .senders import ModeSender
 from .testbed import FaultTestbed
 
-#: Seconds in which every task must have ended: no fault lasts for more than two.
+#: Seconds within which every task must have ended: no fault lasts longer than two.
 ENDLESS = 90.0
 
-#: How messages are sent: each by a task of its own, all by one task, as a record batch, or by tasks that end together.
+#: How messages are sent: each by a task of its own, all by one task, as a record batch, or by a group of tasks.
 FORMS = ("send", "send", "produce", "in turn", "batch", "group", "wait_for")
 
 
 class AsyncHeadrace(ModeSender):
-    """An `AsyncDispatcher` on a loop in a thread of its own, which goes on while faults begin and end.
+    """An `AsyncDispatcher` on a loop in its own thread, which continues to run while faults start and end.
 
-    `is_calm`: no call is cancelled, and no flush times out, so that without faults each message is delivered.
+    With `is_calm` no call is cancelled and no flush times out, so that without faults each message is delivered.
     """
 
     def __init__(
         self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random, token: str, is_calm: bool
     ) -> None:
         super().__init__(testbed, mode, key, rng)
-        # With a script `begin` is refused.
+        # In script mode `begin` is refused.
         self.replays = mode == "idmp"
         self.calls: list[Call] = []
-        #: What the result counts beside the outcomes.
+        #: What the result counts in addition to the outcomes.
         self.counts: Counter[str] = Counter()
         self._is_calm = is_calm
         self._cancelled = 0.0 if is_calm else rng.choice([0.0, 0.02, 0.2, 0.6])
@@ -69,7 +69,7 @@ class AsyncHeadrace(ModeSender):
         return self._dispatcher.stats()
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Let tasks send messages, and wait for some of them, or for a while."""
+        """Let tasks send messages, and wait for some of them, or for some time."""
         self._run(self._send(messages))
 
     def flush(self) -> None:
@@ -90,10 +90,10 @@ class AsyncHeadrace(ModeSender):
     def promise(self, kinds: Sequence[FaultKind], again: bool) -> Promise:
         promise = super().promise(kinds, again)
         if self.mode != "script" and self._has_timed_out:
-            # What a flush gave up on is not sent again, and may arrive behind later messages.
+            # Messages that a flush gave up on are not sent again, and may arrive after later ones.
             promise = dataclasses.replace(promise, unknown_ordered=False)
         if again:
-            # Tasks do not call in the same order again.
+            # Repeated tasks do not call in the same order.
             promise = dataclasses.replace(promise, ordered=False)
         return promise
 
@@ -126,7 +126,7 @@ class AsyncHeadrace(ModeSender):
                 tasks.append(self._begin(self._flush(self._timeout())))
             if self._rng.random() < 0.1:
                 tasks.append(self._begin(self._mistake()))
-        # What waits goes on behind the next call.
+        # Waiting tasks continue after the next call.
         for_seconds = self._rng.choice([0.0, 0.001, 0.05, ENDLESS])
         if tasks and for_seconds:
             await asyncio.wait(tasks, timeout=for_seconds)
@@ -150,7 +150,7 @@ class AsyncHeadrace(ModeSender):
         return [self._call(message, form == "send") for message in messages]
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Make a task, and say whether and when it is cancelled."""
+        """Make a task, and choose whether and when it is cancelled."""
         task = self._loop.create_task(coroutine)
         self._tasks.append(task)
         if self._rng.random() < self._cancelled:
@@ -218,7 +218,7 @@ class AsyncHeadrace(ModeSender):
             await self._call(message, is_awaited)
 
     async def _group(self, messages: Sequence[Message]) -> None:
-        """The first failure cancels the others."""
+        """Send messages in a group, in which the first failure cancels the others."""
         with contextlib.suppress(ExceptionGroup):
             async with asyncio.TaskGroup() as group:
                 for message in messages:
@@ -229,7 +229,7 @@ class AsyncHeadrace(ModeSender):
             await asyncio.wait_for(self._call(message, True), None if seconds == math.inf else seconds)
 
     async def _mistake(self) -> None:
-        """A call that raises before its message is accepted."""
+        """Make a call that raises before its message is accepted."""
         wrong: Any = object()
         try:
             await self._dispatcher.send(wrong, "a mistake")
@@ -262,7 +262,7 @@ class AsyncHeadrace(ModeSender):
             ]
 
     async def _finish(self) -> None:
-        """Wait for every task, then flush and close: nothing is left."""
+        """Wait for every task, then flush and close, so that nothing is left."""
         if self._tasks:
             _, endless = await asyncio.wait(self._tasks, timeout=ENDLESS)
             for task in endless:
@@ -280,7 +280,7 @@ class AsyncHeadrace(ModeSender):
             self._surprises.append(f"at the end: {error!r}")
 
     async def _abandon(self) -> None:
-        """Leave everything as it is: what waits for an outcome has none."""
+        """Abandon everything: messages that are waiting for an outcome get none."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

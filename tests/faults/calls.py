@@ -1,4 +1,4 @@
-"""What tasks called, and what a cancelled call may leave behind. No I/O."""
+"""The calls of tasks, and what a cancelled call may leave behind. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Call:
 
     form: Form
     messages: Sequence[Message]
-    #: Whether it ended by a cancellation, and how many messages the dispatcher had taken by then.
+    #: Whether it was cancelled, and how many messages the dispatcher had accepted by then.
     cancelled: bool = False
     taken: int = 0
     #: Whether its task received the outcome (of `send`), or it returned.
@@ -28,24 +28,24 @@ class Call:
 
 @dataclass(frozen=True)
 class Account:
-    """What became of the messages of the calls."""
+    """The messages of the calls, by whether they were accepted."""
 
-    #: Those that were accepted, in the order of the calls: each must have an outcome.
+    #: Accepted messages, in the order of the calls: each must have an outcome.
     accepted: Sequence[Message]
-    #: Those of calls that were cancelled earlier.
+    #: Messages of calls that were cancelled before they were accepted.
     withdrawn: Sequence[Message]
     violations: Sequence[Violation]
 
 
 def account(calls: Sequence[Call], reported: Iterable[Outcome], stored: Stored, taken: int) -> Account:
-    """Tell which messages were accepted, and check those of cancelled calls; `taken` is the dispatcher's own count.
+    """Determine which messages were accepted, and check those of cancelled calls; `taken` is the dispatcher's count.
 
-    - A message that has no outcome after its call was cancelled was not accepted: it is not stored.
-    - The accepted rows of a cancelled `produce_batch` are its first ones.
+    - If a call was cancelled, a message of it without an outcome was not accepted, and is not stored.
+    - The accepted rows of a cancelled `produce_batch` are its first rows.
     - Nothing is accepted after its call was cancelled. Messages are accepted in the order of the calls, so that those
       taken by then are the first ones.
-    - The dispatcher took as many messages as there are outcomes: each that it took has one.
-    - A call ends.
+    - The dispatcher accepted as many messages as there are outcomes: each accepted message has one.
+    - Every call ends.
     """
     reported = list(reported)
     named = {outcome.message_id for outcome in reported}

@@ -23,17 +23,17 @@ LONGEST = 6
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a campaign does: the faults of a mode, an episode with some of them, and the results."""
+    """The parts of a campaign: the faults for a mode, an episode with some of them, and the results."""
 
     #: The module whose command `replay` repeats an episode.
     module: str
     kinds_for: Callable[[str], list[str]]
     run_episode: Callable[[FaultTestbed, str, Sequence[str], random.Random], Any]
-    #: Results can be added, and have `faults` and `violations`.
+    #: Creates an empty result. Results can be added, and have `faults` and `violations`.
     result: Callable[[], Any]
 
 
-#: Messages that are sent.
+#: The campaign that sends messages.
 WRITING = Campaign("faults", kinds_for, run_episode, EpisodeResult)
 
 
@@ -70,9 +70,9 @@ class ShareResult:
     """The result of a share."""
 
     share: Share
-    #: What the campaign's `result` makes.
+    #: An object made by the campaign's `result`.
     result: Any
-    #: Each with the ID that replays it.
+    #: Each failure, with the ID that replays it.
     failures: list[tuple[str, str]]
 
 
@@ -96,7 +96,7 @@ def run_share(share: Share, only: int | None = None) -> ShareResult:
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Each server program of this machine with each mode that it supports."""
+    """Each server program on this machine with each mode that it supports."""
     return [(pair.program.label, pair.mode) for pair in modes.pairs()]
 
 
@@ -119,9 +119,9 @@ def run(
     campaign: Campaign = WRITING,
     seconds: float = math.inf,
 ) -> list[ShareResult]:
-    """Run shares in `jobs` processes until each pair has had its part of the faults.
+    """Run shares in `jobs` processes until each pair has had its share of the faults.
 
-    After `seconds` no further share begins: each pair has had about the same number of faults.
+    After `seconds` no further share starts; each pair has then had about the same number of faults.
     """
     part = -(-faults // len(chosen))
     deadline = time.monotonic() + seconds
@@ -158,5 +158,5 @@ def run(
 
 
 def program_of(label: str) -> Program:
-    """The server program of this machine with this label."""
+    """The server program on this machine with this label."""
     return next(program for program in find_programs() if program.label == label)

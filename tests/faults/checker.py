@@ -15,7 +15,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Message:
-    """A message handed over. No two have the same payload."""
+    """A message passed to a sender. No two messages have the same payload."""
 
     message_id: str
     key: str
@@ -26,12 +26,12 @@ class Message:
 class Promise:
     """What the sender's mode guarantees or allows beyond the invariant."""
 
-    #: Extra copies allowed in the streams, all together: as many as the sender reported, and never more than were in
-    #: flight on the connections that it lost.
+    #: The number of extra copies allowed in all streams together: as many as the sender reported, and never more than
+    #: were in flight on the connections that it lost.
     duplicates: int = 0
-    #: Whether messages keep their order although some were sent again after an error reply.
+    #: Whether messages keep their order even if some were sent again after an error reply.
     ordered: bool = True
-    #: Whether no late copy can follow its successors: messages of unknown fate are in order too.
+    #: Whether no late copy can arrive after later messages: messages whose outcome is unknown are then in order too.
     unknown_ordered: bool = False
     #: Whether the oldest entries may have been removed.
     trimmed: bool = False
@@ -41,7 +41,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Violation:
-    """One kind of wrong outcome, and the messages that have it."""
+    """One kind of wrong outcome, and the messages that it affects."""
 
     what: str
     messages: tuple[str, ...]
@@ -63,9 +63,9 @@ def violations(
     - Each message has exactly one outcome, and there are no others.
     - A delivered message is in its stream, under its entry ID, with its bytes; trimming may have removed it if all
       remaining entries are newer.
-    - A message reported as not written is not stored. One of unknown fate is stored at most once.
+    - A message reported as not written is not stored. One whose outcome is unknown is stored at most once.
     - There are no duplicates beyond what the mode allows, no foreign entries, and none in another stream.
-    - The messages of a stream are in the order in which they were handed over.
+    - The messages of a stream are in the order in which they were sent.
     """
     return list(_Account(messages, list(reported), stored, promise or Promise()).violations())
 

@@ -1,4 +1,4 @@
-"""What the commands of the campaigns share: their temporary folder, their signals, their choice of pairs."""
+"""The shared parts of the campaigns' commands: temporary folder, signals, and choice of pairs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import tempfile
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    """Run the command that was chosen; returns the exit code."""
+    """Run the chosen command; returns the exit code."""
     # Thousands of faults cause thousands of retries, each with two warnings.
     logging.getLogger("headrace").setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that the servers are stopped
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that the servers are stopped
     folder = tempfile.mkdtemp(prefix="hr-faults-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder  # the servers' folders are removed with it
     try:
@@ -30,7 +30,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 
 def list_of(text: str) -> list[str]:
-    """Words with commas or spaces between them."""
+    """The words of a text, which commas or spaces separate."""
     return text.replace(",", " ").split()
 
 

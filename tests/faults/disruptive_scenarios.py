@@ -21,7 +21,7 @@ from support.processes import wait_until
 def snapshot_failed(tools: ScenarioTools) -> Steps:
     server, client = tools.start(config={"save": "3600 1000000", "dbfilename": "dump.rdb"})
     yield ErrorSource(server)
-    (Path(server.unix_socket).parent / "dump.rdb").mkdir()  # the snapshot cannot be renamed to this
+    (Path(server.unix_socket).parent / "dump.rdb").mkdir()  # the snapshot cannot replace a folder
     client.bgsave()
     wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
     yield "snapshot failed"
@@ -46,7 +46,7 @@ def file_is_full(tools: ScenarioTools) -> Steps:
 
 
 def _refused(client: Any, *command: str) -> str:
-    """The code of a command's error."""
+    """The code of the error that a command returns."""
     try:
         client.execute_command(*command)
     except redis.ResponseError as error:
@@ -56,7 +56,7 @@ def _refused(client: Any, *command: str) -> str:
 
 @scenario("loading")
 def loading(tools: ScenarioTools) -> Steps:
-    # A loading server serves its clients each time it has read this many bytes: always 2 MiB in Redis 6.2.
+    # A loading server serves its clients each time it has read this many bytes; in Redis 6.2 always 2 MiB.
     config = {"save": "3600 1000000", "rdbcompression": "no"}
     if tools.program.numbers < (7,):
         config["key-load-delay"] = "40000"
@@ -139,7 +139,7 @@ OTHER = "0" * 39 + "1"
     "migrating slot, two keys",
 )
 def cluster(tools: ScenarioTools) -> Steps:
-    # The other node does not exist: once it is missed, this one is of a minority, and the cluster down.
+    # The other node does not exist: once it is missed, this one is in a minority, and the cluster is down.
     config = {"cluster-enabled": "yes", "cluster-node-timeout": "600000"}
     server, client = tools.start(transport="tcp", config=config)
     source = ErrorSource(server, live=False)
@@ -166,7 +166,7 @@ def cluster(tools: ScenarioTools) -> Steps:
         "vars currentEpoch 2 lastVoteEpoch 0\n"
     )
     server.restart()
-    wait_until(lambda: b"cluster_state:ok" in cluster("INFO"))  # a node that starts takes two seconds
+    wait_until(lambda: b"cluster_state:ok" in cluster("INFO"))  # a starting node takes two seconds
     yield None
     yield replace(source, command=("MSET", "a", 1, "b", 2), modes=())
     yield "two slots"

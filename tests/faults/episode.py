@@ -1,4 +1,4 @@
-"""One episode, from a seed: a sender, its messages, faults at random bytes of its traffic, and the final check."""
+"""One episode, from a seed: a sender, its messages, faults at random bytes of its traffic, and a final check."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .proxy import Direction
 from .senders import Headrace, RedisPy, Sender
 from .testbed import TOO_LARGE, FaultTestbed
 
-#: Faults beside those of `KINDS`, which strike connections.
+#: Faults in addition to those of `KINDS`, which strike connections.
 CRASH = "the sender crashes"
 ROW_TOO_LARGE = "row too large"
 
 #: The mode name of the sender used for comparison.
 REDIS_PY = "redis-py"
-#: What the mode of an `AsyncDispatcher` begins with.
+#: The prefix of the modes of an `AsyncDispatcher`.
 ASYNC = "async-"
 
 KEY = "events"
-#: Minimum bytes of an entry beside its payload, and of its reply, so that each fault reaches its byte.
+#: Minimum size of an entry without its payload, and of its reply, in bytes, so that each fault reaches its byte.
 _ENTRY, _REPLY = 80, 20
 
 
@@ -43,7 +43,7 @@ class EpisodeResult:
     replays: int = 0
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
-    #: Of an `AsyncDispatcher`: where outcomes arrived, what was cancelled, and how it was called.
+    #: For an `AsyncDispatcher`: where outcomes arrived, what was cancelled, and how it was called.
     calls: Counter[str] = field(default_factory=Counter)
 
     def __iadd__(self, other: EpisodeResult) -> EpisodeResult:
@@ -53,12 +53,12 @@ class EpisodeResult:
 
 
 def kinds_for(mode: str) -> list[str]:
-    """The kinds of faults for a mode, each as often as its weight."""
+    """The kinds of faults for a mode, each repeated by its weight."""
     names = [name for name, kind in KINDS.items() for _ in range(kind.weight)]
-    # An AsyncDispatcher has no token with a script, so that nothing begins a batch again.
+    # An AsyncDispatcher has no token in script mode, so no batch can be repeated.
     if mode in ("script", "idmp", ASYNC + "idmp"):
         names += [CRASH] * 3
-    # In script mode the rows behind it are blocked: tests/delivery/test_exactly_once.py covers that.
+    # In script mode the rows after it are blocked: tests/delivery/test_exactly_once.py covers that.
     if mode.removeprefix(ASYNC) != "script":
         names += [ROW_TOO_LARGE] * 3
     return names
@@ -113,7 +113,7 @@ class _Episode:
         return CRASH in self.struck or self.result.replays > 0
 
     def _more(self, count: int, size: int | None = None) -> list[Message]:
-        """Add messages to the episode, of random size unless `size` says which."""
+        """Add messages to the episode, of random size unless `size` is given."""
         made = []
         for _ in range(count):
             number = len(self.messages)
@@ -150,7 +150,7 @@ class _Episode:
             kind.prepare(self.testbed)
         directions: list[Direction] = [kind.direction] if kind.direction else ["requests", "replies"]
         direction = self.rng.choice(directions)
-        # In a script call a row may be little more than its payload, and the reply is for all rows.
+        # In a script call a row may be barely larger than its payload, and one reply is for all rows.
         replies = max(len(messages) // self.sender.per_reply, 1)
         entry = 0 if self.mode == "script" else _ENTRY
         total = _REPLY * replies if direction == "replies" else sum(entry + len(m.payload) for m in messages)
@@ -171,7 +171,7 @@ class _Episode:
         self.struck += struck
 
     def _crash(self) -> None:
-        """Drop the sender in mid-flight; another one begins the batch again."""
+        """Drop the sender while messages are in flight; another sender repeats the batch."""
         self.struck.append(CRASH)
         self._close_sender()
         self.sender = self._sender()
@@ -193,7 +193,7 @@ class _Episode:
                 self.result.violations.append(Violation("replayed without faults but not delivered", tuple(failed)))
 
     def _finish(self) -> None:
-        """Collect the last outcomes, and compare all with the streams once no copy of a message can arrive any more."""
+        """Collect the last outcomes, and compare all of them with the streams once no further copy can arrive."""
         self.sender.finish()
         self._close_sender()
         self.testbed.settle()
@@ -203,7 +203,7 @@ class _Episode:
         """The messages that failed although they could have been delivered."""
         large = {message.message_id for message in self.messages if len(message.payload) > TOO_LARGE}
         failed = [outcome for outcome in self.sender.reported.outcomes if outcome.code is not None]
-        # A message that is too large ends the connection before WAITAOF confirms the messages before it.
+        # A message that is too large ends the connection before WAITAOF has confirmed the preceding messages.
         return [
             f"{outcome.message_id} ({outcome.code})"
             for outcome in failed

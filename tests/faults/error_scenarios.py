@@ -49,7 +49,7 @@ COMMANDS: dict[str, Sequence[Command | bytes]] = {
 
 
 def _config(error_name: str, name: str, value: object, back: object, **source: Any) -> None:
-    """A setting that can be changed at runtime."""
+    """Register a scenario with a setting that can be changed at runtime."""
 
     @scenario(error_name)
     def make(tools: ScenarioTools) -> Steps:
@@ -73,7 +73,7 @@ _config(
     "",
     live=False,
     command=b"*2\r\n$4\r\nAUTH\r\n$20000\r\n",
-    # The server reads no further than the length of the password.
+    # The server stops reading at the length of the password.
     modes=(),
 )
 
@@ -81,7 +81,7 @@ _config(
 def _permission(
     error_name: str, rule: str, back: str, *, options: Mapping[str, Any] | None = None, **source: Any
 ) -> None:
-    """A permission that a user has, loses and gets back."""
+    """Register a scenario in which a user has, loses and regains a permission."""
 
     @scenario(error_name)
     def make(tools: ScenarioTools) -> Steps:
@@ -145,7 +145,7 @@ def protected_mode(tools: ScenarioTools) -> Steps:
 
 
 def own_address() -> str:
-    """The address of this machine for traffic to other hosts: not a loopback address."""
+    """The address of this machine for traffic to other hosts, which is not a loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # UDP: connect sends nothing
@@ -201,7 +201,7 @@ def replica_without_its_master(tools: ScenarioTools) -> Steps:
 @scenario("unknown command")
 def unknown_command(tools: ScenarioTools) -> Steps:
     server, _ = tools.start(config={"rename-command": 'XADD ""'})
-    # In mode script the preflight of the script already fails.
+    # In script mode the preflight of the script already fails.
     yield ErrorSource(server, live=False, modes=("off", "idmp"))
     yield "unknown command"
 

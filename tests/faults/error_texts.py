@@ -28,13 +28,13 @@ class ErrorText:
     kinds: str
     #: The text by server, without the leading `-`; servers that are not listed never return it.
     texts: Mapping[str, str]
-    #: Whether a retry policy retries it, where it is retryable.
+    #: If it is retryable, whether a retry policy retries it.
     passes: bool = False
     #: Whether the server then closes the connection, because it cannot parse the rest.
     ends: bool = False
-    #: Whether it comes before any command and answers none.
+    #: Whether it is sent before any command and answers none.
     unsolicited: bool = False
-    #: Why no scenario produces it: what else returns it, or when.
+    #: Why no scenario produces it: what returns it, or when.
     unverified: str = ""
 
     def __str__(self) -> str:
@@ -42,12 +42,12 @@ class ErrorText:
 
     @property
     def different(self) -> list[str]:
-        """The texts without repetition."""
+        """The distinct texts."""
         return list(dict.fromkeys(self.texts.values()))
 
     @property
     def code(self) -> str:
-        """The code of a message that got it as its reply."""
+        """The code of a message that gets this error as its reply."""
         return "TOO_LARGE" if self.ends else self.first_word
 
     @property
@@ -55,17 +55,17 @@ class ErrorText:
         return next(iter(self.texts.values())).split()[0]
 
     def kind(self, classify: Classify) -> Kind:
-        """The kind of failure of a message that got it as its reply."""
+        """The kind of failure of a message that gets this error as its reply."""
         return _KINDS[self.kinds[CLASSIFY.index(classify)]]
 
     def kind_in_auth(self, classify: Classify) -> Kind:
-        """The kind of failure of a message whose connection got it as the reply to AUTH."""
+        """The kind of failure of a message whose connection gets this error as the reply to AUTH."""
         if self.unsolicited or self.first_word in ("LOADING", "BUSY", "MASTERDOWN"):
             return self.kind(classify)
         return "permanent"
 
     def of(self, program: Program) -> str | None:
-        """The text of this server; None if it never returns it."""
+        """The text that this server returns; None if it never returns this error."""
         return self.texts.get(family(program))
 
 
@@ -281,7 +281,7 @@ _COMMANDS = (
     ErrorText(
         "unknown command in a script",
         "PPP",
-        # Redis 6.2 returns an error without a code, which begins with the place in the script.
+        # Redis 6.2 returns an error without a code, which starts with the position in the script.
         _each(
             r70="ERR Unknown Redis command called from script",
             r86="ERR Unknown Redis command called from script",
@@ -369,7 +369,7 @@ _UNREADABLE = tuple(
     )
 )
 
-#: Errors that no producer gets, unless from a proxy: treated like any other. UNBLOCKED passes by itself, for readers.
+#: Errors that a producer gets only from a proxy: treated like any other. For readers UNBLOCKED is temporary.
 _OF_OTHERS = tuple(
     ErrorText(" ".join(text.split()[:4]), "RRR", _all(text), passes=text.startswith("UNBLOCKED"), unverified=why)
     for text, why in (

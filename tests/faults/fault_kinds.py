@@ -29,17 +29,17 @@ class FaultKind:
     name: str
     of: Literal["network", "process", "server"]
     strike: Strike
-    #: The direction whose byte triggers it; None: either.
+    #: The direction of the byte that triggers it; None means either.
     direction: Direction | None = None
-    #: What it needs before the messages are sent.
+    #: What must be prepared before the messages are sent.
     prepare: Callable[[FaultTestbed], object] | None = None
     #: Whether messages that the sender gave up on may be written after later ones.
     late: bool = False
     #: Whether messages may get an error reply.
     refuses: bool = False
-    #: Whether messages may fail that no retry covers.
+    #: Whether messages may fail without a possible retry.
     fails: bool = False
-    #: Relative frequency of draws; slow kinds are drawn less often.
+    #: Relative frequency with which it is drawn; slow kinds are drawn less often.
     weight: int = 3
 
 
@@ -135,7 +135,7 @@ def _kill(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
     testbed.proxy.after(_duration(rng, 0.0, 0.1), testbed.server.restart)
 
 
-# Faults that the server causes by itself.
+# Faults that the server causes itself.
 
 
 def _client_kill(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
@@ -203,7 +203,7 @@ def _idle(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
 
 
 def _busy(testbed: FaultTestbed, pair: Pair, rng: random.Random) -> None:
-    """An endless script runs; the server answers every other command with BUSY."""
+    """An endless script is running; the server replies to every other command with BUSY."""
     runner = socket.socket(socket.AF_UNIX)
     runner.connect(testbed.server.unix_socket)
     runner.sendall(b"EVAL 'while true do end' 0\r\n")

@@ -19,7 +19,7 @@ from typing import Literal, Self
 Direction = Literal["requests", "replies"]
 Act = Callable[["Pair"], object]
 
-#: Bytes read at once, and bytes that one direction holds before its sender has to wait.
+#: Bytes read at once, and bytes that one direction may hold before its sender has to wait.
 CHUNK = 65_536
 HELD = 1 << 20
 
@@ -74,7 +74,7 @@ class _Flow:
 
 
 class Pair:
-    """A client's connection, and the proxy's own one to the server."""
+    """A client's connection, and the proxy's own connection to the server."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.client = client
@@ -101,7 +101,7 @@ class Pair:
         """End one direction with a FIN; the other continues."""
         flow = self.flows[direction]
         flow.held, flow.closed = b"", True
-        # Closing a socket with unread bytes sends an RST: so further bytes are read and discarded.
+        # Closing a socket with unread bytes sends an RST, so further bytes are read and discarded.
         with contextlib.suppress(OSError):
             flow.sink.shutdown(socket.SHUT_WR)
 
@@ -138,8 +138,8 @@ class Pair:
 class Proxy:
     """Listens on a port of 127.0.0.1 and forwards to another port, in one thread.
 
-    `at` runs an act once a number of bytes has gone out in a direction. It runs in the proxy's thread, while nothing
-    moves, so it strikes at exactly this byte.
+    `at` runs an act once a number of bytes has been forwarded in a direction. It runs in the proxy's thread, while
+    nothing moves, so it strikes at exactly this byte.
     """
 
     def __init__(self, port: int, receive_buffer: int | None = None) -> None:
@@ -155,7 +155,7 @@ class Proxy:
         self._failure: BaseException | None = None
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         if receive_buffer is not None:
-            # Accepted connections inherit it: unread bytes beyond it stay with the sender.
+            # Accepted connections inherit it: unread bytes beyond this size stay with the sender.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.port: int = self._listener.getsockname()[1]
         self.accepts = True
@@ -168,22 +168,22 @@ class Proxy:
         self._thread.start()
 
     def at(self, direction: Direction, count: int, act: Act, pair: Pair | None = None) -> None:
-        """Act on the connection when `count` more bytes have gone out in this direction. `pair`: of this connection."""
+        """Act after `count` more bytes were forwarded in this direction, on any connection or on that of `pair`."""
         with self._lock:
             self._triggers.append(_Trigger(direction, count, act, pair))
         self._wake()
 
     def within(self, direction: Direction, pattern: bytes, share: float, act: Act) -> None:
-        """Act on the first connection that has bytes like `pattern`, a regular expression, when `share` of them is out.
+        """Act on the first connection with bytes that match the regular expression `pattern`, after `share` of them.
 
-        Only bytes that arrive together are found, and none of a connection with TLS.
+        Only bytes that arrive together can match, and no bytes of a connection with TLS.
         """
         with self._lock:
             self._watches.append(_Watch(direction, re.compile(pattern, re.DOTALL), share, act))
 
     @property
     def in_use(self) -> bool:
-        """Whether a connection is open. One that its client left is, until the server has received its bytes."""
+        """Whether a connection is open. One that its client left stays open until the server has received its bytes."""
         return bool(self._pairs)
 
     def disarm(self) -> None:
@@ -199,7 +199,7 @@ class Proxy:
         self._wake()
 
     def rest(self, seconds: float = 30.0) -> None:
-        """Wait until no timer is left."""
+        """Wait until no timers remain."""
         deadline = time.monotonic() + seconds
         while self._timers:
             assert self._failure is None, self._failure
@@ -207,7 +207,7 @@ class Proxy:
             time.sleep(0.002)
 
     def close(self) -> None:
-        """Stop the proxy. Raises an error of its thread."""
+        """Stop the proxy. Raises any error that occurred in its thread."""
         self._closing = True
         self._wake()
         self._thread.join(30.0)
@@ -241,7 +241,7 @@ class Proxy:
             self._listener.close()
 
     def _turn(self) -> None:
-        """One round of the loop: wait for bytes, a connection or a time, and handle all that is due."""
+        """Run one round of the loop: wait for bytes, a connection or a time, and handle everything that is due."""
         with self._lock:
             now = time.monotonic()
             flows = [flow for pair in self._pairs for flow in pair.flows.values()]

@@ -1,4 +1,4 @@
-"""A fake server for dispatchers of any mode that refuses chosen rows."""
+"""A fake server that refuses chosen rows, for dispatchers in any mode."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def payload_of(row: int) -> bytes:
 
 
 class RefusingServer:
-    """A script of `FakeServer`: each row gets an entry ID, or the error reply that `refused` has for it.
+    """A script for `FakeServer`: each row gets an entry ID, or the error reply that `refused` contains for it.
 
-    `whole`: the error answers the whole script call, as if the server did not run the script; else it answers the XADD
-    inside. `once`: a row that is sent again is accepted. `ends`: the connection ends after the first protocol error.
+    With `whole` the error replies to the whole script call, as if the server did not run the script; otherwise to the
+    XADD inside it. With `once` a row that is sent again is accepted. With `ends` the connection ends after the first
+    protocol error.
     """
 
     def __init__(

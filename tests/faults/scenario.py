@@ -27,7 +27,7 @@ class ErrorSource:
     command: Command | bytes = XADD
     #: Commands before it on the same connection.
     before: Sequence[Command] = ()
-    #: Options of an endpoint that receives the text, and the modes that do; no mode: headrace never sends the command.
+    #: Options of an endpoint that receives the text, and the modes that do; none if headrace never sends the command.
     options: Mapping[str, Any] = field(default_factory=dict)
     modes: Sequence[str] = MODES
     #: The values of `classify` to test; a scenario in which each round trip is slow tests one.
@@ -35,7 +35,7 @@ class ErrorSource:
     #: Whether an existing connection receives it too.
     live: bool = True
     entry_id: str | None = None
-    #: The address to connect to; None: the Unix socket.
+    #: The address to connect to; None means the Unix socket.
     address: tuple[str, int] | None = None
 
     def connect(self) -> socket.socket:
@@ -106,7 +106,7 @@ class ScenarioTools:
         return server, self.connect(server)
 
 
-#: First an error source; then repeatedly the name of the text that it returns now, or None once it works again.
+#: First an error source; then repeatedly the name of the text that it currently returns, or None once it works again.
 Steps = Generator[ErrorSource | str | None, None, None]
 Scenario = Callable[[ScenarioTools], Steps]
 

@@ -36,34 +36,34 @@ class Sender(Protocol):
 
     reported: Reported
     replays: bool
-    """Whether a new sender can begin the batch again and write nothing twice."""
+    """Whether a new sender can repeat the batch without writing anything twice."""
     per_reply: int
-    """How many messages a reply is for, at most."""
+    """The maximum number of messages that one reply is for."""
 
     @property
     def connections(self) -> int:
-        """Connections made so far."""
+        """The number of connections made so far."""
 
     def send(self, messages: Sequence[Message]) -> None: ...
     def flush(self) -> None: ...
     def finish(self) -> None:
-        """Wait until everything that was sent has its outcome, and collect it."""
+        """Wait until all messages that were sent have an outcome, and collect the outcomes."""
 
     def close(self) -> None:
-        """End it as a crash does: pending messages get no outcome. A second call does nothing."""
+        """End the sender as a crash would: pending messages get no outcome. A second call does nothing."""
 
     def promise(self, kinds: Sequence[FaultKind], again: bool) -> Promise:
         """The guarantees that remain under faults of these kinds.
 
-        `again`: another sender had begun the batch before.
+        `again` says whether another sender had begun the batch before.
         """
 
     def account(self, messages: Sequence[Message], stored: Stored) -> tuple[Sequence[Message], list[Violation]]:
-        """Those of these messages that were accepted, in this order, and what is wrong with the others."""
+        """The messages that were accepted, in this order, and what is wrong with the others."""
 
 
 class ModeSender:
-    """What the senders of headrace share: the mode `off`, `script` or `idmp`, and other options at random."""
+    """The base of headrace's senders: the mode `off`, `script` or `idmp`, and other options chosen at random."""
 
     def __init__(self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random) -> None:
         self.reported = Reported()
@@ -109,11 +109,11 @@ class ModeSender:
         if self.mode == "script":
             return Promise(unknown_ordered=True, deduplicated=True)
         if self.mode == "idmp":
-            # A message that failed for good and is sent again follows its successors.
+            # A message that failed permanently and is sent again arrives after its successors.
             failed = again and any(kind.fails for kind in kinds)
             ordered = not (refused or failed) or (self._ordered and not again)
             return Promise(ordered=ordered, unknown_ordered=True)
-        # Not as many as faults: on a busy machine a retry may time out too.
+        # Not limited by the number of faults: on a busy machine a retry may time out too.
         lost_in_flight = self.stats().reconnects * self.in_flight
         return Promise(
             duplicates=min(self.reported.possible_duplicates, lost_in_flight) if self.retry == "always" else 0,
@@ -123,7 +123,7 @@ class ModeSender:
         )
 
     def columns(self, messages: Sequence[Message]) -> tuple[pyarrow.RecordBatch, dict[str, Any]]:
-        """A record batch of these messages, and a layout for it, which is drawn."""
+        """A record batch of these messages, and a randomly chosen layout for it."""
         own_keys = any(message.key != self._endpoint.stream_key for message in messages)
         columns = {
             "payload": pyarrow.array([message.payload for message in messages], pyarrow.binary()),
@@ -133,7 +133,7 @@ class ModeSender:
             "some": ["a note" if place % 3 else None for place in range(len(messages))],
             "entry": ["*"] * len(messages),
         }
-        # Each is another form of a row in a script call.
+        # Each leads to a different form of a row in a script call.
         layouts: list[dict[str, Any]] = [{}, {}, {"fields": ["note", "payload"]}, {"fields": ["payload", "some"]}]
         if self.mode != "idmp":
             layouts.append({"entry_id": "entry"})
@@ -238,7 +238,7 @@ class RedisPy:
         try:
             results: Sequence[Any] = pipeline.execute(raise_on_error=False)
         except redis.RedisError as error:
-            # The exception does not say what was written: the fate of all messages is unknown.
+            # The exception does not say what was written: the outcome of all messages is unknown.
             results = [error] * len(messages)
             written = "unknown"
         else:

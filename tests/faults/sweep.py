@@ -1,4 +1,4 @@
-"""A pipeline of messages that is cut after each byte of its requests and replies."""
+"""A pipeline of messages that is cut after every byte of its requests and replies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SweepResult:
 
     cuts: int = 0
     bytes: dict[Direction, int] = field(default_factory=dict)
-    #: Messages reported as delivered, not written, unknown.
+    #: The number of messages reported as delivered, as not written and as unknown.
     reported: dict[str, int] = field(default_factory=dict)
     violations: list[tuple[str, Violation]] = field(default_factory=list)
 
@@ -35,7 +35,7 @@ class SweepResult:
 def sweep(testbed: FaultTestbed, mode: str, step: int = 1) -> SweepResult:
     """Cut after every `step`-th byte, including the handshake, by RST and FIN in turn.
 
-    Without `exactly_once` no message is sent again: those lost with the connection fail. In the other modes all
+    Without `exactly_once` no message is sent again: messages lost with the connection fail. In the other modes all
     messages are delivered, once and in order.
     """
     swept = SweepResult()
@@ -67,7 +67,7 @@ class _Cutting:
         testbed.empty()
 
     def measure(self, direction: Direction) -> int:
-        """The bytes that pass in this direction without a cut."""
+        """The number of bytes that pass in this direction without a cut."""
         before = self._testbed.proxy.passed[direction]
         found, reported = self.cut(direction, 1 << 30, "RST")
         assert not found

@@ -56,7 +56,7 @@ def violations_table(done: Sequence[ShareResult]) -> str:
 
 
 def calls_table(done: Sequence[ShareResult]) -> str:
-    """Where tasks that call an `AsyncDispatcher` received outcomes, and what was cancelled, in Markdown."""
+    """Where tasks that call an `AsyncDispatcher` received outcomes, and which calls were cancelled, in Markdown."""
     counts: Counter[str] = Counter()
     for played in done:
         counts += played.result.calls
@@ -65,7 +65,7 @@ def calls_table(done: Sequence[ShareResult]) -> str:
 
 
 def record(document: Path, mark: str, command: str, *tables: str) -> None:
-    """Put tables between the marks of a document, below the command that made them."""
+    """Put tables between the marks of a document, below the command that generated them."""
     text = document.read_text()
     begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
     head, found, rest = text.partition(begin)
@@ -85,7 +85,7 @@ def _row(server: str, mode: str, result: EpisodeResult) -> tuple[str, ...]:
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """A Markdown table; the first `left` columns are aligned left, the others right."""
+    """A Markdown table; the first `left` columns are left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

@@ -46,7 +46,7 @@ def labels_of(reported: list[Outcome]) -> list[object]:
 
 
 def starts_alike(text: str, message: str | None) -> bool:
-    """Whether a message holds the error text, up to the length limit, without the arguments that it repeats."""
+    """Whether a message starts with the error text, up to the length limit, without the arguments that it repeats."""
     return (message or "").startswith(text.partition(", with args")[0][:200])
 
 
@@ -57,7 +57,7 @@ def run_rows(mode: str, rows: int = RUN) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("error", REFUSED, ids=str)
 def test_a_refused_row_has_its_own_outcome_anywhere(error: ErrorText, mode: str) -> None:
-    """First, in the middle, last; in script mode those behind it in their stream are blocked."""
+    """First, in the middle, last; in script mode later rows of the same stream are blocked."""
     cases = list(enumerate(itertools.product(error.different, [0, 17, ROWS // 2, ROWS - 1])))
     server = RefusingServer({batch * ROWS + place: text for batch, (text, place) in cases})
     refused = (error.kind("default"), error.code, "no")
@@ -76,14 +76,14 @@ def test_a_refused_row_has_its_own_outcome_anywhere(error: ErrorText, mode: str)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("error", REFUSED, ids=str)
 def test_several_refused_commands_have_their_own_outcomes(error: ErrorText, mode: str) -> None:
-    """All rows are refused, then three; in script mode whole calls, as by a server that does not run the script."""
+    """All rows are refused, then three; in script mode whole calls, as if the server did not run the script."""
     some = [1, 20, 42]
     cases = list(enumerate(itertools.product(error.different, [range(ROWS), some])))
     refusals = {batch * ROWS + row: text for batch, (text, rows) in cases for row in rows}
     refused = (error.kind("default"), error.code, "no")
     with (
         FakeServer(RefusingServer(refusals, whole=True)) as fake,
-        # Rows of another second are in another call, if they carry their time.
+        # If rows carry their time, rows of different seconds are in different calls.
         dispatcher(to(fake), mode, ts_field=None, **run_rows(mode)) as sending,
     ):
         for batch, (text, rows) in cases:
@@ -101,7 +101,7 @@ def test_several_refused_commands_have_their_own_outcomes(error: ErrorText, mode
 @pytest.mark.parametrize("place", [0, ROWS // 2, ROWS - 1])
 @pytest.mark.parametrize("error", UNREADABLE, ids=str)
 def test_a_row_that_the_server_cannot_parse_ends_the_connection(error: ErrorText, place: int, mode: str) -> None:
-    """The server closes and has read no later row: these are not written and may be sent again."""
+    """The server closes without reading any later row: these are not written and may be sent again."""
     (text,) = error.different
     server = RefusingServer({place: text}, whole=True, ends=True)
     refused = (error.kind("default"), error.code, "no")
@@ -165,7 +165,7 @@ def test_temporary_errors_are_retried(error: ErrorText, mode: str, classify: Cla
 
 
 def shaken(command: bytes, text: str) -> Script:
-    """A script of the fake server that refuses one command of the handshake."""
+    """A script for the fake server that refuses one command of the handshake."""
 
     def script(peer: Peer) -> None:
         while commands := peer.commands(1):

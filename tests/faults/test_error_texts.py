@@ -22,9 +22,9 @@ from support.pipelines import DELIVERED, Outcome, endpoint_to, outcomes
 
 Connect = Callable[..., Any]
 
-#: What a node of a cluster says is an outcome, as to a client that takes it for one server.
+#: Errors of a cluster node are outcomes, as for a client that uses it as a single server.
 ONE_SERVER = {"topology": "single"}
-#: A part of every payload, which no error message may repeat.
+#: A part of every payload; no error message may repeat it.
 PAYLOAD = "canary"
 
 
@@ -150,7 +150,7 @@ def test_names_that_look_like_codes_are_ignored(
 
 
 def test_a_long_refusal_in_a_script_fits_into_its_reply(server: LocalServer, connect: Connect) -> None:
-    """An ACL refusal contains the user's name: a long one is cut, and the connection stays."""
+    """An ACL refusal contains the user's name: a long name is truncated, and the connection stays open."""
     client = connect(server)
     name = "writer-" + "x" * 3_000
     client.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "+@all")

@@ -1,4 +1,4 @@
-"""Servers whose state changes in mid-pipeline, in every mode: each message has the right outcome."""
+"""Servers whose state changes in the middle of a pipeline, in every mode: each message has the right outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ newer_pairs = pytest.mark.parametrize("pair", pairs_with("redis-7.0", "valkey"),
 
 
 def check_refused(reported: Sequence[Label], refused: Label, mode: str) -> None:
-    """Check that the first were delivered and the others refused; in script mode one refused, the others blocked."""
+    """Check that the first were delivered and the others refused; in script mode one is refused, the others blocked."""
     taken = reported.index(refused)
     assert 0 < taken < ROWS
     behind = [refused] * (ROWS - taken)
@@ -116,7 +116,7 @@ def test_a_permission_is_revoked(pair: Pair, start_server: StartServer, connect:
 
 @every_pair
 def test_a_user_is_deleted(pair: Pair, start_server: StartServer, connect: Connect) -> None:
-    """Without the user nothing is retried; with a new one the batch is begun again, and written once."""
+    """Without the user nothing is retried; with a new user the batch is repeated, and written once."""
     server = start_server(pair.program, config={"user": "app on >secret ~* &* +@all"})
     client = connect(server)
     exactly_once: dict[str, Any] = {"token": "batch", "retry": SOON} if pair.mode != "off" else {}
@@ -174,7 +174,7 @@ def test_credentials_change_in_mid_pipeline(
 @every_pair
 @pytest.mark.parametrize("classify", ["default", "failover"])
 def test_memory_comes_and_goes(pair: Pair, start_server: StartServer, connect: Connect, classify: Any) -> None:
-    """Another client trims another stream, but only after a refusal: ours runs out of memory, and finds some again."""
+    """Another client trims another stream, but only after a refusal: ours runs out of memory, then has some again."""
     server = start_server(pair.program)
     client, other = connect(server), connect(server)
     client.eval("for i = 1, 400 do redis.call('XADD', 'ballast', '*', 'x', string.rep('x', 20000)) end", 0)
@@ -209,12 +209,12 @@ def test_memory_comes_and_goes(pair: Pair, start_server: StartServer, connect: C
 
 
 def refusals(client: Any) -> int:
-    """How many commands the server has refused for want of memory; Redis 6.2 does not count those of a script."""
+    """How many commands the server has refused for lack of memory; Redis 6.2 does not count those of a script."""
     return int(client.info("errorstats").get("errorstat_OOM", {"count": 0})["count"])
 
 
 def runs_in_want(client: Any) -> int | None:
-    """How often a script was run so far, if there is no memory now."""
+    """How often a script was run so far, if no memory is free now."""
     found = client.info("all")
     runs: int = sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
     return runs if found["used_memory"] > found["maxmemory"] else None
@@ -222,9 +222,9 @@ def runs_in_want(client: Any) -> int | None:
 
 @contextmanager
 def trimming(client: Any) -> Iterator[Callable[[], int]]:
-    """Free 100 KB for each look that finds new refusals; gives the number of those that it has answered so.
+    """Free 100 KB each time a check finds new refusals; yields a function that returns how many it has handled.
 
-    A script that was run between two looks that found no memory was refused as well.
+    A script that was run between two checks that found no free memory was refused as well.
     """
     done = threading.Event()
     answered = refusals(client)
@@ -303,7 +303,7 @@ def test_a_message_is_too_large(pair: Pair, start_server: StartServer, connect: 
 
 
 def test_idle_connections_are_closed(program: Program, start_server: StartServer, connect: Connect) -> None:
-    """The dispatcher notices it before it sends a byte: nothing is unknown, and nothing counts as a retry."""
+    """The dispatcher notices the end before it sends a byte: nothing is unknown, and nothing counts as a retry."""
     server = start_server(program, transport="tcp", config={"timeout": 1})
     client = connect(server)
     client.client_setname("watching")
@@ -328,7 +328,7 @@ def test_idle_connections_are_closed(program: Program, start_server: StartServer
 
 #: The limit of a server for unread replies.
 LIMIT = "normal 32768 0 0"
-#: Twice as many messages as have replies that fit into that limit and a socket buffer.
+#: Twice the number of messages whose replies fit into that limit and a socket buffer.
 MANY = 20_000
 
 
@@ -347,7 +347,7 @@ def test_replies_are_read_while_messages_are_written(pair: Pair, start_server: S
 
 
 def test_a_server_closes_a_client_that_only_writes(program: Program, start_server: StartServer) -> None:
-    """The proof that the limit of the test above works."""
+    """The limit used in the test above works."""
     server = start_server(program, config={"client-output-buffer-limit": LIMIT})
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)

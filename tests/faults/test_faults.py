@@ -1,4 +1,4 @@
-"""Connections that break while messages are in flight: the outcome of each message, and the next ones."""
+"""Connections that break while messages are in flight: the outcome of each message, and of later messages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_lost(reported: list[Outcome], codes: tuple[str, ...] = LOST) -> None:
 def test_a_kill_while_a_record_batch_waits_for_room(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
-    """SIGKILL with more rows than the window: the kernel holds some of them, the dispatcher others."""
+    """SIGKILL with more rows than fit in the window: the kernel holds some of them, the dispatcher others."""
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 20_000)
     with Dispatcher(endpoint_to(server, command_timeout=600)) as dispatcher:
@@ -85,7 +85,7 @@ def test_a_kill_during_flush(start_server: StartServer, program: Program, connec
         produce_all(dispatcher, payloads[:100])
         first = outcomes(dispatcher.flush())
         stop(server)
-        # It ends when there is no room: the socket and the buffer are full.
+        # It gets stuck when the socket and the buffer are full.
         with pytest.raises(StuckError), after_ticks(10, leave):
             produce_all(dispatcher, payloads[100:])
         taken = dispatcher.unreported
@@ -133,7 +133,7 @@ def test_a_kill_at_full_speed(
 def test_a_silent_server_times_out(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
 ) -> None:
-    """SIGSTOP: TIMEOUT after command_timeout, and the connection is not used again."""
+    """After SIGSTOP: TIMEOUT after command_timeout, and the connection is not used again."""
     server = start_server(program, transport=transport)
     client = connect(server)
     payloads = payloads_of(0, 300)
@@ -177,7 +177,7 @@ def test_a_server_that_is_silent_at_connect_times_out(any_server: LocalServer) -
 
 @pytest.mark.timed
 def test_a_slow_server_does_not_time_out(any_server: LocalServer) -> None:
-    """command_timeout bounds a silence, not the whole wait."""
+    """command_timeout limits each silence, not the whole wait."""
     running = True
 
     def stutter() -> None:
@@ -224,7 +224,7 @@ def test_flush_ends_at_its_timeout(any_server: LocalServer, connect: Connect, co
 
 
 def test_flush_with_a_timeout_of_zero_does_not_wait(any_server: LocalServer) -> None:
-    """It takes the replies that have arrived."""
+    """It processes the replies that have arrived."""
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         assert dispatcher.flush(timeout=0).ok
         dispatcher.produce(b"first")
@@ -236,7 +236,7 @@ def test_flush_with_a_timeout_of_zero_does_not_wait(any_server: LocalServer) -> 
 
 
 def test_client_kill_in_mid_pipeline(server: LocalServer, connect: Connect) -> None:
-    """The server holds paused writes, and their replies never come."""
+    """The server holds paused writes, and their replies never arrive."""
     client = connect(server)
     payloads = payloads_of(0, 102)
     with Dispatcher(endpoint_to(server)) as dispatcher:
@@ -263,7 +263,7 @@ def test_client_kill_in_mid_pipeline(server: LocalServer, connect: Connect) -> N
 def test_a_connection_that_ended_while_idle_is_replaced(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"], how: str
 ) -> None:
-    """The end is noticed before the first byte goes out: messages use a new connection, and none is unknown."""
+    """The end is noticed before the first byte is sent: messages use a new connection, and none is unknown."""
     server = start_server(program, transport=transport)
     client = connect(server)
 

@@ -1,4 +1,4 @@
-"""The campaign over `AsyncDispatcher`: a few faults on each server in each mode, and defects that it must find."""
+"""The campaign with `AsyncDispatcher`: a few faults on each server in each mode, and defects that it must find."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.mark.parametrize(("number", "pair"), list(enumerate(async_pairs(), 1)), ids=str)
 def test_every_outcome_of_tasks_is_right_under_faults(number: int, pair: tuple[str, str]) -> None:
-    """Every second pair with TLS, on servers that support it."""
+    """Every second pair uses TLS, on servers that support it."""
     label, mode = pair
     played = run_share(Share(1, label, mode, number, 4))
     assert not played.failures

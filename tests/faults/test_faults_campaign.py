@@ -35,7 +35,7 @@ def test_every_outcome_is_right_under_each_kind_of_fault(label: str, mode: str) 
         for name in dict.fromkeys(kinds_for(mode)):
             seed = f"{label}/{mode}/{name}"
             # On a busy machine a command may time out before the byte of its fault is reached. Each episode must be
-            # right, and one of them must have its fault.
+            # correct, and one of them must have its fault.
             faults: Counter[str] = Counter()
             for further in ("", "/2", "/3"):
                 if not faults:
@@ -46,7 +46,7 @@ def test_every_outcome_is_right_under_each_kind_of_fault(label: str, mode: str) 
 
 
 def test_the_checker_finds_the_duplicates_of_redis_py() -> None:
-    """Its default retries send a whole pipeline again, and report the last attempt only."""
+    """Its default retries send a whole pipeline again, and report only the last attempt."""
     with FaultTestbed(max(find_programs())) as testbed:
         result = run_episode(testbed, REDIS_PY, ["reset in replies"] * 6, random.Random(1))
     assert "more duplicates than reported" in {violation.what for violation in result.violations}
@@ -82,7 +82,7 @@ def test_each_lost_connection_may_leave_a_late_copy() -> None:
 
 
 def test_an_episode_is_repeatable() -> None:
-    """The same messages and faults; their timing depends on the machine."""
+    """A repeated episode has the same messages and faults; their timing depends on the machine."""
     share = Share(seed=5, server=max(find_programs()).label, mode="off", number=1, faults=6)
     first, again = run_share(share, only=0), run_share(share, only=0)
     assert first.result.messages == again.result.messages > 0

@@ -27,7 +27,7 @@ def failed(number: int, written: str | None, kind: str = "retryable") -> Outcome
 
 
 class Account:
-    """Ten messages to two streams: six delivered, two not written, two of unknown fate of which the last is stored."""
+    """Ten messages to two streams: six delivered, two not written, two unknown, of which the last is stored."""
 
     def __init__(self) -> None:
         self.messages = list(MESSAGES)
@@ -61,7 +61,7 @@ class Account:
 def test_a_correct_report_has_no_violations() -> None:
     assert Account().found() == []
     account = Account()
-    account.take(7)  # messages of unknown fate may be stored or not
+    account.take(7)  # messages whose outcome is unknown may be stored or not
     assert account.found() == []
 
 

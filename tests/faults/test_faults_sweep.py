@@ -9,7 +9,7 @@ from faults.sweep import MESSAGES, sweep
 from faults.testbed import FaultTestbed
 from support.servers import find_programs
 
-#: Bytes between cuts, but for every byte in mode off on the newest server. `make sweep` cuts after every byte.
+#: Bytes between cuts; in mode off, the newest server is cut after every byte. `make sweep` always does that.
 STEP = 7
 
 pytestmark = pytest.mark.timeout(300)
@@ -23,5 +23,5 @@ def test_every_outcome_is_right_after_a_cut(label: str, mode: str) -> None:
     assert not swept.violations, swept.violations[:5]
     assert swept.cuts >= sum(swept.bytes.values()) // STEP
     assert sum(swept.reported.values()) == swept.cuts * MESSAGES
-    # At a cut in the middle, some messages were answered, some were in flight, and some were not sent yet.
+    # When it is cut in the middle, some messages were answered, some were in flight, and some were not yet sent.
     assert set(swept.reported) == ({"delivered", "no", "unknown"} if mode == "off" else {"delivered"})

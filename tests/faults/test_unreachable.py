@@ -1,4 +1,4 @@
-"""No server: the first failed connect fails the batch, and the next attempt belongs to the next batch."""
+"""Without a server the first failed connect fails the batch, and the next attempt is made for the next batch."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_million_rows_without_a_server_are_cheap(closed_port: int, mode: str) 
 
 @pytest.mark.alone
 def test_a_million_rows_cause_one_connect() -> None:
-    """A port that accepts and closes at once counts the connects."""
+    """A port that accepts connections and closes them immediately counts the connects."""
     with FakeServer(*[hang_up] * 100) as fake:
         result = million("batch", fake.port)
         assert fake.accepted == 1

@@ -21,7 +21,7 @@ from support.servers import Program
 from .checker import Stored
 from .proxy import Proxy
 
-#: The user of the senders: changes to it leave the testbed's own connections alone.
+#: The user of the senders: changes to it do not affect the testbed's own connections.
 USER, PASSWORD = "writer", "testbed-password"
 _RIGHTS = f"on >{PASSWORD} ~* &* +@all"
 
@@ -40,7 +40,7 @@ _CONFIG: dict[str, Any] = {
 }
 
 
-#: Control connections: as many threads use one at the same time, that of the proxy among them.
+#: The number of control connections: this many threads use one at the same time, including the proxy's.
 CONNECTIONS = 4
 
 
@@ -63,17 +63,17 @@ class FaultTestbed:
 
     @property
     def tls_ca_cert(self) -> str | None:
-        """The CA file for senders; None: without TLS."""
+        """The CA file for senders; None without TLS."""
         return None if self._certs is None else str(self._certs.ca)
 
     def stored(self, keys: list[str]) -> Stored:
-        """Entry ID and payload of each entry, by stream key."""
+        """The entry ID and the payload of each entry, by stream key."""
         return {key: stored(self.control, key) for key in keys}
 
     def settle(self) -> None:
-        """Wait until the server has run every command of senders that are closed, late ones too.
+        """Wait until the server has run every command of closed senders, including late ones.
 
-        The server reads what a connection received before it sees its end, and only then forgets the client.
+        The server reads what a connection received before it sees the connection's end, and only then drops the client.
         """
         wait_until(lambda: not self.proxy.in_use)
         wait_until(lambda: not self._network_clients())
@@ -84,7 +84,7 @@ class FaultTestbed:
         self.control.script_flush()
 
     def command(self, *arguments: str | int) -> Any:
-        """Run a command that redis-py has no method for."""
+        """Run a command for which redis-py has no method."""
         return self.control.execute_command(*arguments)  # type: ignore[no-untyped-call]
 
     def answers(self) -> bool:
@@ -95,7 +95,7 @@ class FaultTestbed:
             return False
 
     def config(self, **settings: Any) -> None:
-        """CONFIG SET, by names with underscores."""
+        """Call CONFIG SET, with underscores in the names."""
         for name, value in settings.items():
             self.control.config_set(name.replace("_", "-"), value)
 
@@ -112,7 +112,7 @@ class FaultTestbed:
         return [int(line["id"]) for line in self.control.client_list() if line.get("user") == USER]
 
     def connect(self) -> None:
-        """Open all control connections: none has to be opened while the server accepts none."""
+        """Open all control connections now, since the server may later accept none."""
         pool = self.control.connection_pool
         connections = [pool.get_connection() for _ in range(CONNECTIONS)]
         for connection in connections:
@@ -141,8 +141,8 @@ class FaultTestbed:
         wait_until(lambda: self.control.info("replication").get("slave0", {}).get("state") == "online")
 
     def detach_replica(self) -> None:
-        """Let the replica keep what the server has now, as a master of its own."""
-        # The server says that it is online when it may still be loading.
+        """Let the replica keep what the server has now, as an independent master."""
+        # The server reports the replica as online while it may still be loading.
         wait_until(lambda: self._replica_control.info("replication").get("master_link_status") == "up")
         offset = self.control.info("replication")["master_repl_offset"]
         wait_until(lambda: self._replica_control.info("replication")["slave_repl_offset"] >= offset)
@@ -150,12 +150,12 @@ class FaultTestbed:
         wait_until(lambda: self.control.info("replication")["connected_slaves"] == 0)
 
     def take_over(self) -> None:
-        """Take the data of the detached replica, as a failover to it does, under the old address."""
+        """Load the data of the detached replica, as in a failover to it, but under the old address."""
         assert self._replica is not None
         self.control.replicaof("127.0.0.1", self._replica.port)
         wait_until(lambda: self.control.info("replication")["master_link_status"] == "up")
         self.control.replicaof("NO", "ONE")
-        # Its append-only file is written anew: a SIGKILL before the end would lose all.
+        # Its append-only file is rewritten: a SIGKILL before the end would lose everything.
         wait_until(lambda: not self._rewrites())
 
     def _rewrites(self) -> bool:
@@ -188,7 +188,7 @@ class FaultTestbed:
         self.close()
 
     def _network_clients(self) -> list[str]:
-        """The names of clients that came by TCP, as senders do; the testbed itself uses the Unix socket."""
+        """The names of clients connected by TCP, like the senders; the testbed itself uses the Unix socket."""
         clients = self.control.client_list(_type="normal")
         return [client["name"] for client in clients if "U" not in client["flags"]]
 

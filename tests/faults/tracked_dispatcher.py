@@ -1,4 +1,4 @@
-"""A dispatcher that keeps what it sent and every outcome, for faults in mid-pipeline."""
+"""A dispatcher that keeps what it sent and every outcome, for faults in the middle of a pipeline."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class TrackedDispatcher:
         return labels(report)
 
     def poll(self) -> int:
-        """Take the outcomes that are known; returns how many were reported so far."""
+        """Collect the outcomes that are known; returns how many were reported so far."""
         self._collect(self.dispatcher.poll())
         return len(self.reported)
 
     def send_while(self, server: LocalServer, command: Command) -> list[Label]:
-        """Send messages while the server runs a command of another client after the first of them."""
+        """Send messages; after the first of them the server runs a command of another client."""
         with self.in_flight_while(server, command):
             return self.flush()
 
@@ -91,7 +91,7 @@ class TrackedDispatcher:
 def tracked_dispatcher(
     pair: Pair, server: LocalServer, endpoint: dict[str, Any] | None = None, token: str | None = None, **options: Any
 ) -> Iterator[TrackedDispatcher]:
-    """A connected dispatcher that has delivered one message; with a token, as part of that batch."""
+    """A connected dispatcher that has delivered one message; with a token, the message is part of that batch."""
     with make_dispatcher(pair, server, endpoint, **options) as sending:
         tracked = TrackedDispatcher(sending)
         if token:
@@ -101,5 +101,5 @@ def tracked_dispatcher(
 
 
 def retry_options(pair: Pair) -> dict[str, Any]:
-    """Retry where the mode deduplicates; otherwise messages of unknown fate are reported."""
+    """Retry if the mode deduplicates; otherwise messages whose outcome is unknown are reported."""
     return {} if pair.mode == "off" else {"retry": SOON}

@@ -1,1 +1,1 @@
-"""Fault tests of reading: processes that read behind the fault proxy, streams that change under them, and a checker."""
+"""Fault tests of reading: processes that read behind the fault proxy, streams that change meanwhile, and a checker."""

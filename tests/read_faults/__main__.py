@@ -1,7 +1,7 @@
-"""The fault tests of reading: real servers behind a fault proxy. Exits with 1 if headrace reads or reports wrongly.
+"""The fault tests of reading: real servers behind a fault proxy. Exits with 1 if headrace reads or reports incorrectly.
 
 python -m read_faults campaign --faults 900 --seed 1   random faults, and tables of the results
-python -m read_faults sweep                            sessions that are cut after each byte, on each server
+python -m read_faults sweep                            sessions that are cut after every byte, on each server
 python -m read_faults replay SEED/SERVER/CLIENT/…      one episode of a campaign; a failure prints this command
 """
 
@@ -109,7 +109,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 def _replay(arguments: argparse.Namespace) -> int:
     seed, server, client, number, faults, episode = arguments.episode.split("/")
     share = Share(int(seed), server, client, int(number), int(faults), READING)
-    # In a process of its own, which ends before the temporary folder is removed that its helpers use.
+    # In a separate process, which ends before the temporary folder that its helpers use is removed.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         done = pool.submit(run_share, share, int(episode)).result()
     print(*(text for text, _ in done.failures), done.result, sep="\n")

@@ -1,4 +1,4 @@
-"""The faults of a group's connections at chosen bytes: cuts within what is sent, and requests that come late."""
+"""The faults of a group's connections at chosen bytes: cuts within requests and replies, and late requests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
     from .read_episode import Episode
 
-#: Seconds in which the bytes must have come, and a client must have left a silent connection.
+#: Seconds within which the bytes must have passed, and a client must have left a silent connection.
 _BYTE = 3.0
-#: What the server counts as executed for each.
+#: The commands that the server counts as executed for each kind.
 _COMMANDS = {kinds.LATE_READ: ("xreadgroup",), kinds.LATE_ACK: ("eval", "evalsha", "xack")}
 
 
 class ByteFaults:
-    """Strikes at bytes that only an unencrypted connection shows: with TLS nothing is struck."""
+    """Strikes at bytes that are visible only on an unencrypted connection: with TLS nothing is struck."""
 
     def __init__(self, episode: Episode) -> None:
         self._episode = episode
@@ -28,7 +28,7 @@ class ByteFaults:
         self._pairs: list[Pair] = []
 
     def strike(self, name: str) -> None:
-        """A fault of this kind. It counts if it struck."""
+        """Cause a fault of this kind. It counts if it struck."""
         if self._episode.testbed.tls_ca_cert is not None:
             return
         try:
@@ -47,7 +47,7 @@ class ByteFaults:
 
         if name == kinds.ACK_REPLY:
             count = self._rng.randint(0, 4)
-            # Nothing else waits for a reply when an acknowledgement is sent.
+            # When an acknowledgement is sent, no other command is waiting for a reply.
             self._proxy.within("requests", kinds.ACK, 0.0, lambda pair: self._proxy.at("replies", count, end, pair))
         else:
             direction, pattern = kinds.CUTS[name]
@@ -55,7 +55,7 @@ class ByteFaults:
         return self._happens()
 
     def _happens(self) -> bool:
-        """Give the client something to do, and wait until the fault met a connection."""
+        """Give the client something to do, and wait until the fault has struck a connection."""
         self._episode.add_entries(self._rng.choice([10, 100, 300]))
         deadline = time.monotonic() + _BYTE
         while not self._pairs and time.monotonic() < deadline:
@@ -63,7 +63,7 @@ class ByteFaults:
         return bool(self._pairs)
 
     def _come_late(self, name: str) -> bool:
-        """The server gets a request only when its client has left the connection and made another one."""
+        """Deliver a request to the server only after its client has left the connection and opened another one."""
         testbed = self._episode.testbed
         # A client with the right to end its old connection does so.
         testbed.allow("-client")
@@ -86,10 +86,10 @@ class ByteFaults:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.002)
-        # Long enough for a new connection to look for what the old one got, or not.
+        # Long enough, or not, for a new connection to look for entries that the old one got.
         time.sleep(self._rng.choice([0.0, 0.1, 1.2 * self._episode.rules.min_idle]))
         with self._episode.suspended():
-            # More than a waiting client takes: the late request finds some.
+            # More than a waiting client takes, so the late request finds some.
             self._episode.add_entries(self._rng.choice([1, 300]))
             before = self._executed(name)
             self._proxy.after(0.0, lambda: pair.resume("requests"))

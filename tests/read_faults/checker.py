@@ -1,6 +1,6 @@
-"""The invariants of reading: what was processed and reported agrees with what happened to the streams. No I/O.
+"""The invariants of reading: processed rows and reports agree with what happened to the streams. No I/O.
 
-The names R1 to R10 are those of the tests of the checker.
+The names R1 to R10 are used by the tests of the checker.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ UNEXPECTED = "unexpected errors"
 
 @dataclass
 class Segment:
-    """What was processed of one stream, up to the report that it was replaced."""
+    """The processed rows of one stream, up to the report that it was replaced."""
 
     rows: list[Row] = field(default_factory=list)
-    #: Whether it began with a report. Otherwise the client reads on, and its earlier rows stand.
+    #: Whether it started with a report. Otherwise the client continues to read, and its earlier rows remain valid.
     reported: bool = True
 
 
@@ -46,7 +46,7 @@ class Promise:
 
 @dataclass
 class Account:
-    """The violations, and what was lost by the ledger and by the reports."""
+    """The violations, and the numbers of lost entries according to the ledger and to the reports."""
 
     violations: list[Violation]
     lost: int = 0
@@ -54,9 +54,9 @@ class Account:
 
 
 def check(records: Sequence[Record], lives: dict[str, list[Lineage]], promise: Promise) -> Account:
-    """Check what a client with positions did; it has read everything.
+    """Check the records of a client with positions that has read everything.
 
-    A report of a loss names no stream where it comes with rows: so losses are compared in all streams together, between
+    A report of a loss that comes with rows names no stream, so losses are compared for all streams together, between
     two replacements.
     """
     account = Account([])
@@ -84,8 +84,8 @@ def check(records: Sequence[Record], lives: dict[str, list[Lineage]], promise: P
                 missing += [f"{key} {entry_id}" for entry_id in life.live if entry_id not in known]
             gone = life.trimmed - known
             lost += [f"{key} {entry_id}" for entry_id in life.added if entry_id in gone]
-            # What an ended life lost need not be known: the report that it ended stands for it. And without a count a
-            # reader that has read nothing cannot know that there was anything before.
+            # Losses of a life that has ended need no report: the report of its end covers them. And if the server does
+            # not count, a reader that has read nothing cannot know that there were earlier entries.
             first = (0, 0) if promise.counts else min(map(parse_id, read), default=None)
             if not life.over and first is not None:
                 certain += [
@@ -100,7 +100,7 @@ def check(records: Sequence[Record], lives: dict[str, list[Lineage]], promise: P
 
 
 def unexpected(records: Sequence[Record]) -> Iterator[Violation]:
-    """Errors that the documentation does not name."""
+    """Find errors that the documentation does not name."""
     errors = [record.error for record in records if isinstance(record, Failed) and not record.expected]
     yield from _violation(UNEXPECTED, errors)
 
@@ -121,7 +121,7 @@ def _losses(
 
 
 def _segments(records: Sequence[Record], lives: dict[str, list[Lineage]], account: Account) -> dict[str, list[Segment]]:
-    """The rows of each life of each stream. A client that reports no replacement is helped by the digests."""
+    """The rows of each life of each stream. If a client reports no replacement, the digests show the life."""
     segments = {key: [Segment()] for key in lives}
     false, unnoticed = [], []
     for record in records:

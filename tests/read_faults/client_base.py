@@ -1,4 +1,4 @@
-"""What all reading programs have in common: what they are given, how they are watched, and how they tell of errors."""
+"""The common parts of all reading programs: configuration, control, and how they report errors."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from headrace import Endpoint
 
 from .journal import Failed, Journal
 
-#: The group of the clients that read in one, and the stream of its dead letters.
+#: The group of clients that read in a group, and the stream of its dead letters.
 GROUP = "group"
 DEAD_LETTERS = "dead letters"
 
 
 @dataclass(frozen=True)
 class GroupRules:
-    """What all consumers of a group must have in common."""
+    """The settings that all consumers of a group must share."""
 
     min_idle: float = 0.5
-    #: None: an entry is tried for ever.
+    #: None: an entry is retried forever.
     max_failures: int | None = None
 
 
 @dataclass(frozen=True)
 class Config:
-    """All that a reading process is given."""
+    """The configuration of a reading process."""
 
     client: str
     port: int
@@ -39,9 +39,9 @@ class Config:
     tls_ca_cert: str | None
     keys: tuple[str, ...]
     journal: str
-    #: Each process of an episode draws other options.
+    #: Differs for each process of an episode, so that each draws other options.
     seed: int
-    #: In a group: the consumer.
+    #: The name of the consumer, in a group.
     consumer: str
     rules: GroupRules = GroupRules()
 
@@ -69,10 +69,10 @@ class Ended(Exception):  # noqa: N818, no error
 
 @dataclass
 class Control:
-    """How a loop is watched: `step` is called between all that it does, and may end the process."""
+    """Controls a loop: `step` is called between its actions, and may end the process."""
 
     step: Callable[[str], None]
-    #: Whether to end once nothing is left.
+    #: Whether to end once everything was read.
     is_last: Callable[[], bool]
 
 
@@ -80,7 +80,7 @@ Loop = Callable[[Config, Journal, Control], None]
 
 
 def failed(journal: Journal, error: Exception) -> None:
-    """The client reported an error, and goes on after a moment."""
+    """Record that the client reported an error, and continue after a moment."""
     journal.add(Failed(f"{type(error).__name__}: {error}"))
     time.sleep(0.002)
 

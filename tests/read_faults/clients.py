@@ -30,7 +30,7 @@ from .journal import Acked, Done, Doubted, Failed, Handed, Journal, Opened, Repl
 
 
 def run(config: Config, control: Control) -> None:
-    """Read until everything was read and the control says that this is all."""
+    """Read until everything was read and the control says that no more entries will come."""
     journal = Journal(config.journal)
     try:
         CLIENTS[config.client].loop(config, journal, control)
@@ -49,7 +49,7 @@ def run(config: Config, control: Control) -> None:
 def _read_by_position(config: Config, journal: Journal, control: Control) -> None:
     rng = random.Random(config.seed)
     while True:
-        # All readers of a process begin where the last transaction says, as a process that is restarted does.
+        # All readers of a process start at the position of the last transaction, as a restarted process does.
         _read_on(config, journal, control, rng)
 
 
@@ -86,7 +86,7 @@ def _read_on(config: Config, journal: Journal, control: Control, rng: random.Ran
                 else:
                     seen += lost or 0
                     if lost is None and is_last and reader.is_finished:
-                        # What was trimmed behind the last entry is in no batch.
+                        # Entries trimmed after the last one that was read are reported by no batch.
                         journal.add(Done((), reader.position, reader.lost - seen, reader.is_lost_exact))
                         raise Ended
     except StreamReplacedError as error:
@@ -156,7 +156,7 @@ def _redis_py(config: Config, journal: Journal, control: Control) -> None:
 
 
 def _redis_py_group(config: Config, journal: Journal, control: Control) -> None:
-    """XREADGROUP of new entries, XACK, then the transaction: without a look at what is pending."""
+    """XREADGROUP of new entries, XACK, then the transaction: never looks at pending entries."""
     client = config.redis_py()
     streams: Any = dict.fromkeys(config.keys, ">")
 
@@ -179,7 +179,7 @@ def _redis_py_group(config: Config, journal: Journal, control: Control) -> None:
 
 
 def _walrus(config: Config, journal: Journal, control: Control) -> None:
-    """A `consumer_group` of walrus: read, the transaction, ack. What is pending comes only if a program asks for it."""
+    """A `consumer_group` of walrus: read, the transaction, ack. Pending entries come only if the program asks."""
     from walrus import Database  # only the campaign has it
 
     client = Database(**config.redis_py_options())
@@ -197,7 +197,7 @@ def _walrus(config: Config, journal: Journal, control: Control) -> None:
 
 @dataclass(frozen=True)
 class _GroupCalls:
-    """What a client calls to make the groups, to read at most a number of entries, and to acknowledge some of them."""
+    """The calls of a client that create the groups, read up to a number of entries, and acknowledge some of them."""
 
     create: Callable[[], object]
     read: Callable[[int, int | None], Any]
@@ -258,11 +258,11 @@ class Client:
 
     name: str
     loop: Loop
-    #: Whether it is of headrace: then it must not do anything wrong.
+    #: Whether it is a client of headrace, and so must do nothing wrong.
     ours: bool
     #: Whether it reads in a consumer group.
     group: bool = False
-    #: How many consumers of a group read at once, a process each.
+    #: How many consumers of a group read at the same time, each in its own process.
     processes: int = 1
 
 

@@ -1,4 +1,4 @@
-"""headrace.Consumer as a service uses it: commit, then acknowledge, and go on after every error that is documented."""
+"""headrace.Consumer as a service uses it: commit, then acknowledge, and continue after every documented error."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from .client_base import DEAD_LETTERS, GROUP, Config, Control, Ended, failed, pa
 from .journal import Acked, Closed, Done, Handed, Journal, Kept, LeaseLost, Opened, Returned, Row, digest
 from .ledger import is_poison
 
-#: The most batches that wait for their turn while others are read.
+#: The maximum number of batches that wait for their turn while others are read.
 _MOST_WAITING = 3
-#: The longest delay of an entry that failed or was given back.
+#: The maximum delay of an entry that failed or was released.
 LONGEST_DELAY = 0.05
 
 Name = tuple[str, str]
 
 
 def consume(config: Config, journal: Journal, control: Control) -> None:
-    """Read through the group until this is all; the rest is given back."""
+    """Read through the group until everything was read; release the rest."""
     rng = random.Random(config.seed)
     while not control.is_last():
         control.step("begin")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a second process of the name
+                warnings.simplefilter("ignore")  # about a second process with the same name
                 consumer = Consumer(config.endpoint(), config.keys, **_options(config, rng))
         except (ConnectionFailedError, CommandError) as error:
             failed(journal, error)
@@ -67,7 +67,7 @@ def _options(config: Config, rng: random.Random) -> dict[str, Any]:
 
 @dataclass
 class _Batch:
-    """A batch, and what of it is still to be done."""
+    """A batch, and the rows that are still to be processed."""
 
     batch: ConsumerBatch
     rows: list[Row]
@@ -93,7 +93,7 @@ class _Worker:
         self._lost = 0
 
     def work(self) -> None:
-        """Work until this is all, or until another consumer is to be made."""
+        """Work until everything was read, or until another consumer must be created."""
         releases = True
         while not self._control.is_last():
             try:
@@ -159,7 +159,7 @@ class _Worker:
         if draw < 0.05:
             self._release(taken, [self._rng.random() < 0.5 for _ in taken.rows])
         elif draw < 0.07:
-            # Longer than the lease, which is renewed.
+            # May be longer than the lease, which is renewed.
             time.sleep(self._rng.uniform(0.1, 1.5) * self._config.rules.min_idle)
         self._fail_poison(taken)
         if not any(taken.left):
@@ -196,7 +196,7 @@ class _Worker:
             self._control.step("released")
 
     def _commit(self, taken: _Batch) -> None:
-        """Process what is left, in one or two transactions, and acknowledge each behind it."""
+        """Process the remaining rows in one or two transactions, and acknowledge the rows of each after it."""
         first = [is_left and self._rng.random() < 0.5 for is_left in taken.left]
         parts = [taken.left] if self._rng.random() < 0.7 else [first, _without(taken.left, first)]
         for mask in parts:

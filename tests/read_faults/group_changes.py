@@ -1,4 +1,4 @@
-"""What others do to a consumer group, and what its server says of it: positions, consumers, claims, what is pending."""
+"""Changes that others make to a consumer group, and its state on the server: positions, consumers, claims, pending."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALL = 1_000_000
 
 @dataclass
 class _Claim:
-    """What the other client has claimed, and when it began to."""
+    """The entries that the other client has claimed, and the time of the claim."""
 
     key: str
     ids: list[str]
@@ -32,7 +32,7 @@ class _Claim:
 
 
 class GroupChanges:
-    """The group of an episode. Each change returns whether it struck entries that were in some consumer's hands."""
+    """The group of an episode. Each change returns whether it affected entries."""
 
     def __init__(self, testbed: FaultTestbed, ledger: Ledger, rules: GroupRules, rng: random.Random) -> None:
         self._testbed = testbed
@@ -42,15 +42,15 @@ class GroupChanges:
         self._rng = rng
         self._keys = list(ledger.lives)
         self._claim: _Claim | None = None
-        #: Streams with the IDs behind which the group was moved back, and where it had been.
+        #: Each move back: the stream, the ID after which the group reads again, and its position before.
         self._moves: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
-        #: Entries that were removed while they were pending; how many were reported as lost before; the connections.
+        #: Entries that were removed while they were pending; the number reported as lost before that; the connections.
         self._gone: set[Name] = set()
         self._reported = 0
         self._connections: set[int] | None = None
         self._namesake_ended = -math.inf
         self.facts = GroupFacts()
-        #: What the other client did.
+        #: The actions of the other client.
         self.records: list[Record] = []
         self._done: set[Name] = set()
         for key in self._keys:
@@ -59,7 +59,7 @@ class GroupChanges:
     # Changes.
 
     def move_back(self) -> bool:
-        """XGROUP SETID to an entry that was delivered, or to the beginning."""
+        """XGROUP SETID to an entry that was already delivered, or to the start."""
         key = self._rng.choice(self._keys)
         found = self._position(key)
         delivered = [entry_id for entry_id in self._ledger.now(key).live if parse_id(entry_id) <= found]
@@ -68,14 +68,14 @@ class GroupChanges:
         return bool(self._move(key, self._rng.choice(["0-0", *delivered])))
 
     def move_forward(self) -> bool:
-        """XGROUP SETID to an entry that was not delivered yet."""
+        """XGROUP SETID to an entry that was not yet delivered."""
         key = self._rng.choice(self._keys)
         found = self._position(key)
         ahead = [entry_id for entry_id in self._ledger.now(key).live if parse_id(entry_id) > found]
         return bool(ahead and self._move(key, self._rng.choice(ahead)))
 
     def delete_consumer(self, name: str) -> bool:
-        """XGROUP DELCONSUMER: what is pending for it is dropped."""
+        """XGROUP DELCONSUMER: the entries pending for the consumer are dropped."""
         key = self._rng.choice(self._keys)
         pending, _ = self._together(
             ("XPENDING", key, GROUP, "-", "+", _ALL, name), ("XGROUP", "DELCONSUMER", key, GROUP, name)
@@ -95,7 +95,7 @@ class GroupChanges:
         return bool(destroyed == 1 and before > (0, 0))
 
     def claim(self) -> bool:
-        """XCLAIM of some entries of consumers that work on them."""
+        """XCLAIM of some entries that consumers are working on."""
         key = self._rng.choice(self._keys)
         pending = self._pending(key)
         if not pending:
@@ -106,7 +106,7 @@ class GroupChanges:
         (reply,) = self._together(("XCLAIM", key, GROUP, OTHER, 0, *ids))
         if isinstance(reply, Exception):
             return False
-        # Redis 6.2 has nil in the place of one that was deleted.
+        # Redis 6.2 returns nil in place of a deleted entry.
         rows = [(key, entry[0].decode(), digest(_pairs(entry[1]))) for entry in reply if entry]
         if not rows:
             return False
@@ -117,13 +117,13 @@ class GroupChanges:
         return True
 
     def end_claim(self) -> None:
-        """The other client still has what it claimed; it processes and acknowledges it, or dies."""
+        """Check that the other client still owns what it claimed; it processes and acknowledges that, or dies."""
         claim, self._claim = self._claim, None
         if claim is None:
             return
         time.sleep(self._rng.uniform(0.0, 0.5) * self._rules.min_idle)
         has = {entry_id for entry_id, *_ in self._pending(claim.key, OTHER)}
-        # As far as the lease goes; and of a group that was destroyed meanwhile it has nothing.
+        # Within the lease; and if the group was destroyed meanwhile, the other client has no entries.
         if time.monotonic() - claim.since < 0.9 * self._rules.min_idle:
             self.facts.stale |= {(claim.key, entry_id) for entry_id in claim.ids if entry_id not in has}
         if self._rng.random() < 0.5:
@@ -132,10 +132,10 @@ class GroupChanges:
             self._done |= set(names)
             self._testbed.command("XACK", claim.key, GROUP, *claim.ids)
 
-    # What is there.
+    # The state of the group.
 
     def look(self, ended: set[Name]) -> None:
-        """What the server has acknowledged must be processed or dead. All consumers are suspended."""
+        """Check that acknowledged entries were processed or are dead letters. All consumers are suspended."""
         ended = ended | self._done | self.facts.excused
         early: set[Name] = set()
         for key in self._keys:
@@ -146,28 +146,28 @@ class GroupChanges:
             delivered = [entry_id for entry_id in self._ledger.now(key).live if parse_id(entry_id) <= last]
             early |= {(key, entry_id) for entry_id in delivered if (key, entry_id) not in ended}
         if early:
-            # Afterwards: the server may get a request to move one while the consumer that sent it is suspended.
+            # Read last: the server may get a request to move one while the consumer that sent it is suspended.
             early -= {(key, entry_id) for key, entry_id, _ in self.dead_letters()}
         self.facts.early |= early
 
     def removed(self, key: str, gone: set[str]) -> None:
-        """Entries were removed from the stream; all consumers are suspended."""
+        """Record that entries were removed from the stream; all consumers are suspended."""
         pending = {entry_id for entry_id, *_ in self._pending(key)}
         self._gone |= {(key, entry_id) for entry_id in gone & pending}
         self.facts.removed |= self._gone
 
     def watch_losses(self, done: set[Name], reported: int) -> None:
-        """Entries are about to be removed. So many were reported as lost before."""
+        """Prepare for the removal of entries. `reported` is the number reported as lost so far."""
         self._gone = set()
         self._reported = reported
-        # What was pending before may have been removed before.
+        # Entries that were already pending may also have been removed earlier.
         self._connections = None if self.left(done) else set(self._testbed.client_ids())
 
     def has_reported(self, done: set[Name], reported: int) -> bool:
-        """Whether what was removed while it was pending was processed, or reported as lost.
+        """Whether entries that were removed while they were pending were processed, or reported as lost.
 
-        A server that finds such an entry as a consumer claims it forgets it, and tells of it only once: in a reply that
-        may be lost. So nothing is asked of connections that were lost.
+        When a consumer claims such an entry, the server drops it and says so only once, in a reply that may be lost.
+        So nothing is required if a connection was lost.
         """
         if self._connections != set(self._testbed.client_ids()):
             return True
@@ -175,7 +175,7 @@ class GroupChanges:
         return len(self._gone - done - self._done - dead) <= reported - self._reported
 
     def left(self, done: set[Name]) -> str:
-        """What the group has not delivered, and what of it is not processed or not acknowledged; empty: nothing."""
+        """Describe entries that were not delivered, not processed or not acknowledged; empty if none."""
         ended = done | self._done | self.facts.excused
         missing = [(key, entry_id) for key in self._keys for entry_id in self._ledger.now(key).live]
         missing = [name for name in missing if name not in ended]
@@ -193,13 +193,13 @@ class GroupChanges:
         return ""
 
     def namesake_ended(self) -> None:
-        """A second process of a consumer's name has ended, and the server knows."""
+        """Record that a second process with a consumer's name has ended, and that the server knows."""
         self._namesake_ended = time.monotonic()
 
     def stopped(self, name: str) -> None:
-        """A consumer was stopped: what it has not acknowledged is for others, at once.
+        """Record unacknowledged entries that a stopped consumer did not make available to others immediately.
 
-        What a second process of its name left behind may stay pending for the name, until `min_idle` is over.
+        Entries left behind by a second process with its name may stay pending for the name until `min_idle` has passed.
         """
         since_namesake = time.monotonic() - self._namesake_ended
         least = 1000 * min(self._rules.min_idle - LONGEST_DELAY, since_namesake)
@@ -209,7 +209,7 @@ class GroupChanges:
             }
 
     def consumers_named(self, name: str) -> set[str]:
-        """The names of connections of headrace's consumers of this name: each consumer has one of its own."""
+        """The connection names of headrace's consumers with this name: each consumer has its own."""
         group, consumer = (part.replace("-", "%2D") for part in (GROUP, name))
         prefix = f"headrace-consumer:{group}/{consumer}/"
         return {client["name"] for client in self._control.client_list() if client["name"].startswith(prefix)}
@@ -223,7 +223,7 @@ class GroupChanges:
         return letters
 
     def finish(self, again: int | None) -> GroupFacts:
-        """All facts, at the end."""
+        """Collect all facts, at the end."""
         self.facts.pending = [(key, entry_id) for key in self._keys for entry_id, *_ in self._pending(key)]
         self.facts.dead = self.dead_letters()
         self.facts.again = again
@@ -236,19 +236,19 @@ class GroupChanges:
     # Commands.
 
     def _position(self, key: str) -> tuple[int, int]:
-        """The last ID that was delivered; (0, 0) also without a group."""
+        """The last ID that was delivered; (0, 0) if there is no group."""
         (groups,) = self._together(("XINFO", "GROUPS", key))
         return _last_delivered(groups) or (0, 0)
 
     def _move(self, key: str, entry_id: str) -> set[Name]:
-        """XGROUP SETID; returns the entries that are delivered again, or not at all."""
+        """Call XGROUP SETID; returns the entries that will be delivered again, or not at all."""
         groups, moved = self._together(("XINFO", "GROUPS", key), ("XGROUP", "SETID", key, GROUP, entry_id))
         if isinstance(moved, Exception):
             return set()
         before, after = _last_delivered(groups) or (0, 0), parse_id(entry_id)
         between = self._between(key, min(before, after), max(before, after))
         if after < before:
-            # The ledger does not know the latest ones yet.
+            # The ledger does not yet know the latest entries.
             self._moves.append((key, after, before))
             self.facts.excused -= between
         else:
@@ -256,7 +256,7 @@ class GroupChanges:
         return between
 
     def _between(self, key: str, low: tuple[int, int], high: tuple[int, int]) -> set[Name]:
-        """The entries behind one ID, up to another one."""
+        """The entries after one ID, up to another one."""
         return {(key, each) for each in list(self._ledger.now(key).added) if low < parse_id(each) <= high}
 
     def _pending(self, key: str, consumer: str | None = None) -> list[tuple[str, str, int, int]]:
@@ -267,7 +267,7 @@ class GroupChanges:
         return [(entry_id.decode(), name.decode(), idle, count) for entry_id, name, idle, count in reply]
 
     def _together(self, *commands: Sequence[Any]) -> list[Any]:
-        """Run commands in one step; their replies are as the server sent them, and errors are exceptions among them."""
+        """Run commands in one transaction; returns the raw replies, with exceptions for errors."""
         pipeline = self._control.pipeline(transaction=True)
         pipeline.response_callbacks = {}
         for command in commands:
@@ -287,7 +287,7 @@ def _last_delivered(groups: Any) -> tuple[int, int] | None:
 
 
 def _pairs(parts: Any) -> list[tuple[bytes, bytes]]:
-    """The fields of an entry, as a server sends them or as redis-py makes them a dict."""
+    """The fields of an entry, from a server's reply or from the dict that redis-py makes of it."""
     if isinstance(parts, dict):
         return list(parts.items())
     return list(zip(parts[::2], parts[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""The invariants of a consumer group: every entry is processed, and none is acknowledged before. No I/O."""
+"""The invariants of a consumer group: every entry is processed, and none is acknowledged before that. No I/O."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ Name = tuple[str, str]
 
 @dataclass
 class GroupFacts:
-    """What others did to a group, and what its server said of it."""
+    """What others did to a group, and its state on the server."""
 
-    #: What the server still has as pending, at the end.
+    #: Entries that are still pending on the server at the end.
     pending: Sequence[Name] = ()
-    #: How often an entry may come again: by lost connections, killed processes, changes of the group. None: any number.
+    #: How often an entry may come again: after lost connections, killed processes, group changes. None: no limit.
     again: int | None = 0
-    #: The group was moved beyond these, or they were dropped with their consumer: no consumer has to get them.
+    #: Entries that the group was moved past, or that were dropped with their consumer: no consumer has to get them.
     excused: set[Name] = field(default_factory=set)
-    #: The group was moved back, or made anew, before these: they are new ones once more.
+    #: Entries that count as new again, because the group was moved back before them, or created again.
     moved: set[Name] = field(default_factory=set)
     #: Entries that were removed while they were pending, and must have been processed or reported.
     removed: set[Name] = field(default_factory=set)
-    #: The dead letters. One that is not poison is none of the client's.
+    #: The dead letters. The client must have moved only poison there.
     dead: list[Row] = field(default_factory=list)
     poison: set[Name] | None = None
-    #: What the server had acknowledged before a consumer had processed it, or when it was another client's.
+    #: Entries acknowledged on the server before a consumer had processed them, or while another client owned them.
     early: set[Name] = field(default_factory=set)
     stale: set[Name] = field(default_factory=set)
-    #: The histories of second processes of a name. Two of one name get each other's entries as their own.
+    #: The histories of second processes with a name. Two processes with one name get each other's entries as their own.
     namesakes: set[int] = field(default_factory=set)
-    #: What consumers that were stopped did not give back.
+    #: Entries that stopped consumers did not release.
     stranded: set[Name] = field(default_factory=set)
 
 
 def check_group(histories: Sequence[Sequence[Record]], lives: dict[str, list[Lineage]], facts: GroupFacts) -> Account:
-    """Check what the consumers of one group did; they have read everything. `histories`: the records of each."""
+    """Check what the consumers of one group did; they have read everything. `histories` has the records of each."""
     account = Account([found for records in histories for found in unexpected(records)])
     records = [record for each in histories for record in each]
     returned = Counter(name for record in records if isinstance(record, Returned) for name in record.ids)
@@ -72,7 +72,7 @@ def check_group(histories: Sequence[Sequence[Record]], lives: dict[str, list[Lin
                     lost_leases -= set(ids)
                     if not record.reclaimed:
                         handed.update(ids)
-                    # What was given back comes again as if it had not been delivered, to any consumer.
+                    # Released entries are delivered again, to any consumer, as if they had not been delivered.
                     is_new = not (record.again or record.reclaimed) and record.at < closed
                     for key, entry_id in ids if is_new else ():
                         if (key, entry_id) in facts.moved or (key, entry_id) in returned:
@@ -111,7 +111,7 @@ def check_group(histories: Sequence[Sequence[Record]], lives: dict[str, list[Lin
 
 
 def _others(rows: Iterable[Row], lives: dict[str, list[Lineage]]) -> list[Name]:
-    """Those that are not what was added."""
+    """The rows that differ from the entries that were added."""
     return [
         (key, entry_id)
         for key, entry_id, was in rows
@@ -120,7 +120,7 @@ def _others(rows: Iterable[Row], lives: dict[str, list[Lineage]]) -> list[Name]:
 
 
 def _shared(histories: Sequence[Sequence[Record]], namesakes: set[int]) -> Iterable[Name]:
-    """Entries that were said to be a consumer's when one of another name had claimed and been handed them before."""
+    """Entries confirmed as one consumer's although one with another name had already claimed and received them."""
     claims: dict[Name, list[tuple[int, float]]] = {}
     others = [(at, records) for at, records in enumerate(histories) if at not in namesakes]
     for at, records in others:
@@ -154,7 +154,7 @@ def _entries(account: Account, lives: dict[str, list[Lineage]], ended: set[Name]
                 if entry_id in life.trimmed or entry_id in life.deleted:
                     if entry_id in life.trimmed:
                         lost.append(f"{key} {entry_id}")
-                    # The group has what was trimmed before it was read; `inspect` tells of it.
+                    # Entries trimmed before they were read are not reported by the group; `inspect` shows them.
                     if name in facts.removed:
                         unreported.append(f"{key} {entry_id}")
                 elif not life.over and name not in facts.pending:

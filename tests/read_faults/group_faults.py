@@ -1,4 +1,4 @@
-"""The faults of a group: what others do to it, and processes that share a name or are stopped."""
+"""The faults of a group: changes that others make to it, and processes that share a name or are stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .group_changes import GroupChanges
     from .read_episode import Episode
 
-#: Seconds in which a fault that waits for a byte of the traffic must have met it.
+#: Seconds within which a fault that waits for a byte of the traffic must have struck.
 _BYTE = 3.0
 
 
@@ -30,7 +30,7 @@ class GroupFaults:
         self._group: GroupChanges = episode.group
 
     def strike(self, name: str) -> None:
-        """A fault of this kind. It counts if it struck."""
+        """Cause a fault of this kind. It counts if it struck."""
         if name == kinds.NAMESAKE:
             struck = self._run_namesake()
         elif name == kinds.STOP:
@@ -47,7 +47,7 @@ class GroupFaults:
         self._group.end_claim()
 
     def _change_at_byte(self, name: str) -> bool:
-        """Something happens to the group while its consumers are in the midst of their work."""
+        """Change the group while its consumers are working."""
         consumer = self._episode.process.config.consumer
         change = {
             kinds.SET_BACK: self._group.move_back,
@@ -70,7 +70,7 @@ class GroupFaults:
             time.sleep(0.002)
         self._episode.testbed.proxy.disarm()
         if name == kinds.DESTROY and any(outcomes):
-            # A consumer that is made at this very moment makes the group, and misses nothing.
+            # A consumer created at this very moment creates the group, and misses nothing.
             self._episode.wait_for(
                 lambda: self._missed_groups() + self._episode.count(Opened) > missed,
                 "a report that the group is missing",
@@ -83,7 +83,7 @@ class GroupFaults:
         return sum("GroupMissingError" in error or "NOGROUP" in error for error in failures)
 
     def _run_namesake(self) -> bool:
-        """A second process with the name of one that is running."""
+        """Run a second process with the name of one that is running."""
         episode = self._episode
         journal = JournalView(episode.folder / f"journal-namesake-{len(episode.journals)}")
         episode.journals.append(journal)
@@ -107,7 +107,7 @@ class GroupFaults:
             wait_until(lambda: second.exit_code is not None, 30.0)
             if second.exit_code not in (0, -9):
                 episode.failure(f"the second process ended with {second.exit_code}")
-            # As long as the server lists a connection of it, a consumer of its name that is stopped keeps what it has.
+            # While the server lists a connection of it, a stopped consumer with the same name keeps its entries.
             wait_until(lambda: len(self._group.consumers_named(episode.process.config.consumer)) <= 1, 30.0)
             self._group.namesake_ended()
         finally:
@@ -115,7 +115,7 @@ class GroupFaults:
         return has_read() and episode.process.exit_code is None
 
     def _stop(self) -> bool:
-        """A graceful end in mid-work; another process takes its place."""
+        """Stop a consumer gracefully while it works; another process takes its place."""
         episode = self._episode
         episode.add_entries(self._rng.choice([10, 100, 300]))
         time.sleep(self._rng.uniform(0.0, 0.05))

@@ -1,6 +1,6 @@
-"""What a reading process did, in a file that survives its SIGKILL. No network.
+"""The journal of a reading process, in a file that survives a SIGKILL of the process. No network.
 
-A record is a transaction: rows and the position behind them are there together, or neither is.
+A record is a transaction: rows and the position after them are both present, or neither is.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Row = tuple[str, str, bytes]
 
 
 def digest(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Of all names and values of an entry, in their order."""
+    """The digest of all names and values of an entry, in order."""
     return hashlib.blake2b(repr(list(fields)).encode(), digest_size=8).digest()
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A reading process begins, or begins again."""
+    """A reading process starts, or starts again."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """Rows that were processed, the loss that was reported with them, and the position if the client keeps one."""
+    """Processed rows, the loss that was reported with them, and the position if the client keeps one."""
 
     rows: tuple[Row, ...]
     position: str | None = None
@@ -42,7 +42,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Replaced:
-    """The client reported that a stream is not the one that it had read; it reads the new one from its beginning."""
+    """The client reported that a stream was replaced; it reads the new one from its start."""
 
     key: str
     position: str | None = None
@@ -55,9 +55,9 @@ class Doubted:
 
 @dataclass(frozen=True)
 class Handed:
-    """A group handed these out: `>` entries, or some that had been handed out before (`again`).
+    """A group delivered these: new entries (`>`), or entries that had been delivered before (`again`).
 
-    `reclaimed`: they were another consumer's. `at`: the time on a clock that all processes share.
+    `reclaimed` says that they were another consumer's; `at` is the time on a clock that all processes share.
     """
 
     ids: tuple[tuple[str, str], ...]
@@ -68,7 +68,7 @@ class Handed:
 
 @dataclass(frozen=True)
 class Kept:
-    """The client said that these were still this consumer's when it was asked, at the time `at`."""
+    """The client confirmed at the time `at` that this consumer still owned these."""
 
     ids: tuple[tuple[str, str], ...]
     at: float
@@ -76,14 +76,14 @@ class Kept:
 
 @dataclass(frozen=True)
 class Returned:
-    """These are about to be given back, or reported as failed: they come again."""
+    """These are about to be released, or reported as failed: they come again."""
 
     ids: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Closed:
-    """A consumer is about to give everything back that it has, also what it has not handed out."""
+    """A consumer is about to release everything that it has, including entries that it has not yet returned."""
 
     at: float
 
@@ -97,21 +97,21 @@ class Acked:
 
 @dataclass(frozen=True)
 class LeaseLost:
-    """The client reported that these belong to another consumer now."""
+    """The client reported that these now belong to another consumer."""
 
     ids: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Dead:
-    """These went to the dead letters."""
+    """These were moved to the dead letters."""
 
     ids: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An error that the client reported; reading goes on. `expected`: the documentation says so."""
+    """An error that the client reported; reading continues. `expected` says that the documentation names it."""
 
     error: str
     expected: bool = True
@@ -121,14 +121,14 @@ Record = Opened | Done | Replaced | Doubted | Handed | Kept | Returned | Closed 
 
 
 class Journal:
-    """Appends records. One process at a time."""
+    """Appends records, for one process at a time."""
 
     def __init__(self, path: str | Path) -> None:
         valid = JournalView(path)
         valid.update()
         self.records = valid.records
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.ftruncate(self._file, valid.size)  # half a record of a process that was killed
+        os.ftruncate(self._file, valid.size)  # a partial record of a killed process
         os.lseek(self._file, 0, os.SEEK_END)
 
     @property
@@ -147,16 +147,16 @@ class Journal:
 
 
 class JournalView:
-    """Reads the records of another process as they come."""
+    """Reads the records of another process as they are written."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.records: list[Record] = []
-        #: Bytes of whole records.
+        #: The size of the complete records in bytes.
         self.size = 0
 
     def update(self) -> list[Record]:
-        """Read on; returns the new records."""
+        """Continue reading; returns the new records."""
         if not self.path.exists():
             return []
         with self.path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What truly happened to the streams: every entry that was added, and how it went."""
+"""What really happened to the streams: every entry that was added, and how it was removed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .journal import digest
 
 Fields = dict[bytes, bytes]
 
-#: Of this many entries one is poison.
+#: One in this many entries is poison.
 _POISON_EVERY = 61
 
 
 def is_poison(fields: Mapping[bytes, bytes]) -> bool:
-    """Whether a consumer fails to process an entry, each time that it comes."""
+    """Whether a consumer fails to process an entry every time."""
     return int(fields[b"n"]) % _POISON_EVERY == _POISON_EVERY // 2
 
 
@@ -34,7 +34,7 @@ def parse_id(entry_id: str) -> tuple[int, int]:
 class Lineage:
     """One life of a stream: from its first entry until it is deleted or its latest entries are lost."""
 
-    #: The digests of all entries that were ever added, by ID, in their order.
+    #: The digests of all entries ever added, by ID, in order.
     added: dict[str, bytes] = field(default_factory=dict)
     trimmed: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
@@ -43,7 +43,7 @@ class Lineage:
 
     @property
     def live(self) -> list[str]:
-        """The IDs of the entries that are there."""
+        """The IDs of the existing entries."""
         return [entry_id for entry_id in list(self.added) if self._is_live(entry_id)]
 
     @property
@@ -56,7 +56,7 @@ class Lineage:
 
 
 class Ledger:
-    """The only writer of the streams of an episode. It waits for the server where a fault keeps it from writing."""
+    """The only writer of the streams of an episode. If a fault prevents writing, it waits for the server."""
 
     def __init__(self, client: Any, keys: Sequence[str], rng: random.Random) -> None:
         self._client = client
@@ -72,7 +72,7 @@ class Ledger:
         return self.lives[key][-1]
 
     def add(self, key: str, count: int, size: int, maxlen: int | None = None) -> int:
-        """Add entries; returns about how many bytes they are in a reply."""
+        """Add entries; returns their approximate size in a reply, in bytes."""
         entries = [(self._take_id(key), self._fields(size)) for _ in range(count)]
         trim: list[Any] = [] if maxlen is None else ["MAXLEN", "=", maxlen]
         commands = [["XADD", key, *trim, entry_id, *itertools.chain(*fields.items())] for entry_id, fields in entries]
@@ -91,7 +91,7 @@ class Ledger:
         return sum(60 + sum(len(name) + len(value) + 16 for name, value in fields.items()) for _, fields in entries)
 
     def trim(self, key: str, maxlen: int, by_id: bool = False) -> None:
-        """XTRIM to this number of entries, by MAXLEN or by MINID."""
+        """Call XTRIM to keep this number of entries, by MAXLEN or by MINID."""
         live = self.now(key).live
         maxlen = min(maxlen, len(live))
         if by_id:
@@ -107,13 +107,13 @@ class Ledger:
         self.now(key).deleted |= set(ids)
 
     def raise_id(self, key: str) -> None:
-        """XSETID to an ID that no entry has."""
+        """Call XSETID with an ID that no entry has."""
         self._next[key] += self._rng.randint(1, 100)
         self._run([["XSETID", key, f"{self._next[key]}-0"]])
         self._next[key] += 1
 
     def replace(self, key: str, count: int, size: int, lower: bool) -> None:
-        """DEL, and entries under lower IDs than before or under higher ones."""
+        """Call DEL, then add entries with lower or higher IDs than before."""
         self._run([["DEL", key]])
         self.now(key).over = True
         self.lives[key].append(Lineage())
@@ -125,14 +125,14 @@ class Ledger:
         return {key: copy.deepcopy(lives[-1]) for key, lives in self.lives.items()}
 
     def roll_back(self, key: str, life: Lineage) -> None:
-        """The server has lost what came after this snapshot."""
+        """Record that the server has lost everything after this snapshot."""
         self.now(key).over = True
         self.lives[key].append(life)
         last = max(map(parse_id, life.added), default=(0, 0))
         self._next[key] = last[0] + 1
 
     def verify(self) -> None:
-        """Check that the ledger itself is right."""
+        """Check that the ledger itself is correct."""
         for key in self.lives:
             found = [entry.decode() for entry, _ in self._client.xrange(key)]
             assert found == self.now(key).live, f"the ledger is wrong: {key}"
@@ -154,9 +154,9 @@ class Ledger:
         life.trimmed |= set(live[: max(len(live) - maxlen, 0)])
 
     def _run(self, commands: Sequence[Sequence[Any]], repeated: str = "\0") -> None:
-        """Run commands in one transaction, until it took effect.
+        """Run commands in one transaction, and repeat it until it has taken effect.
 
-        `repeated`: the error if it had, and its reply was lost.
+        `repeated` is the error if it had already taken effect and its reply was lost.
         """
         deadline = time.monotonic() + 30.0
         while True:

@@ -8,7 +8,7 @@ from faults.testbed import FaultTestbed
 
 
 class LostTail:
-    """What a server has now; it loses all that comes later."""
+    """The current data of a server, which will lose everything that is added later."""
 
     def __init__(self, testbed: FaultTestbed, by_failover: bool) -> None:
         self._testbed = testbed
@@ -18,7 +18,7 @@ class LostTail:
             testbed.replicate()
             testbed.detach_replica()
         else:
-            # Acknowledged writes are in the files: appendfsync is always.
+            # Acknowledged writes are in the files, because appendfsync is `always`.
             self._files = {path: path.read_bytes() for path in self._append_only_files()}
 
     def lose(self) -> None:

@@ -1,4 +1,4 @@
-"""The process that reads: started quickly, suspended, killed at a step of its loop or at any moment."""
+"""The reading process: started quickly, suspended, killed at a step of its loop or at any moment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from support.processes import wait_until
 from .client_base import Config, Control
 from .clients import run
 
-#: Steps until the process kills itself (0: never), whether it is to end once nothing is left, and the last step.
+#: Steps until the process kills itself (0: never), whether it must end once everything is read, and the last step.
 _STATE = struct.Struct("<qq32s")
 
 
 class _State:
-    """What both processes see."""
+    """The state that both processes share."""
 
     def __init__(self, path: str) -> None:
         with Path(path).open("r+b") as file:
@@ -59,7 +59,7 @@ def _body(config: Config, state_path: str) -> None:
     parent = os.getppid()
 
     def step(name: str) -> None:
-        if os.getppid() != parent:  # the tests are gone
+        if os.getppid() != parent:  # the tests have ended
             os._exit(1)
         if left := state.steps:
             state.set(steps=left - 1, step=name)
@@ -77,7 +77,7 @@ class ReadingProcess:
         path = f"{config.journal}.state"
         Path(path).write_bytes(_STATE.pack(0, 0, b""))
         self._state = _State(path)
-        # Forked from a process without threads that has imported everything: some milliseconds.
+        # Forked in a few milliseconds from a process without threads that has already imported everything.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["read_faults.clients"])
         self._process = context.Process(target=_body, args=(config, path), daemon=True)
@@ -91,20 +91,20 @@ class ReadingProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """The exit code: None while it runs; negative if a signal ended it."""
         return self._process.exitcode
 
     def kill(self) -> None:
-        """SIGKILL, from any thread."""
+        """Send SIGKILL, from any thread."""
         self._signal(signal.SIGKILL)
 
     def kill_in(self, steps: int) -> None:
-        """It kills itself after this number of steps of its loop."""
+        """Let it kill itself after this number of steps of its loop."""
         self._state.set(steps=steps)
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """SIGSTOP inside the block."""
+        """Suspend it by SIGSTOP inside the block."""
         self.stop()
         try:
             stat = Path(f"/proc/{self._process.pid}/stat")
@@ -114,11 +114,11 @@ class ReadingProcess:
             self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """SIGSTOP, from any thread; `suspended` ends it."""
+        """Send SIGSTOP, from any thread; the end of `suspended` resumes it."""
         self._signal(signal.SIGSTOP)
 
     def finish(self) -> None:
-        """Let it read what is left, and end."""
+        """Let it read what remains, then end."""
         self._state.set(steps=0, is_last=True)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -126,7 +126,7 @@ class ReadingProcess:
         os.kill(self._process.pid, number)
 
     def close(self) -> None:
-        """End it in any case. A second call does nothing."""
+        """End it unconditionally. A second call does nothing."""
         if self._closed:
             return
         self._closed = True

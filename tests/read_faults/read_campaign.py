@@ -19,7 +19,7 @@ READING = Campaign("read_faults", kinds_for, run_episode, ReadResult)
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Each server program of this machine with each kind of client."""
+    """Each server program on this machine with each kind of client."""
     return [(program.label, client) for program in find_programs() for client in CLIENTS]
 
 
@@ -28,7 +28,7 @@ def is_ours(client: str) -> bool:
 
 
 def episode_apart(label: str, client: str, names: Sequence[str], seed: int) -> ReadResult:
-    """One episode, in a process of its own: the helpers of its processes end with it."""
+    """Run one episode in a separate process: the helpers of its processes end with it."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_episode, label, client, names, seed).result()
 

@@ -1,4 +1,4 @@
-"""One episode, from a seed: streams, a process that reads them, faults under way, and the final check."""
+"""One episode, from a seed: streams, a process that reads them, faults meanwhile, and the final check."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from .ledger import Ledger, Lineage, parse_id
 from .lost_tail import LostTail
 from .process import ReadingProcess
 
-#: Seconds in which a reader must have recovered from any fault.
+#: Seconds within which a reader must have recovered from any fault.
 PATIENCE = 30.0
-#: In so many times that it must have come to the end.
+#: It must have finished within this many times that period.
 _LONGEST = 4
-#: Seconds in which another client may read what is there, or notice that a stream was replaced.
+#: Seconds that another client gets to read what exists, or to notice that a stream was replaced.
 _GLANCE = 0.5
 
 
@@ -47,7 +47,7 @@ class ReadResult:
     faults: Counter[str] = field(default_factory=Counter)
     entries: int = 0
     read: int = 0
-    #: Trimmed before they were read, by the ledger and by the reports.
+    #: Entries that were trimmed before they were read, according to the ledger and to the reports.
     lost: int = 0
     reported: int = 0
     replaced: int = 0
@@ -66,12 +66,12 @@ class ReadResult:
 
 
 def run_episode(testbed: FaultTestbed, mode: str, names: Sequence[str], rng: random.Random) -> ReadResult:
-    """Read under these faults, one after the other, and check what was processed against the ledger."""
+    """Read under these faults, one after the other, and check the processed entries against the ledger."""
     return Episode(testbed, mode, rng).run(names)
 
 
 class Episode:
-    """What happens in an episode, and what is known of it."""
+    """The state of an episode, and what is known about it."""
 
     def __init__(self, testbed: FaultTestbed, client: str, rng: random.Random) -> None:
         self.testbed = testbed
@@ -81,10 +81,10 @@ class Episode:
         self.size = rng.choice([10, 200, 3_000])
         self.keys = rng.choice([["events"], ["events"], ["events", "orders", "payments"]])
         self.rules = GroupRules(rng.choice([0.4, 0.8]), rng.choice([None, 4]))
-        #: Whether a process that is started again has another name.
+        #: Whether a restarted process gets another name.
         self.renames = self.client.ours and rng.random() < 0.3
         self.folder = Path(tempfile.mkdtemp())
-        #: One for each consumer; a client without a group is one.
+        #: One for each consumer; a client without a group counts as one.
         self.journals = [JournalView(self.folder / f"journal-{at}") for at in range(self.client.processes)]
         self.processes: list[ReadingProcess] = []
         self.started = 0
@@ -94,9 +94,9 @@ class Episode:
         self.faults = 0
         #: Removals that count if one of their entries was never read.
         self.removals: list[tuple[str, Lineage, str, set[str]]] = []
-        #: The last ID that was processed of each stream, since it was replaced.
+        #: The last ID processed in each stream since it was replaced.
         self.last: dict[str, tuple[int, int]] = {}
-        #: All that consumers of a group processed, in any order.
+        #: All entries that consumers of a group processed, in any order.
         self.done: set[tuple[str, str]] = set()
 
     def run(self, names: Sequence[str]) -> ReadResult:
@@ -132,7 +132,7 @@ class Episode:
 
     @property
     def records(self) -> list[Record]:
-        """Of all consumers."""
+        """The records of all consumers."""
         return [record for journal in self.journals for record in journal.records]
 
     def start(self, journal: JournalView, name: str) -> ReadingProcess:
@@ -153,14 +153,14 @@ class Episode:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Inside the block nothing is read."""
+        """Suspend all reading inside the block."""
         with ExitStack() as stack:
             for process in self.processes:
                 stack.enter_context(process.suspended())
             yield
 
     def update(self) -> None:
-        """Read the journals on."""
+        """Read the new records of the journals."""
         for record in [record for journal in self.journals for record in journal.update()]:
             if isinstance(record, Replaced):
                 self.last.pop(record.key, None)
@@ -186,7 +186,7 @@ class Episode:
         return self.wait_for(self._has_read, "entries that are there")
 
     def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> bool:
-        # What others lose is counted at the end.
+        # Losses of other clients are counted at the end.
         patience = seconds if self.client.ours else _GLANCE
         now = time.monotonic()
         deadline, end, steps = now + patience, now + _LONGEST * patience, 0
@@ -198,7 +198,7 @@ class Episode:
                     self.restart()
                     return False
             if steps != (steps := len(self.records)):
-                deadline = min(time.monotonic() + patience, end)  # it goes on
+                deadline = min(time.monotonic() + patience, end)  # it makes progress
             if time.monotonic() > deadline:
                 left = self.group.left(self.done) if self.group else ""
                 self.failure(f"{patience} s without {what}: {left}")
@@ -213,7 +213,7 @@ class Episode:
     # The faults.
 
     def add_entries(self, count: int) -> int:
-        """Add entries to random streams; returns about how many bytes they are in replies."""
+        """Add entries to random streams; returns their approximate size in replies, in bytes."""
         total = 0
         while count:
             some = self.rng.randint(1, count)
@@ -240,7 +240,7 @@ class Episode:
         elif name == kinds.RAISE_ID:
             key = self.rng.choice(self.keys)
             if not self.ledger.now(key).added:
-                self.ledger.add(key, 1, self.size)  # XSETID wants a stream
+                self.ledger.add(key, 1, self.size)  # XSETID needs an existing stream
             self.ledger.raise_id(key)
             self.add_entries(self.rng.choice([0, 1, 10]))
             self.struck.append(name)
@@ -254,21 +254,21 @@ class Episode:
             self.catch_up()
 
     def strike_at_byte(self, kind: FaultKind) -> None:
-        """Add entries with a fault at a random byte of what the reader then asks and gets."""
+        """Add entries with a fault at a random byte of the reader's next requests and replies."""
         count = self.rng.choice([1, 10, 100, 300])
         directions: list[Direction] = [kind.direction] if kind.direction else ["requests", "replies"]
         direction = self.rng.choice(directions)
         total = 400 if direction == "requests" else count * (60 + self.size // 2)
         with self.armed(kind, direction, self.rng.randint(0, total)) as struck:
             self.add_entries(count)
-            # An idle reader asks again and again, so the byte comes.
+            # An idle reader keeps asking, so the byte will pass.
             deadline = time.monotonic() + 3.0
             while not struck and time.monotonic() < deadline:
                 time.sleep(0.002)
 
     @contextmanager
     def armed(self, kind: FaultKind, direction: Direction, at: int) -> Iterator[list[str]]:
-        """Inside the block a fault waits for its byte. One whose byte was not reached does not count."""
+        """Arm a fault that waits for its byte inside the block. If the byte was not reached, it does not count."""
         seed = self.rng.getrandbits(64)
         struck: list[str] = []
 
@@ -286,7 +286,7 @@ class Episode:
 
     @contextmanager
     def _maybe_cut(self) -> Iterator[None]:
-        """Another fault beside this one, half of the time."""
+        """Add another fault at the same time in half of the cases."""
         if self.rng.random() < 0.5:
             yield
             return
@@ -317,7 +317,7 @@ class Episode:
             self.killed(kinds.KILL_AT_BYTE)
 
     def killed(self, name: str) -> None:
-        """Wait for the death of the process, and start another one."""
+        """Wait until the process has died, and start another one."""
         process = self.process
         wait_until(lambda: process.exit_code is not None, PATIENCE)
         if process.exit_code == -9:
@@ -358,7 +358,7 @@ class Episode:
         self._check_losses()
 
     def _check_losses(self) -> None:
-        """A group reports what was removed while it was pending, unless a connection or a process was lost with it."""
+        """Check that a group reports entries removed while pending, unless a connection or process was lost too."""
         if self.group and self.client.ours:
             group = self.group
             self.wait_for(lambda: group.has_reported(self.done, self._reported()), "a report of what was removed")
@@ -368,7 +368,7 @@ class Episode:
         return sum(record.lost for record in self.records if isinstance(record, Done))
 
     def _trim_at_byte(self, name: str) -> None:
-        """Remove entries while the reader has a part of a reply."""
+        """Remove entries while the reader has received part of a reply."""
         key = self.rng.choice(self.keys)
         stopped = threading.Event()
         if self.group:
@@ -402,7 +402,7 @@ class Episode:
             self.group.removed(key, gone)
 
     def _replace(self, name: str) -> None:
-        """Make a stream another one. Nothing more is written before the reader has noticed."""
+        """Replace a stream. Nothing more is written until the reader has noticed."""
         key = self.rng.choice(self.keys)
         self.ledger.add(key, self.rng.choice([10, 100]), self.size)
         if not self.catch_up():
@@ -412,8 +412,8 @@ class Episode:
             if name in (kinds.REPLACE_LOWER, kinds.REPLACE_HIGHER):
                 lower = name == kinds.REPLACE_LOWER
                 if not lower and not self._counts():
-                    return  # Redis 6.2 cannot say that entries became fewer
-                # Fewer entries than were read, so that their number or the last ID shows it.
+                    return  # Redis 6.2 cannot show that there are fewer entries
+                # Fewer entries than were read, so that their number or the last ID shows the replacement.
                 self.ledger.replace(key, self.rng.randint(1, 5), self.size, lower)
             else:
                 self._roll_back(key, over=name == kinds.FAIL_OVER)
@@ -433,7 +433,7 @@ class Episode:
         return not (self.testbed.program.is_redis and self.testbed.program.numbers < (7,))
 
     def _roll_back(self, key: str, over: bool) -> None:
-        """The server comes back without the entries that it got last, which the reader has read."""
+        """Restart the server without its latest entries, which the reader has already read."""
         before = self.ledger.snapshot()
         after = LostTail(self.testbed, by_failover=over)
         self.ledger.add(key, self.rng.choice([1, 10, 50]), self.size)
@@ -464,7 +464,7 @@ class Episode:
         if self.group:
             again = self.count(Opened) + self.count(Failed) + 2 * self.faults
             if self.client.ours:
-                self.group.facts.removed = set()  # it was asked about each removal
+                self.group.facts.removed = set()  # each removal was checked already
             facts = self.group.finish(None if kinds.NAMESAKE in self.struck else again)
             facts.namesakes = set(range(self.client.processes, len(self.journals)))
             account = check_group([*(journal.records for journal in self.journals), self.group.records], lives, facts)
@@ -477,7 +477,7 @@ class Episode:
         done = [record for record in self.records if isinstance(record, Done)]
         read = {(key, entry_id) for record in done for key, entry_id, _ in record.rows}
         for name, _, key, gone in self.removals:
-            # Where all had been read before, nothing happened to the reader.
+            # If all of them had been read before, the reader was not affected.
             if any((key, entry_id) not in read for entry_id in gone):
                 self.struck.append(name)
         self.result.entries = self.ledger.entries

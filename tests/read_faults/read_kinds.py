@@ -10,7 +10,7 @@ from .clients import CLIENTS
 #: Faults of the reading process.
 KILL_AT_STEP = "SIGKILL at a step"
 KILL_AT_BYTE = "SIGKILL at a byte"
-#: Entries that vanish before they are read.
+#: Entries that are removed before they are read.
 TRIM_MAXLEN = "XTRIM MAXLEN"
 TRIM_MINID = "XTRIM MINID"
 ADD_MAXLEN = "XADD MAXLEN"
@@ -19,13 +19,13 @@ DELETE_AND_TRIM_AT_BYTE = "XDEL, then XTRIM in mid-reply"
 DELETE = "XDEL"
 DELETE_AND_TRIM = "XDEL, then XTRIM"
 RAISE_ID = "XSETID"
-#: Streams that are others afterwards.
+#: Streams that are replaced.
 REPLACE_LOWER = "DEL, then lower IDs"
 REPLACE_HIGHER = "DEL, then fewer entries"
 LOSE_TAIL = "restart without the latest entries"
 FAIL_OVER = "failover to a replica without them"
 
-#: What others do to a group, and what its consumers do to each other.
+#: Changes that others make to a group, and effects of its consumers on each other.
 SET_BACK = "XGROUP SETID back"
 SET_FORWARD = "XGROUP SETID forward"
 DELETE_CONSUMER = "XGROUP DELCONSUMER"
@@ -34,16 +34,16 @@ CLAIM = "XCLAIM by another client"
 NAMESAKE = "two processes of one name"
 STOP = "stop in mid-work"
 
-#: Requests of a connection that its client has left; the server gets them later.
+#: Requests on a connection that its client has left; the server gets them later.
 LATE_READ = "XREADGROUP comes late"
 LATE_ACK = "acknowledgement comes late"
-#: The connection ends behind the execution of the script, at a byte of its reply.
+#: The connection ends after the script was executed, at a byte of its reply.
 ACK_REPLY = "cut in the reply to an acknowledgement"
 
-#: What an acknowledgement has that other requests do not: headrace's script and XACK.
+#: Matches acknowledgements only: those of headrace's script, and XACK.
 ACK = rb"\r\n(?:ack|XACK)\r\n.*"
 READ = rb"XREADGROUP\r\n.*"
-#: The connection ends within such bytes.
+#: The connection ends within bytes that match.
 CUTS: dict[str, tuple[Direction, bytes]] = {
     "cut in an acknowledgement": ("requests", ACK),
     "cut in an XREADGROUP": ("requests", READ),
@@ -57,7 +57,7 @@ CUTS: dict[str, tuple[Direction, bytes]] = {
     "cut in an empty reply": ("replies", rb"\*-1\r\n"),
 }
 
-#: Those of the writing campaign that a reader notices.
+#: The kinds of the writing campaign that affect a reader.
 NETWORK: dict[str, FaultKind] = {
     name: KINDS[name]
     for name in (
@@ -76,7 +76,7 @@ GROUP = (SET_BACK, SET_FORWARD, DELETE_CONSUMER, DESTROY, CLAIM, NAMESAKE, STOP)
 LATE = (LATE_READ, LATE_ACK)
 PROCESS = (KILL_AT_STEP, KILL_AT_BYTE)
 
-#: What each is a fault of, in the order of the tables.
+#: What each kind affects, in the order of the tables.
 OF: dict[str, str] = {
     **{name: "network" if kind.of == "network" else "server" for name, kind in NETWORK.items()},
     **dict.fromkeys(PROCESS, "reader"),
@@ -89,8 +89,8 @@ _WEIGHTS = {LOSE_TAIL: 2, FAIL_OVER: 1, **{name: kind.weight for name, kind in N
 
 
 def kinds_for(client: str) -> list[str]:
-    """The kinds of faults for a client, each as often as its weight."""
-    # A group vanishes with its stream, and so does all that is known of it.
+    """The kinds of faults for a client, each repeated by its weight."""
+    # A group disappears with its stream, and so does everything known about it.
     others = REPLACEMENTS if CLIENTS[client].group else [name for name, of in OF.items() if of in ("group", "bytes")]
     names = [name for name in OF if name not in others]
     return [name for name in names for _ in range(_WEIGHTS.get(name, 3))]

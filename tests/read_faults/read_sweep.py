@@ -1,4 +1,4 @@
-"""A reader and a consumer whose connections are cut after each byte of their requests and replies."""
+"""A reader and a consumer whose connections are cut after every byte of their requests and replies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace import Consumer, Endpoint, Reader, RetryPolicy
 
 KEY, GROUP = "events", "group"
 ENTRIES = 60
-#: So that a session has several requests, and batches that are in hand when it is cut.
+#: Small, so that a session has several requests, and batches in progress when it is cut.
 BATCH_ROWS = 20
 #: The seconds within which a consumer must get the next batch.
 PATIENCE = 30.0
@@ -39,7 +39,7 @@ class ReadSweepResult:
 def read_sweep(testbed: FaultTestbed, client: str, step: int = 1) -> ReadSweepResult:
     """Cut a session of this client after every `step`-th byte, including the handshake, by RST and FIN in turn.
 
-    All entries are read once and in order, none counts as lost, and those of a consumer are acknowledged in the end.
+    All entries are read once and in order, none counts as lost, and a consumer's entries are acknowledged in the end.
     """
     swept = ReadSweepResult()
     cutting = _Cutting(testbed, SWEPT[client])
@@ -56,11 +56,11 @@ def read_sweep(testbed: FaultTestbed, client: str, step: int = 1) -> ReadSweepRe
 
 @dataclass
 class _Session:
-    """What a client did."""
+    """The result of a client's session."""
 
     ids: list[str]
     connections: int
-    #: What should be 0 in the end, by name.
+    #: The values that must be 0 in the end, by name.
     zero: dict[str, int]
 
 
@@ -77,14 +77,14 @@ class _Cutting:
             testbed.control.xadd(KEY, {"n": str(number), "text": "x" * (number % 30)}, id=f"{number}-0")
 
     def measure(self, direction: Direction) -> int:
-        """The bytes that pass in this direction without a cut."""
+        """The number of bytes that pass in this direction without a cut."""
         before = self._testbed.proxy.passed[direction]
         found, _ = self.cut(direction, 1 << 30, "RST")
         assert not found
         return self._testbed.proxy.passed[direction] - before
 
     def cut(self, direction: Direction, at: int, how: How) -> tuple[list[Violation], int]:
-        """Cut after `at` bytes; returns the violations, and how many connections there were."""
+        """Cut after `at` bytes; returns the violations, and the number of connections that were opened."""
         proxy, control = self._testbed.proxy, self._testbed.control
         control.xgroup_create(KEY, GROUP, id="0")
         proxy.at(direction, at, Pair.reset if how == "RST" else Pair.finish)

@@ -1,4 +1,4 @@
-"""The tables of a campaign of reading: by server and client, by what was wrong, by kind of fault."""
+"""The tables of a campaign of reading: by server and client, by kind of violation, by kind of fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADS = (
 
 
 def pairs_table(done: Sequence[ShareResult]) -> str:
-    """What became of the entries, in Markdown."""
+    """What happened to the entries, in Markdown."""
     results: dict[tuple[str, str], ReadResult] = {}
     order = list(CLIENTS)
     for played in sorted(done, key=lambda played: (order.index(played.share.mode), played.share.server)):
@@ -59,7 +59,7 @@ def steps_table(done: Sequence[ShareResult]) -> str:
 
 
 def violations_table(done: Sequence[ShareResult]) -> str:
-    """The entries that were read or reported wrongly, by client, in Markdown."""
+    """The entries that were read or reported incorrectly, by client, in Markdown."""
     clients = [client for client in CLIENTS if any(played.share.mode == client for played in done)]
     counts: dict[str, Counter[str]] = {client: Counter() for client in clients}
     for played in done:

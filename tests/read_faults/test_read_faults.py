@@ -14,7 +14,7 @@ from support.servers import find_programs
 
 pytestmark = pytest.mark.timeout(240)
 
-#: Faults of each server and client, and processes: they wait most of the time.
+#: The number of faults for each server and client, and of processes, which mostly wait.
 FAULTS = {"reader": 12, "consumer": 6, "consumers": 6}
 JOBS = 4
 

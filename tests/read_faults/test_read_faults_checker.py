@@ -1,4 +1,4 @@
-"""The checker of reading finds each kind of wrong history, and nothing in a correct one. No I/O."""
+"""The checker of reading finds each kind of incorrect history, and nothing in a correct one. No I/O."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lineage(numbers: range, life: str = "first") -> Lineage:
 
 
 class History:
-    """The entries 1 to 20: 9 and 10 were trimmed before they were read, 15 was deleted. The stream is replaced then."""
+    """The entries 1 to 20: 9 and 10 were trimmed before they were read, 15 was deleted. Then the stream is replaced."""
 
     def __init__(self) -> None:
         self.first, self.second = lineage(range(1, 21)), lineage(range(1, 6), "second")
@@ -74,7 +74,7 @@ class History:
         self.records[at] = replace(self.records[at], **fields)
 
     def only_the_first(self) -> None:
-        """As if the stream had not been replaced, and all had been read."""
+        """Change the history as if the stream had not been replaced, and everything had been read."""
         self.first.over = False
         self.lives[KEY].pop()
         self.records[-2:] = [Done((row(20),), "s")]
@@ -87,7 +87,7 @@ def test_a_correct_history_has_no_violations() -> None:
     assert (account.lost, account.reported) == (2, 2)
     history.only_the_first()
     assert history.found() == set()
-    history.change(4, lost=3, exact=False)  # an upper bound, with the deleted one
+    history.change(4, lost=3, exact=False)  # an upper bound, which includes the deleted entry
     assert history.found() == set()
     uncounted = History()
     uncounted.promise = Promise(counts=False)
@@ -218,7 +218,7 @@ class GroupHistory:
             Done(tuple(row(number) for number in (7, 8, 9, 10, 11)), lost=1),
             Acked(self.ids(7, 8, 9, 10, 11)),
         ]
-        #: Another consumer, which gets later entries first: the order is that of each.
+        #: Another consumer, which gets later entries first: the order holds for each consumer.
         self.others: list[Record] = [
             Opened(),
             Handed(self.ids(12)),
@@ -248,15 +248,15 @@ def test_a_correct_group_has_no_violations() -> None:
 
 def test_what_others_did_to_a_group_is_no_fault_of_its_consumers() -> None:
     history = GroupHistory()
-    # Moved back before 12, which comes again as a new one; moved beyond 14; 15 was dropped with its consumer.
+    # Moved back before 12, which comes again as new; moved past 14; 15 was dropped with its consumer.
     history.lives[KEY][0].added |= lineage(range(14, 17)).added
     history.facts.moved = set(history.ids(12))
     history.facts.excused = set(history.ids(14, 15))
     history.others += [Handed(history.ids(16)), Done((row(16),)), Handed(history.ids(12)), Done((row(12),))]
-    # An entry that was given back comes again, under its first number of deliveries, and another consumer's does.
+    # A released entry comes again with its first delivery count, and so does one of another consumer.
     history.records += [Handed(history.ids(16), again=True, reclaimed=True, at=5.0), Returned(history.ids(16))]
     history.records += [Handed(history.ids(16)), Done((row(16),)), Acked(history.ids(16))]
-    # What a consumer has read and not handed out is given back at its end.
+    # Entries that a consumer has read but not returned are released at its end.
     history.lives[KEY][0].added |= lineage(range(18, 20)).added
     history.records += [Handed(history.ids(19), at=6.0), Done((row(19),))]
     history.others.append(Closed(at=7.0))
@@ -313,7 +313,7 @@ def acknowledge_what_was_claimed(history: GroupHistory) -> None:
 
 
 def keep_what_another_claimed(history: GroupHistory) -> None:
-    """Another consumer had 7 from 2.0 on, by a claim; at 3.0 the first one was told that it still had it."""
+    """Another consumer owned 7 from 2.0 on, by a claim; at 3.0 the first one got the answer that it still owned it."""
     first = history.records[10]
     assert isinstance(first, Handed)
     history.records[10] = replace(first, at=1.0)

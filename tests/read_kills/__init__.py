@@ -1,1 +1,1 @@
-"""The examples that hand entries on, killed at random moments: each entry must arrive once, and in order."""
+"""The examples that pass entries on, killed at random moments: each entry must arrive once, and in order."""

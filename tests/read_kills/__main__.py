@@ -1,4 +1,4 @@
-"""Kills the examples that hand entries on. Exits with 1 if an entry was lost, doubled or out of order."""
+"""Kills the examples that pass entries on. Exits with 1 if an entry was lost, duplicated or out of order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples that are killed: how to start each, what it has stored, and what it was doing when it was killed."""
+"""The examples that are killed: how each is started, what it has stored, and what it was doing when it was killed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SOURCE, TARGET = "order-events", "copied-orders"
 
 
 class Handoff(Protocol):
-    """An example at work on the stream `SOURCE`, whose entries have a number each in the field `payload`: 0, 1, 2, …"""
+    """An example that copies the stream `SOURCE`, whose entries are numbered in the field `payload`: 0, 1, 2, …"""
 
-    #: What continues an earlier run, and copies what there is.
+    #: The command that continues an earlier run and copies all existing entries.
     command: list[str]
 
     def __init__(self, server: LocalServer, client: redis.Redis, folder: Path) -> None: ...
@@ -30,14 +30,14 @@ class Handoff(Protocol):
         """How many entries are stored."""
 
     def stored(self) -> list[str]:
-        """The payloads of all that are stored, in their order."""
+        """The payloads of all stored entries, in order."""
 
     def moment(self) -> str:
-        """What a process that was killed just now was doing, by what it left behind."""
+        """What a process was doing when it was killed, judging by what it left behind."""
 
 
 class ToSqlite:
-    """`examples/to_sqlite.py`: the position in the transaction of the rows."""
+    """`examples/to_sqlite.py`: stores the position in the same transaction as the rows."""
 
     def __init__(self, server: LocalServer, client: redis.Redis, folder: Path) -> None:  # noqa: ARG002
         self._path = folder / "shop.db"
@@ -50,7 +50,7 @@ class ToSqlite:
         return [payload for (payload,) in self._rows("SELECT payload FROM orders ORDER BY rowid")]
 
     def moment(self) -> str:
-        # SQLite deletes it at the end of a transaction, and rolls back by it when the file is opened next.
+        # SQLite deletes it at the end of a transaction; if it exists, the next opening of the database rolls back.
         journal = self._path.with_name(self._path.name + "-journal")
         return "in a transaction" if journal.exists() else "between two transactions"
 
@@ -60,7 +60,7 @@ class ToSqlite:
 
 
 class Pipe:
-    """`examples/pipe.py`: the range in a file before it is sent."""
+    """`examples/pipe.py`: stores each range in a file before sending it."""
 
     def __init__(self, server: LocalServer, client: redis.Redis, folder: Path) -> None:
         self._client = client
@@ -85,7 +85,7 @@ class Pipe:
         return "range sent in part" if written < state["rows"] else "range sent, not confirmed in the file"
 
     def _behind(self, position: str) -> int:
-        """How many entries are before a position."""
+        """The number of entries before a position."""
         if position == "earliest":
             return 0
         last = json.loads(position)["streams"][SOURCE]["id"]
@@ -97,6 +97,6 @@ HANDOFFS: dict[str, type[Handoff]] = {"to_sqlite": ToSqlite, "pipe": Pipe}
 
 
 def payloads(client: redis.Redis, key: str) -> list[str]:
-    """Those of all entries of a stream."""
+    """The payloads of all entries in a stream."""
     entries: Any = client.xrange(key)
     return [fields[b"payload"].decode() for _, fields in entries]

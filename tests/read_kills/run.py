@@ -1,4 +1,4 @@
-"""One run: an example is started and killed again and again, then left to finish, and what it stored is compared."""
+"""One run: an example is repeatedly started and killed, then left to finish, and the stored entries are compared."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headrace.testing import LocalServer
 
 from .handoffs import SOURCE, Handoff, payloads
 
-#: Entries that a process finds when it starts: more than it copies before it is killed.
+#: The number of entries that a process finds when it starts: more than it copies before it is killed.
 BACKLOG = 20_000
-#: Rows of a batch, chosen for each process: few make many steps, and many of them need several script calls.
+#: Rows of a batch, chosen for each process: small batches make many steps, large ones need several script calls.
 ROWS = (20, 1_000)
-#: A field that lets the large ones need several sends.
+#: A field that makes large batches need several sends.
 FILLER = "x" * 300
-#: Seconds from the first line that a process prints, when it begins to read, to the kill: at most.
+#: Maximum number of seconds from the first line that a process prints, when it starts to read, to the kill.
 DELAY = 0.1
-#: Seconds of a process that is not killed.
+#: Seconds that a process may take if it is not killed.
 TIMEOUT = 100
 
 
@@ -33,7 +33,7 @@ class UnexpectedEndError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out: `lost` and `doubled` entries, and the `moments` of the kills, each with its number."""
+    """The result: `lost` and `doubled` entries, and how many kills hit each of the `moments`."""
 
     entries: int
     lost: int
@@ -59,13 +59,13 @@ class Outcome:
 
 
 def run(kind: type[Handoff], server: LocalServer, client: redis.Redis, kills: int, seed: int, folder: Path) -> Outcome:
-    """Kill it `kills` times while it copies. A kill counts if the process was alive and had entries left to copy."""
+    """Kill the example `kills` times while it copies. A kill counts if the process lived and had entries to copy."""
     random = Random(seed)
     handoff = kind(server, client, folder)
     moments: Counter[str] = Counter()
     added = 0
     while moments.total() < kills:
-        # The example's own transactions are not disturbed: it does not run here.
+        # This does not disturb the example's own transactions, because it is not running now.
         added = add(client, added, handoff.count() + BACKLOG)
         options = ["--follow", "--rows", str(random.choice(ROWS))]
         killed([*handoff.command, *options], random.uniform(0, DELAY))
@@ -80,7 +80,7 @@ def run(kind: type[Handoff], server: LocalServer, client: redis.Redis, kills: in
 
 
 def add(client: redis.Redis, first: int, end: int) -> int:
-    """Add entries up to a number, and return how many there are then."""
+    """Add entries up to a number, and return how many exist then."""
     pipeline = client.pipeline(transaction=False)
     for number in range(first, end):
         pipeline.xadd(SOURCE, {"payload": str(number), "filler": FILLER})
@@ -89,7 +89,7 @@ def add(client: redis.Redis, first: int, end: int) -> int:
 
 
 def killed(command: list[str], delay: float) -> None:
-    """Start it, and kill it some seconds after it began to read."""
+    """Start the command, and kill it `delay` seconds after it has started to read."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         began = process.stdout.readline()
@@ -101,7 +101,7 @@ def killed(command: list[str], delay: float) -> None:
 
 
 def finish(command: list[str]) -> None:
-    """Let it copy what is left."""
+    """Let the command copy the remaining entries."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     if done.returncode:
         raise UnexpectedEndError(done.stdout + done.stderr)

@@ -29,9 +29,9 @@ def main() -> int:
     if arguments.topology == "cluster" and (arguments.sink, arguments.source) != ("redis_streams", "files"):
         parser.error("a cluster takes the sink redis_streams and the source files")
     programs = [program_named(name) for name in arguments.servers]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: drivers and servers are ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that drivers and servers are ended
     folder = Path(tempfile.mkdtemp(prefix="hr-kills-"))
-    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)  # Spark's files and the servers' go with it
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)  # the files of Spark and the servers are deleted with it
     kept = read(arguments.results) if arguments.results else []
     results: list[Result] = []
     try:
@@ -85,7 +85,7 @@ def _one(
 ) -> Result:
     """Do one run, unless it was done before."""
     faults = arguments.faults or _faults(arguments)
-    # The servers take turns by the seed: both halves of the runs have all of them.
+    # The servers alternate by the seed, so both halves of the runs include all of them.
     waits = {"all": True, "none": False}.get(arguments.wait_replicas, seed // len(arguments.servers) % 2 == 1)
     names: dict[str, Any] = {
         "seed": seed,

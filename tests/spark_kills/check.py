@@ -13,7 +13,7 @@ EXAMPLES = 5
 
 @dataclass
 class Verdict:
-    """The faults of the streams; each count has the first rows concerned, as `file:number`."""
+    """The faults of the streams; for each count, the first rows affected, as `file:number`."""
 
     expected: int
     entries: int = 0
@@ -21,7 +21,7 @@ class Verdict:
     lost: int = 0
     #: Entries beyond the first of each row.
     duplicated: int = 0
-    #: Entries that are no row, or one with other bytes, or of another stream, or trimmed before they could be read.
+    #: Entries that are no row, have other bytes, are of another stream, or were trimmed before they could be read.
     foreign: int = 0
     #: Rows whose first entry follows that of a later row of their partition, or of a later micro-batch.
     out_of_order: int = 0
@@ -47,12 +47,12 @@ Place = Callable[[int, int], tuple[int, int]]
 
 
 def by_files(batches: Mapping[int, int]) -> Place:
-    """The place of a row where each file is a partition, by the micro-batch of each file."""
+    """The place of each row if each file is a partition, from the micro-batch of each file."""
     return lambda file, _: (batches[file], file)
 
 
 def stream_of(number: int, streams: int) -> int:
-    """Which of several streams a row belongs to, by its number in its file."""
+    """The stream that a row belongs to, by its number in its file."""
     return number % streams
 
 
@@ -63,8 +63,8 @@ def check(
 
     Args:
         rows: The expected rows.
-        streams: The content of each; rows belong to them by `stream_of`.
-        place: The actual place of each row; None: the planned one of its file.
+        streams: The content of each stream; `stream_of` says which rows belong to it.
+        place: The actual place of each row; None means the planned place of its file.
         trimmed: How many of the first rows of a file were trimmed before they could be read.
     """
     place_of = place or by_files({file: rows.batch_of(file) for file in range(rows.files)})

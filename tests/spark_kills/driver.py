@@ -1,4 +1,4 @@
-"""The driver of a streaming query: the process to be killed. It runs the queries from its standard input.
+"""The driver of a streaming query: the process that is killed. It runs the queries that it reads from standard input.
 
 Each line of input is a `Query` as JSON; to the file descriptor of its first argument it writes a line of JSON per
 event. The second one is the number of cores. It restarts a failed query from its checkpoint, as a supervisor would. It
@@ -25,7 +25,7 @@ from .traps import TrappedPlain, TrappedRedisStreams
 #: How often one driver restarts a query before it gives up.
 MAX_FAILURES = 10
 
-# A driver lives for seconds: it gains nothing from the JVM's second compiler, and starts in half the CPU time without.
+# A driver lives for seconds: the JVM's second compiler would not help it, and without it starts in half the CPU time.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
@@ -33,7 +33,7 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 class Query:
     """A stream: `source` and `sink` are formats of Spark, with their options.
 
-    Rows have one column of text, `payload`; `columns` are the expressions of those that are written.
+    Rows have one text column, `payload`; `columns` are the expressions of the columns that are written.
     """
 
     source: str
@@ -54,12 +54,12 @@ def start_spark(cores: str) -> SparkSession:
         "spark.local.dir": str(Path.cwd()),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": 2,
-        # As much as a file of any size: so no two files share a partition, and one is not split (it is below 128 MiB).
+        # As large as a file of any size, so that no two files share a partition; none is split, being below 128 MiB.
         "spark.sql.files.openCostInBytes": 128 << 20,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    # A task may fail eight times, for several things may go wrong with it.
+    # A task may fail eight times, because several faults may hit it.
     spark = SparkSession.builder.master(f"local[{cores},8]").config(map=options).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for source in (TrappedPlain, TrappedRedisStreams):
@@ -86,7 +86,7 @@ def _in_short(error: str) -> str:
 def _read(commands: queue.SimpleQueue[str]) -> None:
     for command in sys.stdin:
         commands.put(command)
-    os._exit(0)  # the JVM ends with this process, whose pipe is its standard input
+    os._exit(0)  # the JVM ends with this process, because its standard input is a pipe from it
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The stream that a query reads: filled round by round, and trimmed where the query is to miss rows, and where not."""
+"""The stream that a query reads: filled in rounds, and trimmed both where the query must miss rows and where not."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .plan import Plan
 from .rows import line
 
 ROWS_KEY = "rows"
-#: Milliseconds of the first entry.
+#: The milliseconds in the ID of the first entry.
 FIRST_MS = 1_795_324_724_029
-#: Entries that share a millisecond.
+#: The number of entries that share a millisecond.
 PER_MS = 7
 
 EntryId = tuple[int, int]
 
 
 class Feed:
-    """The rows of a plan as entries; those of a file come in one round.
+    """The rows of a plan as entries; all rows of a file are added in one round.
 
     Args:
-        plan: What there is, and what of it is trimmed.
-        server: It has the stream.
+        plan: The rows, and how many of them are trimmed.
+        server: The server with the stream.
         checkpoint: The folder of the query's checkpoint.
     """
 
@@ -42,13 +42,13 @@ class Feed:
 
     @property
     def trimmed(self) -> dict[int, int]:
-        """Of each round's rows so far, how many were trimmed before the query could read them."""
+        """For each round so far, how many of its rows were trimmed before the query could read them."""
         return dict(enumerate(self._plan.losses[: self._round]))
 
     def next_round(self) -> bool:
-        """Add the rows of the next round, and trim what it loses; false behind the last one.
+        """Add the rows of the next round, and trim those that it loses; false after the last round.
 
-        The query must have read everything, and must not run: then the number of rows that it misses is certain.
+        The query must have read everything and must not be running: then the number of rows that it misses is certain.
         """
         rows, number = self._plan.rows, self._round
         if number == rows.files:
@@ -65,7 +65,7 @@ class Feed:
         return True
 
     def trim_committed(self) -> int:
-        """Trim what the query has committed, which it does not need again. Returns the number of entries."""
+        """Trim entries that the query has committed and does not need again. Returns their number."""
         ends = self._ends()
         committed = [batch for batch in ends if (self._checkpoint / "commits" / str(batch)).exists()]
         if not committed:
@@ -75,20 +75,20 @@ class Feed:
             return cast("int", client.xtrim(ROWS_KEY, minid=f"{ms}-{seq + 1}", approximate=False))
 
     def is_read(self) -> bool:
-        """Whether the newest micro-batch ends with the newest entry. Spark 4.0 and 4.1 may end before."""
+        """Whether the newest micro-batch ends with the newest entry. With Spark 4.0 and 4.1 it may end before it."""
         last = self._id(self._round - 1, self._plan.rows.rows_per_file - 1)
         return max(self._ends().values(), default=(0, 0)) >= last
 
     def reported(self) -> int:
-        """How many entries the query counted as trimmed before it read them."""
+        """The number of entries that the query counted as trimmed before it read them."""
         offsets = self._offsets()
         return int(offsets[max(offsets)]["lost"]) if offsets else 0
 
     def place(self) -> Callable[[int, int], tuple[int, int]]:
-        """The micro-batch of a row, and the number of its partition among all partitions, as the checkpoint says."""
+        """A function from a row to its micro-batch and its partition's number among all, from the checkpoint."""
         ends = [end for _, end in sorted(self._ends().items())]
         splits = (split[0] for offset in self._offsets().values() for split in offset.get("splits", ()))
-        # A partition begins with a split, or behind the end of a micro-batch.
+        # A partition starts with a split, or after the end of a micro-batch.
         begins = sorted({*map(_parse, splits), *((ms, seq + 1) for ms, seq in ends)})
 
         def place(file: int, number: int) -> tuple[int, int]:
@@ -108,7 +108,7 @@ class Feed:
         """The offset of each micro-batch."""
         offsets = {}
         for path in (self._checkpoint / "offsets").glob("[0-9]*"):
-            # A version, what Spark notes of the micro-batch, and the offset of each source.
+            # A version, Spark's record of the micro-batch, and the offset of each source.
             version, _, offset = itertools.islice(path.read_text().splitlines(), 3)
             assert version == "v1", path
             offsets[int(path.name)] = json.loads(offset)["streams"][ROWS_KEY]

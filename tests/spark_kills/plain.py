@@ -1,6 +1,6 @@
 """A typical hand-written sink: redis-py, a pipeline per record batch, no error handling.
 
-The checker must find its duplicates: otherwise it would find none anywhere.
+The checker must find its duplicates; a checker that does not would find none anywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if hasattr(datasource, "DataSourceStreamArrowWriter"):
 else:
 
     class StreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef, misc]
-        """Spark 4.0 has none, but asks of any writer whether it is an Arrow writer."""
+        """Spark 4.0 has no such class, but asks any writer whether it is an Arrow writer."""
 
 
 @dataclass

@@ -10,9 +10,9 @@ from typing import Literal, get_args
 
 from .rows import Rows
 
-#: driver, worker and server are killed by SIGKILL; task and commit fail with an exception. trim removes what a stream
-#: that is read has and the query has committed. Of a cluster, master kills the owner of a stream by SIGKILL, so that a
-#: replica takes over, and move moves the slot of a stream to another master and back.
+#: driver, worker and server are killed by SIGKILL; task and commit fail with an exception. trim removes entries that
+#: the query has committed from the stream that it reads. In a cluster, master kills the owner of a stream by SIGKILL,
+#: so that a replica takes over, and move moves the slot of a stream to another master and back.
 Kind = Literal["driver", "worker", "task", "commit", "server", "trim", "master", "move"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: Text files cannot be trimmed.
@@ -20,29 +20,29 @@ OF_FILES: tuple[Kind, ...] = ("driver", "worker", "task", "commit", "server")
 OF_STREAMS: tuple[Kind, ...] = (*OF_FILES, "trim")
 OF_CLUSTERS: tuple[Kind, ...] = ("driver", "worker", "task", "commit", "master", "move")
 
-#: How a slot is moved: key by key; the same with a pause in front of the slot, in which its old owner replies with
-#: `ASK`; and as one, by the servers that can.
+#: How a slot is moved: key by key; the same with a pause before the slot itself, in which its old owner replies with
+#: `ASK`; or as a whole, on servers that can do that.
 Way = Literal["keys", "slowly", "whole"]
 WAYS: tuple[Way, ...] = get_args(Way)
-#: The streams of a run on a cluster: two of each of three masters, before the first slot is moved.
+#: The number of streams of a run on a cluster: two on each of three masters, before the first slot is moved.
 STREAMS = 6
 
 
 @dataclass(frozen=True)
 class Strike:
-    """A kill from outside, when the stream has come to a point.
+    """A kill from outside, when the stream has reached a certain point.
 
     Args:
         kind: What is killed.
-        when: `rows`: the stream has that many entries. `offsets`, `commits`: the checkpoint records the beginning, or
-            the end, of that micro-batch. `start`: the query has been started that many times.
+        when: `rows`: the stream has that many entries. `offsets`, `commits`: the checkpoint records the start, or the
+            end, of that micro-batch. `start`: the query has been started that many times.
         at: That number.
         delay: Seconds from that point to the kill.
-        workers_too: Of a driver: everything below it is killed with it, as when a machine dies. Otherwise its Python
-            workers are left to find out.
-        freeze: Seconds that the server is stopped (SIGSTOP) before and after the kill. Commands that were on their way
-            are carried out when their sender is gone.
-        downtime: Seconds until a server is started again, or a slot is moved back.
+        workers_too: For a driver: all its child processes are killed with it, as when a machine dies. Otherwise its
+            Python workers are left to find out.
+        freeze: Seconds that the server is stopped (SIGSTOP) before and after the kill. Commands in transit are executed
+            after their sender is gone.
+        downtime: Seconds until a server is restarted, or a slot is moved back.
         stream: The number of the stream whose master is killed, or whose slot is moved.
         way: How a slot is moved.
     """
@@ -60,14 +60,14 @@ class Strike:
 
 @dataclass(frozen=True)
 class Trap:
-    """A failure inside Spark; it springs once, at a place that the plan knows exactly.
+    """A failure inside Spark; it springs once, at a place that the plan specifies exactly.
 
     Args:
         kind: `task`: an exception. `worker`: the worker kills itself. `commit`: an exception.
-        batch: Of this micro-batch.
-        partition: In the task of this partition; of no meaning for a commit.
-        after: When the writer has read this many of the partition's record batches; None: when it has written them all
-            (or committed) and only its answer is missing. For a commit 0 is before it.
+        batch: The micro-batch.
+        partition: The partition whose task is hit; meaningless for a commit.
+        after: After the writer has read this many of the partition's record batches; None: after it has written all of
+            them (or committed) and only its answer is missing. For a commit, 0 means before it.
     """
 
     kind: Kind
@@ -82,28 +82,28 @@ class Plan:
 
     seed: int
     rows: Rows
-    #: In order: each waits until the one before it was carried out.
+    #: In order: each waits until the previous one was carried out.
     strikes: tuple[Strike, ...]
     traps: tuple[Trap, ...]
-    #: If a stream is read: of each round's rows, how many are trimmed before the query can read them.
+    #: If a stream is read: for each round, how many of its rows are trimmed before the query can read them.
     losses: tuple[int, ...] = ()
 
 
-#: How often a query that reads a stream is started, each time with more rows in it.
+#: How often a query that reads a stream is started, each time with more rows in the stream.
 ROUNDS = 4
 
 
 def make_source_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] = OF_STREAMS) -> Plan:
-    """Draw a plan for a query that reads a stream: a file of the plan is what a round adds to it.
+    """Draw a plan for a query that reads a stream: a file of the plan stands for the rows that one round adds.
 
-    Its micro-batches and partitions differ from start to start, so that some traps are at places that no task comes to.
+    Its micro-batches and partitions differ at each start, so some traps are at places that no task reaches.
     """
     shape = Rows(ROUNDS, rows // ROUNDS, 1)
     plan = _draw(seed, shape, record_batch, faults)
     dice = random.Random(f"{seed} losses")
     losses = [0] * ROUNDS
     if "trim" in faults and dice.random() < 0.6:
-        # Not of the first: a query that begins with the oldest entry does not miss those before it.
+        # Not for the first round: a query that starts with the oldest entry does not miss those before it.
         losses[1:] = [dice.choice((0, dice.randint(1, shape.rows_per_file - 1))) for _ in losses[1:]]
     traps = (
         trap if trap.kind == "commit" else dataclasses.replace(trap, partition=dice.randrange(3)) for trap in plan.traps
@@ -116,7 +116,7 @@ def make_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] 
 
     Args:
         seed: The same seed draws the same plan.
-        rows: How many rows, about: they are shared out to whole files.
+        rows: The approximate number of rows: they are divided into whole files.
         record_batch: Rows of a record batch.
         faults: The kinds of faults that may be drawn.
     """
@@ -125,8 +125,8 @@ def make_plan(seed: int, rows: int, record_batch: int, faults: Collection[Kind] 
 
 
 def _draw(seed: int, shape: Rows, record_batch: int, faults: Collection[Kind]) -> Plan:
-    # Strings seed it the same way in every version of Python; each kind draws from a separate generator, so that
-    # leaving one out leaves the others as they are.
+    # Strings seed a generator the same way in every version of Python; each kind draws from a separate generator, so
+    # leaving one out does not change the others.
     dice = {name: random.Random(f"{seed} {name}") for name in KINDS}
     record_batches = -(-shape.rows_per_file // record_batch)
     strikes: list[Strike] = []
@@ -153,14 +153,14 @@ def _draw(seed: int, shape: Rows, record_batch: int, faults: Collection[Kind]) -
 
 
 def _position(strike: Strike, rows: Rows) -> float:
-    """About how far the stream is, from 0 to 1, when a strike is due."""
+    """The approximate progress of the stream, from 0 to 1, when a strike is due."""
     if strike.when == "start":
         return 0.0
     return strike.at / (rows.count if strike.when == "rows" else rows.batches)
 
 
 def _strike(dice: random.Random, kind: Kind, rows: Rows) -> Strike:
-    """Mostly in the midst of writing; some at the edges of a micro-batch, where the checkpoint is written."""
+    """Draw a strike: usually during writing, sometimes at the edges of a micro-batch, where checkpoints are written."""
     when = dice.choices(("rows", "offsets", "commits"), (6, 2, 1))[0]
     if when == "rows":
         return Strike(kind, "rows", dice.randint(1, rows.count - 1), dice.choice((0.0, 0.0, 0.02, 0.1)))

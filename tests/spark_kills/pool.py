@@ -1,4 +1,4 @@
-"""Driver processes: started ahead, killed with their children, and never left behind."""
+"""Driver processes: started in advance, killed with their children, and never left behind."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .driver import Query
 class Driver:
     """One driver: a Python process, its JVM, and the Python workers, in a separate session (setsid).
 
-    Spark's Python daemons make process groups of their own, but they stay in the session: by it they are found, also
-    when the driver is gone.
+    Spark's Python daemons create their own process groups but stay in the session, by which they are found even when
+    the driver is gone.
     """
 
     def __init__(self, folder: Path, number: int, cores: int) -> None:
@@ -52,14 +52,14 @@ class Driver:
         return self._process.poll() is not None
 
     def run(self, query: Query) -> None:
-        """Send it a query; it may still be starting."""
+        """Send a query to the driver, which may still be starting."""
         assert self._process.stdin
         self._logged = self.log.stat().st_size
         self._process.stdin.write(json.dumps(dataclasses.asdict(query)).encode() + b"\n")
         self._process.stdin.flush()
 
     def next_event(self, timeout: float) -> dict[str, Any] | None:
-        """Its next event; None at a timeout, or if it has ended."""
+        """The driver's next event; None on a timeout, or if it has ended."""
         while b"\n" not in self._unread:
             if not select.select([self._events], [], [], timeout)[0]:
                 return None
@@ -72,7 +72,7 @@ class Driver:
         return event
 
     def logged(self, text: bytes) -> int:
-        """How often the log of the latest query has this text."""
+        """How often this text occurs in the log of the latest query."""
         with open(self.log, "rb") as log:
             log.seek(self._logged)
             return log.read().count(text)
@@ -83,8 +83,8 @@ class Driver:
         return [pid for pid, parent in daemons.items() if parent in daemons]
 
     def kill(self, workers_too: bool = True) -> None:
-        """Kill the Python process and the JVM at once, and all that is below them or all but the Python workers."""
-        # Stopped first, so that none of them sees another one die and does something about it.
+        """Kill the Python process and the JVM with all their children, or with all except the Python workers."""
+        # Stopped first, so that none of them sees another one die and reacts to it.
         members = [pid for pid, _, command in self._members() if workers_too or b"pyspark.daemon" not in command]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in members:
@@ -93,7 +93,7 @@ class Driver:
         self._process.wait()
 
     def close(self) -> None:
-        """End all its processes."""
+        """End all processes of the driver."""
         while list(self._members()):
             self.kill()
         self._process.wait()
@@ -104,10 +104,10 @@ class Driver:
         self._log.close()
 
     def _members(self) -> Iterator[tuple[int, int, bytes]]:
-        """The process ID, the parent's, and the command of each process of the session that still runs."""
+        """The process ID, the parent's ID and the command of each process of the session that is still running."""
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it may end meanwhile
-                # Behind the name of the program, in parentheses: state, parent, process group, session (proc(5)).
+                # After the name of the program, in parentheses: state, parent, process group, session (proc(5)).
                 state, parent, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
                 if int(session) == self._process.pid and state not in "ZX":
                     yield int(folder.name), int(parent), (folder / "cmdline").read_bytes()
@@ -118,11 +118,11 @@ def _python_path() -> list[str]:
 
 
 class Pool:
-    """Drivers for one run after the other. One is always started ahead: a killed driver's successor is soon at work.
+    """Drivers for consecutive runs. One is always started in advance, so a killed driver is quickly replaced.
 
     Args:
-        folder: For their files.
-        cores: Of each driver; one after the other has the next of these numbers.
+        folder: The folder for their files.
+        cores: The numbers of cores of the drivers, used in turn.
     """
 
     def __init__(self, folder: Path, cores: Sequence[int] = (2,)) -> None:
@@ -140,7 +140,7 @@ class Pool:
         return self._idle.pop(0)
 
     def give_back(self, driver: Driver) -> None:
-        """It runs nothing any more; the next run may have it, after those that were started before."""
+        """Return a driver that is idle again; later runs use it, after those that were started before."""
         self._idle.append(driver)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The results of runs: a file with a line of JSON per run, so that many runs can take several sessions, and a table."""
+"""The results of runs: a file with one line of JSON per run, so that runs can be spread over sessions, and a table."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Result:
     def well(self) -> bool:
         """Whether the guarantee holds: each row once and in order, or at least once without unreported duplicates.
 
-        A micro-batch that runs again as a whole, because its driver was killed or its query failed, does not know its
+        A micro-batch that is repeated as a whole, because its driver was killed or its query failed, does not know its
         first run: without `exactly_once` its duplicates are not reported.
         """
         if self.error or self.lost or self.foreign or self.trimmed != self.reported_trimmed:

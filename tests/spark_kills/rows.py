@@ -1,4 +1,4 @@
-"""The rows of a stream: text files whose lines contain their position, so that each can be checked alone."""
+"""The rows of a stream: text files whose lines contain their position, so that each can be checked individually."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Bytes of a line, as of a small JSON document.
+#: The length of a line in bytes, like that of a small JSON document.
 LINE_BYTES = 100
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What there is to write. One file is one partition of its micro-batch (`driver` sees to that).
+    """The rows to write. One file is one partition of its micro-batch (`driver` ensures that).
 
     Args:
-        files: How many files.
-        rows_per_file: Lines of each.
-        files_per_batch: Files of a micro-batch; the last one may have fewer.
+        files: The number of files.
+        rows_per_file: The number of lines in each file.
+        files_per_batch: The number of files in a micro-batch; the last one may have fewer.
     """
 
     files: int
@@ -38,14 +38,14 @@ class Rows:
 
 
 def line(file: int, number: int) -> bytes:
-    """A row: the file's number, its own number in it, and a filling that no other row has."""
+    """A row: the file's number, its own number in the file, and a filler that no other row has."""
     head = b"%05d:%07d:" % (file, number)
     filling = b"%x," % (file * 2_654_435_761 + number * 40_503)
     return head + (filling * LINE_BYTES)[: LINE_BYTES - len(head)]
 
 
 def parse(payload: bytes) -> tuple[int, int] | None:
-    """The file and number of a row; None if it is no row of ours, byte for byte."""
+    """The file and the number of a row; None if the payload is not exactly one of our rows."""
     parts = payload[:14].split(b":")
     if len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()):
         return None
@@ -54,7 +54,7 @@ def parse(payload: bytes) -> tuple[int, int] | None:
 
 
 def write_files(folder: Path, rows: Rows) -> None:
-    """Write them into a folder that does not exist yet. Spark takes the oldest first, so each is a second younger."""
+    """Write the files into a new folder. Spark reads the oldest first, so each is a second younger than the last."""
     folder.mkdir(parents=True)
     for file in range(rows.files):
         path = folder / f"{file:05d}.txt"

@@ -33,14 +33,14 @@ from .traps import FOLDER, committed, lay_traps, sprung
 Source = Literal["files", "stream"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 
-#: The cores of the drivers, in turn. A query that reads a stream must not depend on them.
+#: The numbers of cores of the drivers, in turn. A query that reads a stream must not depend on them.
 CORES: dict[Source, tuple[int, ...]] = {"files": (2,), "stream": (2, 1, 3)}
 
 Topology = Literal["single", "cluster"]
 TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
 
-#: Seconds without a reply after which the nodes of a cluster take another one for dead. On a busy machine one that is
-#: alive is silent for a second, and what only it has is lost when its replica takes over.
+#: Seconds without a reply after which the nodes of a cluster consider another node dead. On a busy machine a live node
+#: may be silent for a second, and data that only it has is lost when its replica takes over.
 NODE_TIMEOUT = 3.0
 
 #: Rows of a record batch, so that a file has several.
@@ -53,12 +53,12 @@ class Setting:
 
     sink: str
     exactly_once: str
-    #: Seconds in which a run must end.
+    #: Seconds within which a run must end.
     timeout: float = 240.0
     #: What the query reads: `files`, or a `stream` of the same server.
     source: Source = "files"
     topology: Topology = "single"
-    #: The option of the sink, where it is not the default.
+    #: The option of the sink, unless it has its default.
     wait_replicas: str = ""
 
 
@@ -68,7 +68,7 @@ class Outcome:
 
     verdict: Verdict
     seconds: float
-    #: What went wrong by the plan, by kind; a strike that found nothing to kill does not count.
+    #: The planned faults that occurred, by kind; a strike that found nothing to kill does not count.
     faults: Counter[str] = field(default_factory=Counter)
     #: How often the query failed and was restarted in the same driver.
     restarts: int = 0
@@ -78,7 +78,7 @@ class Outcome:
     #: Rows of a stream that were trimmed before the query could read them, and how many the query reported.
     trimmed: int = 0
     reported_trimmed: int = 0
-    #: How often a task reported `MARKER_LOST`; its next attempt writes what is gone.
+    #: How often a task reported `MARKER_LOST`; its next attempt writes what was lost.
     markers_lost: int = 0
 
 
@@ -144,7 +144,7 @@ def _cluster(program: Program, resources: ExitStack) -> Cluster:
 
 
 def _input(folder: Path, rows: Rows) -> Path:
-    """The folder with the files of these rows, made where it is not there: other runs read it too."""
+    """The folder with the files of these rows, created if it does not exist: other runs read it too."""
     path = folder / f"input-{rows.files}-{rows.rows_per_file}"
     if not path.exists():
         shutil.rmtree(new := path.with_suffix(".new"), ignore_errors=True)
@@ -156,8 +156,8 @@ def _input(folder: Path, rows: Rows) -> Path:
 def _batches(checkpoint: Path) -> dict[int, int]:
     """The actual micro-batch of each file.
 
-    A driver that is killed between Spark's two notes of a micro-batch, of its files and of its offsets, leaves these
-    files to the next one, which then has those of two.
+    Spark records a micro-batch twice: its files and its offsets. If a driver is killed between the two, these files
+    belong to the next micro-batch, which then has the files of two.
     """
     until = {
         int(path.name): json.loads(path.read_text().splitlines()[-1])["logOffset"]
@@ -175,7 +175,7 @@ def _notes(checkpoint: Path, folder: str) -> list[Path]:
 
 
 class _Run:
-    """A run while it runs."""
+    """A run in progress."""
 
     def __init__(self, plan: Plan, target: Target, query: Query, pool: Pool, folder: Path, feed: Feed | None) -> None:
         self._plan = plan
@@ -209,7 +209,7 @@ class _Run:
         return driver
 
     def _next_query(self) -> Query:
-        """Of a stream, each start reads it in micro-batches and partitions of other sizes."""
+        """The next query. Each start reads a stream in micro-batches and partitions of different sizes."""
         if self._feed is None:
             return self._query
         options = self._target.options | {"stream_key": ROWS_KEY}
@@ -223,7 +223,7 @@ class _Run:
         return dataclasses.replace(self._query, source="redis_streams", source_options=options)
 
     def _goes_on(self) -> bool:
-        """Begin the next round of a stream, with another driver; false if there is none."""
+        """Start the next round of a stream, with another driver; false if there is no further round."""
         if self._feed is None or (self._feed.is_read() and not self._feed.next_round()):
             return False
         self._let_go()
@@ -231,16 +231,16 @@ class _Run:
         return True
 
     def _let_go(self) -> None:
-        """The driver has nothing more to do."""
+        """Return the driver, which has nothing more to do, to the pool."""
         self._read_log()
         self._pool.give_back(self.driver)
 
     def _read_log(self) -> None:
-        # Spark tries a task again, so that most of its errors are in the log only.
+        # Spark retries a task, so most of its errors are only in the log.
         self._outcome.markers_lost += self.driver.logged(b"MARKER_LOST")
 
     def _ended(self) -> bool:
-        """Take the driver's next event, or wait a moment; whether it was the last one."""
+        """Handle the driver's next event, or wait a moment; returns whether it was the last one."""
         event = self.driver.next_event(0.001)
         if event is None:
             if self.driver.ended:
@@ -289,14 +289,14 @@ class _Run:
             time.sleep(strike.freeze)
         self._read_log()
         if not (self._checkpoint / "offsets" / "0").exists():
-            # Spark takes no checkpoint whose first offsets were half written, and asks to delete it. Nothing is written
-            # before them.
+            # Spark refuses a checkpoint whose first offsets were only half written, and asks to delete it. Nothing is
+            # written before them.
             shutil.rmtree(self._checkpoint, ignore_errors=True)
         self._outcome.faults["driver"] += 1
         self.driver = self._next_driver()
 
     def _kill_workers(self) -> None:
-        """Those of this driver, and no others."""
+        """Kill the workers of this driver, and no others."""
         for pid in self.driver.workers():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

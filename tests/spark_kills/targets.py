@@ -1,4 +1,4 @@
-"""Where the rows of a run go: one server, or a cluster. What can be done to them, and what they have at the end."""
+"""The target of a run's rows: one server, or a cluster. What can be done to it, and its content at the end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .plan import STREAMS, Strike
 
 STREAM_KEY = "events"
 
-#: Seconds until a replica must have taken over, or a server must follow again.
+#: Seconds within which a replica must have taken over, or a server must replicate again.
 PATIENCE = 60.0
-#: How often the entries of a cluster are counted, in seconds: it takes a command to each server.
+#: How often the entries of a cluster are counted, in seconds: each count takes a command to each server.
 COUNTED_EVERY = 0.02
-#: Seconds between the last key and its slot when it moves slowly.
+#: Seconds between the move of the last key and that of its slot, when a slot moves slowly.
 PAUSE = 0.2
 
 
@@ -36,16 +36,16 @@ class Target(Protocol):
     columns: list[str]
 
     def entries(self) -> int:
-        """How many entries there are now; -1 if that cannot be said."""
+        """The current number of entries; -1 if it is unknown."""
 
     def strike(self, strike: Strike) -> None:
-        """Do what the plan says to servers and slots; returns when it has happened."""
+        """Carry out a strike on servers or slots; returns when it is done."""
 
     def frozen(self) -> contextlib.AbstractContextManager[None]:
-        """A server is suspended inside the block."""
+        """Suspend a server inside the block."""
 
     def contents(self) -> list[Iterator[bytes]]:
-        """The payloads of each stream, when all is over."""
+        """The payloads of each stream, at the end of the run."""
 
 
 class OneServer:
@@ -77,12 +77,12 @@ class OneServer:
 
 
 class Cluster:
-    """Three masters, each with a replica and two of the streams; a row's number says to which it goes."""
+    """Three masters, each with a replica and two of the streams; a row's number determines its stream."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         self._keys = _keys(cluster)
-        # Replicas too: they take over. None of them is asked while it does not run.
+        # Including replicas, which may take over. A server is asked only while it is running.
         self._clients = {
             server: redis.Redis(unix_socket_path=server.unix_socket, protocol=2) for server in cluster.servers
         }
@@ -94,7 +94,7 @@ class Cluster:
         self.columns = ["payload", f"element_at(array({names}), pmod({number}, {STREAMS}) + 1) as stream_key"]
 
     def entries(self) -> int:
-        """Those that masters have now: one that is dead, and a stream on its way, do not count."""
+        """The entries that masters have now, without those of a dead master and of a stream that is being moved."""
         if time.monotonic() > self._counted + COUNTED_EVERY:
             self._entries = sum(self._entries_of(server) for server in self._cluster.servers if server.running)
             self._counted = time.monotonic()
@@ -112,7 +112,7 @@ class Cluster:
         owner = self._cluster.owner(key)
         wait_until(lambda: self._cluster.replicas_of(owner), PATIENCE)
         owner.kill()
-        # Before: it would come back without data, and go on as the master.
+        # Wait first: the old owner would come back without data, and continue as the master.
         wait_until(lambda: owner_now(self._cluster, key) not in (None, owner), PATIENCE)
         time.sleep(strike.downtime)
         owner.restart()
@@ -137,12 +137,12 @@ class Cluster:
         try:
             replies = pipeline.execute(raise_on_error=False)
         except redis.RedisError:
-            return 0  # it is being started
+            return 0  # it is starting
         return sum(reply for reply in replies if isinstance(reply, int))
 
 
 def _keys(cluster: LocalCluster) -> list[str]:
-    """Keys of streams, as many of each master."""
+    """Keys of streams, the same number on each master."""
     names = (f"{STREAM_KEY}:{number}" for number in itertools.count())
     found: dict[LocalServer, list[str]] = {}
     masters = 3

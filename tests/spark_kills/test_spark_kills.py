@@ -13,11 +13,11 @@ from spark_kills.rows import Rows
 from spark_kills.run import RECORD_BATCH, Outcome, Setting, run
 from support.servers import Program, find_programs
 
-#: Seconds. On a busy machine a run can take minutes.
+#: In seconds. On a busy machine a run can take minutes.
 pytestmark = pytest.mark.timeout(240)
 
 ROWS = 40_000
-#: The seeds of a run on each server: together they have all kinds of faults.
+#: The seeds of a run on each server: together they cover all kinds of faults.
 SEEDS = {"redis-6.2": 49, "redis-7.0": 7, "redis-8.6": 17}
 SETTING = Setting("redis_streams", "auto", timeout=220)
 

@@ -1,4 +1,4 @@
-"""The checker of `spark_kills` finds what is wrong, and plans are determined by their seeds. No Spark."""
+"""The checker of `spark_kills` finds every fault, and plans are determined by their seeds. No Spark."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_checker_finds(spoil: Callable[[list[bytes]], None], counts: dict[st
 
 
 def by_streams(payloads: list[bytes]) -> list[list[bytes]]:
-    """Rows with even numbers, and those with odd ones."""
+    """The rows with even numbers, and those with odd numbers."""
     return [[payload for payload in payloads if int(payload[6:13]) % 2 == stream] for stream in (0, 1)]
 
 
@@ -144,7 +144,7 @@ def test_the_checkpoint_says_where_the_rows_of_a_stream_are(any_server: LocalSer
     assert [place(0, 0), place(0, 34), place(0, 35), place(0, 69)] == [(0, 0), (0, 0), (0, 1), (0, 1)]
     assert [place(1, 0), place(1, 68), place(1, 69)] == [(1, 2), (1, 2), (2, 3)]
     assert (feed.trimmed, feed.reported(), feed.is_read()) == ({0: 0, 1: 20}, 20, False)
-    # What was trimmed of the second round took all of the first with it.
+    # Trimming rows of the second round also removed all of the first.
     assert feed.trim_committed() == 0
 
 

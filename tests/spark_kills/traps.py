@@ -1,6 +1,6 @@
-"""A wrapper around a data source, inside Spark, in which each trap of a plan springs once.
+"""A wrapper around a data source inside Spark, in which each trap of a plan springs once.
 
-An option names its folder: `traps.json` has the traps, and a file beside it is created before one springs, so that
+An option names its folder: `traps.json` has the traps, and a file is created next to it before a trap springs, so that
 the next attempt, driver or worker passes. It also keeps the commit messages.
 """
 
@@ -22,19 +22,19 @@ from pyspark.sql.types import StructType
 from .plain import PlainSource, StreamArrowWriter
 from .plan import Trap
 
-#: The option that names the folder. Spark hands options over in lower case.
+#: The option that names the folder. Spark passes option names in lower case.
 FOLDER = "trapfolder"
-#: Each is the sink `trapped_<name>`.
+#: Each is available as the sink `trapped_<name>`.
 PLAIN, REDIS_STREAMS = "plain", "redis_streams"
 
 
 def lay_traps(folder: Path, traps: Sequence[Trap]) -> None:
-    """Write them down for the wrapper."""
+    """Write the traps to the folder, for the wrapper."""
     (folder / "traps.json").write_text(json.dumps([dataclasses.asdict(trap) for trap in traps]))
 
 
 def sprung(folder: Path) -> list[Trap]:
-    """Those that have sprung."""
+    """The traps that have sprung."""
     return [trap for number, trap in enumerate(_traps(folder)) if (folder / f"sprung-{number}").exists()]
 
 
@@ -52,7 +52,7 @@ def _traps(folder: Path) -> list[Trap]:
 
 
 class _Springs:
-    """Raises or kills where a trap waits; `os.open` with O_EXCL makes sure that it does so once."""
+    """Raises or kills where a trap is set; `os.open` with O_EXCL ensures that it does so only once."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -79,7 +79,7 @@ class _Springs:
 
 
 class TrappedWriter(StreamArrowWriter):
-    """The writer of the data source, with traps before, within and behind what it does."""
+    """The writer of the data source, with traps before, during and after its work."""
 
     def __init__(self, inner: DataSourceStreamWriter, folder: str) -> None:
         self._inner = inner
@@ -93,7 +93,7 @@ class TrappedWriter(StreamArrowWriter):
         def batches() -> Iterator[pa.RecordBatch]:
             for number, batch in enumerate(iterator, 1):
                 yield batch
-                # The writer asks for the next one, so it has taken this one.
+                # The writer asks for the next record batch, so it has consumed this one.
                 self._springs.task(*place, number)
 
         message = self._inner.write(batches())

@@ -1,7 +1,7 @@
-"""The libraries that Arrow data comes from, and columns that each exports in its own way.
+"""The libraries that export Arrow data, and columns that each of them exports in its own way.
 
-`python -m support.arrow_sources --unix-socket PATH --sources polars` prints what differs, as JSON, so that a process
-with another version of a library can do it.
+`python -m support.arrow_sources --unix-socket PATH --sources polars` prints the differences as JSON, so that a process
+with another version of a library can be used.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import headrace
 from headrace import Dispatcher, Endpoint
 from support.json_rows import read_row, wanted_rows
 
-#: Rows of a column, and those that a source gives: a slice, for offsets are what goes wrong.
+#: The rows of a column, and the slice of them that a source exports: errors are most likely in offsets.
 ROWS, FIRST, COUNT = 17, 3, 10
 
 _TEXTS = ["", "a", "é", "x" * 12, "x" * 13, "longer than an inline view"]
 
 
 def _values(make: Callable[[int], Any]) -> list[Any]:
-    """A null now and then, in the slice too."""
+    """Values with some nulls, in the slice too."""
     return [None if number % 5 == 4 else make(number) for number in range(ROWS)]
 
 
@@ -116,7 +116,7 @@ def _polars(table: pa.Table) -> Any:
 
 
 def _polars_rows(table: pa.Table) -> Any:
-    """From Python values, so that the types are those that polars infers."""
+    """Rows from Python values, so that polars infers the types."""
     import polars as pl
 
     rows = _part(table).to_pylist()
@@ -154,11 +154,11 @@ def _arro3_batch(table: pa.Table) -> Any:
 
 
 def _arro3_reader(table: pa.Table) -> Any:
-    # Slices of its own: over pyarrow's nested ones a reader of arro3 0.9 aborts the process, whatever reads it.
+    # With its own slices: with nested slices of pyarrow, a reader of arro3 0.9 aborts the process, whatever reads it.
     return _arro3(table).to_reader()
 
 
-#: A list is handed over one by one.
+#: The sources by name. The elements of a list are passed one by one.
 SOURCES: dict[str, Source] = {
     "pyarrow table": _part,
     "pyarrow record batch": lambda table: _batch(table).slice(FIRST, COUNT),
@@ -182,10 +182,10 @@ SOURCES: dict[str, Source] = {
     "arro3 reader": _arro3_reader,
 }
 
-#: polars 1 has no type for them.
+#: The columns with maps: polars 1 has no type for them.
 MAPS = {name for name in COLUMNS if "map" in name}
 
-#: What a source cannot make of a column, and headrace has no part in.
+#: The columns that a source itself cannot export.
 UNABLE: dict[str, set[str]] = {
     # A list of pairs has no type; integers with nulls are floats to numpy; pyarrow makes no objects of views in lists.
     "pandas numpy": {*MAPS, "int", "list of text view"},
@@ -196,14 +196,14 @@ UNABLE: dict[str, set[str]] = {
 
 
 def differences(source: str, unix_socket: str, without: Container[str] = ()) -> dict[str, str]:
-    """Send each column by a source, as JSON and as Arrow IPC; what came out otherwise, or did not, by column."""
+    """Send each column from a source, as JSON and as Arrow IPC; returns which columns differed or failed, and how."""
     found: dict[str, str] = {}
     client: Any = redis.Redis(unix_socket_path=unix_socket)
     with Dispatcher(Endpoint(unix_socket=unix_socket, stream_key=f"from {source}")) as dispatcher:
         for name, column in COLUMNS.items():
             if name in without or name in UNABLE.get(source, ()):
                 continue
-            # A column beside it, which no layout uses, must not disturb either.
+            # An additional column that no layout uses must not matter either.
             table = pa.table({"id": range(ROWS), "value": column})
             for layout in ({"json": True}, {"arrow_ipc": True, "rows_per_entry": 4}, {"fields": ["id"]}):
                 try:

@@ -71,7 +71,7 @@ _capsule_pointer.argtypes = [py_object, c_char_p]
 
 
 def capsule_of(structure: Structure) -> Any:
-    """A capsule with this structure, which must outlive it; what is not taken from it, `Held.give_up` releases."""
+    """A capsule with this structure, which must outlive it; `Held.give_up` releases what is not taken from it."""
     return _new_capsule(addressof(structure), _CAPSULES[type(structure)], None)
 
 
@@ -84,9 +84,9 @@ class Held:
     """A structure that a consumer must release once, with the memory that it points to.
 
     Args:
-        structure: Its `release` and `private_data` are set here.
-        memory: What must live as long as it.
-        children: Those that are released with it, unless they were moved.
+        structure: The structure, whose `release` and `private_data` are set here.
+        memory: The objects that must live as long as the structure.
+        children: The structures that are released with it, unless they were moved.
     """
 
     __slots__ = ("children", "key", "memory", "structure")
@@ -94,7 +94,7 @@ class Held:
     _alive: dict[int, Held] = {}  # noqa: RUF012, all of the process: release callbacks know only a key
     _forgotten: dict[int, Held] = {}  # noqa: RUF012
     _keys = 0
-    #: What a consumer did that it must not do.
+    #: Mistakes that a consumer made.
     faults: list[str] = []  # noqa: RUF012
 
     def __init__(self, structure: Structure, memory: object = None, children: list[Held] | None = None) -> None:
@@ -107,19 +107,19 @@ class Held:
 
     @classmethod
     def of(cls, structure_address: int, kind: type[Any]) -> Held:
-        """The one that a callback was called with."""
+        """The structure that a callback was called with."""
         return cls._alive[kind.from_address(structure_address).private_data]
 
     @classmethod
     def forget(cls) -> None:
-        """Begin a new count. What was not released lives on: a consumer may still read it."""
+        """Start a new count. Unreleased structures stay alive, because a consumer may still read them."""
         cls._forgotten.update(cls._alive)
         cls._alive.clear()
         cls.faults.clear()
 
     @classmethod
     def left(cls) -> list[str]:
-        """What was not released."""
+        """The kinds of the structures that were not released."""
         return [type(held.structure).__name__ for held in cls._alive.values()]
 
     def give_up(self) -> None:
@@ -157,7 +157,7 @@ class Stream:
 
     Args:
         schema: Returns the schema, or an error: its errno and its text.
-        arrays: Yields the record batches; an error ends it.
+        arrays: Yields the record batches; an error ends the stream.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Stream:
             setattr(self.held.structure, name, ctypes.cast(callback, c_void_p))
 
     def give(self, given: Held | tuple[int, bytes | None] | None, address: int, size: int) -> int:
-        """Move a structure to where the consumer wants it."""
+        """Move a structure to the address that the consumer passed."""
         if isinstance(given, Held):
             ctypes.memmove(address, addressof(given.structure), size)
             given.structure.release = None
@@ -214,7 +214,7 @@ _stream_callbacks = {
 
 
 class Batch:
-    """A record batch as `__arrow_c_array__` gives it: the same capsules each time."""
+    """A record batch as `__arrow_c_array__` returns it: the same capsules each time."""
 
     def __init__(self, schema: Held, array: Held) -> None:
         self.schema, self.array = schema, array
@@ -230,7 +230,7 @@ class Batch:
 
 
 class Reader:
-    """A stream as `__arrow_c_stream__` gives it."""
+    """A stream as `__arrow_c_stream__` returns it."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream

@@ -1,6 +1,6 @@
-"""A secret passed in each possible way, and every use of it: for tests/endpoint/test_canary.py.
+"""A secret passed in every possible way, and every use of it, for tests/endpoint/test_canary.py.
 
-The results are recorded and not examined; test_canary.py searches them.
+The results are recorded here but not examined; test_canary.py searches them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.certs import Certs
 from support.fake_server import FakeServer, Peer
 from support.monitor import Monitor
 
-#: The variable of `password_env`, and of what a child inherits.
+#: The variable for `password_env`, and for what a child process inherits.
 VARIABLE = "HEADRACE_TEST_CANARY"
 
 logger = logging.getLogger("headrace.test_canary")
@@ -50,7 +50,7 @@ class Secret:
             yield from (line, line.hex().encode(), line.hex().upper().encode(), line.decode().encode("utf-16-le"))
             yield ", ".join(map(str, line)).encode()
             yield ",\n".join(f"        {byte}" for byte in line[:8]).encode()
-            # Base64, wherever it begins in what is encoded: without the digits that depend on what is around it.
+            # Base64 at every alignment, without the digits that depend on the surrounding bytes.
             for before in range(3):
                 encoded = base64.b64encode(b"\0" * before + line + b"\0\0\0")
                 yield encoded[4 : len(encoded) - 8]
@@ -67,14 +67,14 @@ class Way:
     name: str
     build: Callable[[Stage], Endpoint]
     in_endpoint: bool
-    """Whether the endpoint has it: then its pickle has it too."""
+    """Whether the endpoint contains the secret: its pickle then contains it too."""
     in_environment: bool = False
     of_tls: bool = False
 
 
 @dataclass(repr=False)
 class Stage:
-    """What a way may build an endpoint with."""
+    """The objects from which a way may build an endpoint."""
 
     server: LocalServer
     folder: Path
@@ -99,11 +99,11 @@ class Stage:
     def file(self) -> Path:
         path = self.folder / "password"
         path.write_text(self.secret.text + "\n")
-        path.chmod(0o644)  # which is warned of: one more text to look at
+        path.chmod(0o644)  # which causes a warning: one more text to search
         return path
 
 
-#: A password is asked for by name: a pickled callable has no more.
+#: The secrets that `read_password` returns: a callable is pickled only by its name.
 _asked: list[Secret] = []
 
 
@@ -137,11 +137,11 @@ class Trace:
     dispatchers: list[Dispatcher] = field(default_factory=list)
     reports: list[DeliveryReport] = field(default_factory=list)
     refusals: list[BaseException] = field(default_factory=list)
-    """What was raised when endpoints were built."""
+    """Exceptions raised when endpoints were built."""
     errors: list[BaseException] = field(default_factory=list)
-    """What was raised by dispatchers."""
+    """Exceptions raised by dispatchers."""
     echoes: list[str] = field(default_factory=list)
-    """What a server that repeats the password led to."""
+    """Texts that resulted from a server that repeats the password."""
     warned: list[warnings.WarningMessage] = field(default_factory=list)
     unraisable: list[str] = field(default_factory=list)
     logged: list[logging.LogRecord] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Trace:
 
 
 def caught(action: Callable[[], object]) -> BaseException:
-    # No local variable of this frame or its caller's lambda is the secret: tracebacks are searched with locals.
+    # No local variable of this frame or its caller's lambda is the secret: tracebacks are searched including locals.
     try:
         action()
     except BaseException as error:
@@ -163,7 +163,7 @@ def caught(action: Callable[[], object]) -> BaseException:
 def record(
     way: Way, server: LocalServer, folder: Path, certs: Certs, caplog: Any, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Trace:
-    """Deliver with the secret, and be refused with it, in each way that there is."""
+    """Deliver with the secret, and be refused with it, in every way."""
     lines = [line for line in certs.client.key.read_bytes().splitlines() if b"-----" not in line]
     secret = Secret(lines) if way.of_tls else Secret()
     trace = Trace(way, secret)
@@ -245,7 +245,7 @@ def _refused(on: Stage, way: Way) -> Iterator[BaseException]:
         yield caught(_with(url, on.secret))
     yield caught(lambda: Endpoint.from_url("redis://u:x@h", stream_key="s", password=on.secret.text))
     yield caught(lambda: Endpoint(**here, username="u", password=lambda: on.secret.text, db=-1))
-    # The files and variables of process-wide defaults take no secret, and are none the worse for one.
+    # The files and variables of process-wide defaults accept no secret; one in them must not leak.
     file = on.folder / "defaults.json"
     for content in (f'{{"password": "{on.secret.text}"}}', f'["{on.secret.text}"]', f"{{{on.secret.text}"):
         file.write_text(content)
@@ -287,7 +287,7 @@ def _echoed(trace: Trace, way: Way, folder: Path, certs: Certs) -> Iterator[str]
             b"-NOAUTH % %\r\n",
         ),
     ]
-    # A refusal after which a password is asked for again does not connect again: it did not change.
+    # After a refusal the password is read again, but without another connect, because it has not changed.
     with FakeServer(*map(echo, shapes), handshake=False) as server:
         stage = Stage(server, folder, certs, trace.secret)  # type: ignore[arg-type]
         for _ in shapes:
@@ -313,7 +313,7 @@ def _tell(trace: Trace) -> None:
     def fail() -> None:
         raise trace.errors[0]
 
-    # Python's own words for what a thread raised go to stderr; pytest's hook would make a warning of them.
+    # Python's own text about an exception in a thread goes to stderr; pytest's hook would turn it into a warning.
     hook, threading.excepthook = threading.excepthook, threading.__excepthook__
     try:
         thread = threading.Thread(target=fail)
@@ -332,7 +332,7 @@ def _drop(endpoint: Endpoint) -> None:
 
 
 def dumped_stacks() -> str:
-    """What faulthandler writes."""
+    """The output of faulthandler."""
     import faulthandler
 
     with io.FileIO(os.memfd_create("stacks"), "r+") as file:

@@ -48,20 +48,20 @@ class Certs:
     ip_only: KeyPair
     """As `server`, but without the name."""
     ip_as_name: KeyPair
-    """As `server`, but its address is in it as the text of a DNS name."""
+    """As `server`, but it contains its address as the text of a DNS name."""
     common_name: KeyPair
-    """As `server`, but its names are those of the subject alone, as before RFC 6125."""
+    """As `server`, but its names are only in the subject, as before RFC 6125."""
     self_signed: KeyPair
-    """As `server`, but of no CA."""
+    """As `server`, but not signed by a CA."""
     ca_itself: KeyPair
-    """As `server`, but it is a CA's certificate, which signed itself."""
+    """As `server`, but it is the self-signed certificate of a CA."""
     no_intermediate: KeyPair
-    """As `server`, but of a CA below `ca`, whose certificate is missing in the chain."""
+    """As `server`, but signed by an intermediate CA of `ca`, whose certificate is missing from the chain."""
     for_clients: KeyPair
     """As `server`, but its extended key usage is that of clients."""
     client: KeyPair
     other_client: KeyPair
-    """A client certificate of `other_ca`."""
+    """A client certificate signed by `other_ca`."""
     expired_client: KeyPair
     self_signed_client: KeyPair
     for_servers: KeyPair
@@ -69,7 +69,7 @@ class Certs:
 
 
 def make_certs(folder: Path) -> Certs:
-    """Write them into a folder."""
+    """Write the PEM files into a folder."""
     ca, other_ca = trustme.CA(), trustme.CA()
     now = datetime.now(UTC)
     past: Any = {"not_before": now - timedelta(days=30), "not_after": now - timedelta(days=1)}
@@ -120,9 +120,9 @@ def _make(
     usage: ObjectIdentifier | None = None,
     is_ca: bool = False,
 ) -> KeyPair:
-    """A certificate that trustme does not make, for the common name `localhost`; without a CA it signs itself."""
+    """A certificate that trustme cannot make, for the common name `localhost`; self-signed without a CA."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # With an organisation, so that no root of the system has this name.
+    # With an organisation, so that no root certificate of the system has this name.
     name = ((NameOID.ORGANIZATION_NAME, "headrace's tests"), (NameOID.COMMON_NAME, "localhost"))
     subject = x509.Name([x509.NameAttribute(kind, text) for kind, text in name])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Clusters, and what is in their streams."""
+"""Clusters, and the content of their streams."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def endpoint_of(cluster: LocalCluster, key: str | bytes, **options: Any) -> Endp
 
 
 def rows_of(cluster: LocalCluster, key: str, without: LocalServer | None = None) -> list[int]:
-    """The numbers in a stream, in its order, as its owner has them. `without`: a server that is not asked."""
+    """The numbers in a stream, in order, from its owner. `without` is a server that is not asked."""
     with redis.Redis(unix_socket_path=cluster.owner(key, without).unix_socket) as client:
         return [int(fields[b"payload"]) for _, fields in client.xrange(key)]
 
 
 def wait_until_whole(cluster: LocalCluster, seconds: float = 40.0) -> None:
-    """Until every server of the cluster says that all slots are served."""
+    """Wait until every server of the cluster says that all slots are served."""
 
     def is_whole(server: LocalServer) -> bool:
         with redis.Redis(unix_socket_path=server.unix_socket) as client:
@@ -47,7 +47,7 @@ def another_master(cluster: LocalCluster, key: str) -> LocalServer:
 
 
 def keys_on_all_masters(cluster: LocalCluster, key: str, count: int = 6) -> list[str]:
-    """Keys of streams in as many slots, among them some of each master."""
+    """Keys of streams in different slots, including some on each master."""
     names: dict[int, str] = {}
     owners: dict[int, int | None] = {}
     for number in range(200):
@@ -62,7 +62,7 @@ def keys_on_all_masters(cluster: LocalCluster, key: str, count: int = 6) -> list
 
 
 def move_as_one(cluster: LocalCluster, key: str, target: LocalServer) -> None:
-    """Move the slot of `key` in the way of servers that move slots by themselves; there is none before Redis 8.4."""
+    """Move the slot of `key` with the command of servers that move slots themselves: Redis 8.4 and later."""
     slot, source = cluster.slot(key), cluster.owner(key)
     with (
         redis.Redis(unix_socket_path=target.unix_socket) as there,
@@ -75,7 +75,7 @@ def move_as_one(cluster: LocalCluster, key: str, target: LocalServer) -> None:
             try:
                 there.execute_command("CLUSTER", "MIGRATION", "IMPORT", slot, slot)
             except redis.ResponseError as error:
-                # It took the slot over in a failover of which the other nodes have not heard yet.
+                # It took the slot over in a failover that the other nodes do not yet know of.
                 if "already the owner" not in str(error):
                     raise
     wait_until(lambda: cluster.owner(key) is target, 30)
@@ -88,7 +88,7 @@ def moves_as_one(cluster: LocalCluster) -> bool:
 
 
 class Move:
-    """The slot of `key` on its way to `target`, key by key: from the beginning on, for as long as the caller likes."""
+    """The slot of `key` while it moves to `target`, key by key; the caller decides when it is finished."""
 
     def __init__(self, cluster: LocalCluster, key: str, target: LocalServer) -> None:
         self._cluster, self._key, self._target = cluster, key, target
@@ -98,7 +98,7 @@ class Move:
         self._order(self._source, "CLUSTER", "SETSLOT", self._slot, "MIGRATING", there)
 
     def left(self) -> list[bytes]:
-        """Those that the old owner still has."""
+        """The keys that the old owner still has."""
         return list(self._order(self._source, "CLUSTER", "GETKEYSINSLOT", self._slot, 100))
 
     def take(self, *keys: str | bytes) -> None:
@@ -107,7 +107,7 @@ class Move:
             self._order(self._source, "MIGRATE", "127.0.0.1", self._target.port or 0, key, 0, 10_000)
 
     def finish(self) -> None:
-        """Move the other keys, and then the slot."""
+        """Move the remaining keys, then the slot."""
         self.take(*self.left())
         for server in (self._target, self._source):
             self._order(server, "CLUSTER", "SETSLOT", self._slot, "NODE", self._id(self._target))

@@ -1,4 +1,4 @@
-"""Consumers of a group on real servers, and what they handed over."""
+"""Consumers of a group on real servers, and the entries that they returned."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headrace.testing import LocalServer
 from support.groups import GROUP, Client
 from support.pipelines import endpoint_to
 
-#: Seconds after which an entry that does not come is missing.
+#: Seconds after which an entry that has not come is considered missing.
 PATIENCE = 20.0
 
 
 def consumer_of(
     where: LocalServer | Endpoint, name: str = "c", streams: Iterable[str | bytes] | None = None, **options: Any
 ) -> Consumer:
-    """A consumer of the group `GROUP` that hands entries out as they come, and waits for no more of them."""
+    """A consumer of the group `GROUP` that returns entries as they come, without waiting for more."""
     endpoint = where if isinstance(where, Endpoint) else endpoint_to(where)
     return Consumer(endpoint, streams, **{"group": GROUP, "consumer": name, "linger": 0.0, **options})
 
@@ -46,7 +46,7 @@ def take(consumer: Consumer, count: int, *, ack: bool = False) -> list[str]:
 
 
 def drain(consumer: Consumer, seconds: float = 0.05) -> list[str]:
-    """Acknowledge all that comes until nothing has come for so long, and return the IDs."""
+    """Acknowledge all entries until none has come for `seconds`, and return their IDs."""
     found: list[str] = []
     while (batch := consumer.poll(seconds)) is not None:
         found += batch.entry_ids
@@ -60,12 +60,12 @@ def fields_of(batch: ConsumerBatch) -> list[dict[str, bytes]]:
 
 
 def as_ids(numbers: Iterable[int]) -> list[str]:
-    """The IDs of `support.groups.add`."""
+    """The IDs that `support.groups.add` uses."""
     return [f"{number}-0" for number in numbers]
 
 
 def add_sizes(client: Client, sizes: Iterable[int], key: str | bytes) -> None:
-    """Entries 1-0, 2-0, … with a value of so many bytes each."""
+    """Add the entries 1-0, 2-0, … with values of these sizes in bytes."""
     for number, size in zip(itertools.count(1), sizes):
         client.execute_command("XADD", key, f"{number}-0", "v", b"v" * size)
 

@@ -55,7 +55,7 @@ def connections(client: redis.Redis) -> int:
 
 
 class InterceptingServer:
-    """A port of 127.0.0.1 that answers some XADDs itself, and lets a real server answer all others.
+    """A port of 127.0.0.1 that answers some XADDs itself, and passes all other commands to a real server.
 
     Args:
         server: The real server.
@@ -85,7 +85,7 @@ class InterceptingServer:
                 threading.Thread(target=self._serve, args=(connection,), name="intercepted client", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        # A worker's connection stays for as long as the worker.
+        # A worker's connection stays open as long as the worker runs.
         connection.settimeout(None)
         peer = Peer(connection)
         real = redis.Redis(unix_socket_path=self._server.unix_socket)

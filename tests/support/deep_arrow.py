@@ -1,4 +1,4 @@
-"""Arrow C structures of any depth, whose release callbacks count how deep those of a real producer would recurse."""
+"""Arrow C structures of any depth. Their release callbacks count how deeply those of a real producer would recurse."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _LEAF = b"c"
 
 
 def formats(layout: str, levels: int) -> list[bytes]:
-    """The formats from the record batch down to the leaf; `levels` counts those of the column, with the leaf."""
+    """The formats from the record batch down to the leaf; `levels` counts those of the column, including the leaf."""
     cycle = LAYOUTS[layout]
-    odd = (levels - 1) % len(cycle)  # a map needs both of its levels: lists come before
+    odd = (levels - 1) % len(cycle)  # a map needs both of its levels, so lists come first
     nested = [b"+l"] * odd + list(cycle) * ((levels - 1) // len(cycle))
     return [b"+s", *nested, _LEAF]
 
 
 class Chain:
-    """Structures of which each holds the next one, as child or dictionary, and a map's entries a key as well.
+    """Structures each of which holds the next one, as a child or as a dictionary; the entries of maps also hold a key.
 
-    A real producer's callback calls those of its children, and so on, on the stack. Here a loop does what it would do,
-    and `deepest` is the number of frames.
+    A real producer's callback calls those of its children recursively. Here a loop does the same work, and `deepest` is
+    the number of stack frames that a producer would use.
     """
 
     def __init__(self, kind: type[ArrowSchema | ArrowArray], levels: list[bytes]) -> None:
@@ -48,7 +48,7 @@ class Chain:
         count = len(levels)
         fields = [name for name, _ in kind._fields_]
         self._at = {name: fields.index(name) for name in fields}
-        #: Behind the chain itself, a key for each level: used by the entries of maps.
+        #: After the chain itself, a key for each level, used by the entries of maps.
         self._nodes = np.zeros((2 * count, len(fields)), np.int64)
         start, size = self._nodes.ctypes.data, ctypes.sizeof(kind)
         below = start + size * np.arange(1, count + 1)
@@ -70,7 +70,7 @@ class Chain:
         self._callback = ctypes.CFUNCTYPE(None, c_void_p)(self._release)
         self._nodes[:, self._at["release"]] = ctypes.cast(self._callback, c_void_p).value or 0
         self._nodes[:, self._at["private_data"]] = np.arange(1, 2 * count + 1)
-        self._nodes[count:][~has_key] = 0  # keys of no map
+        self._nodes[count:][~has_key] = 0  # keys that belong to no map
         self._exists = self._nodes[:, self._at["release"]] != 0
         self._released = np.zeros(2 * count, np.int64)
         self._count = count
@@ -135,7 +135,7 @@ class Chain:
 
 
 class Deep:
-    """A record batch of two chains, as `__arrow_c_array__` gives it."""
+    """A record batch of two chains, as `__arrow_c_array__` returns it."""
 
     def __init__(self, schema: list[bytes], array: list[bytes]) -> None:
         self.chains = Chain(ArrowSchema, schema), Chain(ArrowArray, array)

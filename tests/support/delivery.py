@@ -15,7 +15,7 @@ from support.pipelines import KEY, endpoint_to, stored
 MARKER = "{events}:headrace:batch"
 #: The label of a message that too few replicas have.
 MISSING = ("retryable", "NOT_REPLICATED", "unknown")
-#: Options with which a server without memory is one to wait for.
+#: Options with which the dispatcher waits for a server that is out of memory.
 FAILOVER: dict[str, Any] = {"classify": "failover"}
 
 
@@ -40,10 +40,10 @@ def waits(client: Any, command: str = "wait") -> int:
 
 
 def full(client: redis.Redis) -> None:
-    """Leave a server without memory."""
+    """Make a server run out of memory."""
     client.config_set("maxmemory", 1)
 
 
 def free(client: redis.Redis) -> None:
-    """Give it its memory back."""
+    """Give a server its memory back."""
     client.config_set("maxmemory", 0)

@@ -40,7 +40,7 @@ class FailingStream:
         self._batch = batch
         self._given = False
         self._text = ctypes.create_string_buffer(text.encode())
-        # Kept for as long as a consumer may call them: this object must outlive the stream.
+        # Kept alive as long as a consumer may call them: this object must outlive the stream.
         self._stream = _Stream(
             GetNext(self._get_schema),
             GetNext(self._get_next),

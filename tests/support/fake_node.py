@@ -1,4 +1,4 @@
-"""A node of a cluster that sends what no real one sends, on as many connections at once as there are."""
+"""A cluster node that sends what no real node sends, on any number of connections at the same time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Self
 
 from support.fake_server import PATIENCE, Peer
 
-#: The reply to a command; None: there is none.
+#: Returns the reply to a command; None means no reply.
 Answer = Callable[[list[bytes]], bytes | None]
 
 
 class FakeNode:
-    """Listens on a port of 127.0.0.1, and answers each command of each connection by itself."""
+    """Listens on a port of 127.0.0.1, and answers each command on each connection separately."""
 
     def __init__(self, answer: Answer = lambda _: b"+OK\r\n") -> None:
         self.answer = answer
@@ -32,7 +32,7 @@ class FakeNode:
         self._failures: list[BaseException] = []
 
     def count(self, name: bytes) -> int:
-        """How many commands of this name it was sent."""
+        """The number of commands with this name that it has received."""
         return sum(command[0].upper() == name for command in self.commands)
 
     def __enter__(self) -> Self:

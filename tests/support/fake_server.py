@@ -1,4 +1,4 @@
-"""A server that sends what no real one sends: each connection runs a script."""
+"""A server that sends what no real server sends: each connection runs a script."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Peer:
         self._buffer = b""
 
     def send(self, data: bytes) -> None:
-        """Send bytes. A disconnected client is no error."""
+        """Send bytes. A disconnected client is not an error."""
         with contextlib.suppress(ConnectionError):
             self._connection.sendall(data)
 
     def trickle(self, every: float, count: int | None = None) -> None:
-        """Send a byte at intervals; without a count until the client disconnects."""
+        """Send a byte at intervals; without a count, until the client disconnects."""
         with contextlib.suppress(ConnectionError):
             for _ in itertools.repeat(None) if count is None else range(count):
                 time.sleep(every)
@@ -90,11 +90,11 @@ HANDSHAKE_COMMANDS = 3
 
 
 def hang_up(peer: Peer) -> None:
-    """A script: end the connection at once."""
+    """A script that ends the connection immediately."""
 
 
 def answer_all(peer: Peer) -> None:
-    """A script: answer every command with an entry ID."""
+    """A script that answers every command with an entry ID."""
     for number in itertools.count(1):
         if not peer.commands(1):
             return
@@ -110,8 +110,8 @@ def entry_id(number: int = 1) -> bytes:
 class FakeServer:
     """Listens on a port of 127.0.0.1. The first connection gets the first script, and so on; later ones `answer_all`.
 
-    Each script begins after the handshake, and its connection is closed when it returns. One connection at a time.
-    With `tls` it speaks TLS.
+    Each script starts after the handshake, and its connection is closed when it returns. It serves one connection at a
+    time. With `tls` it speaks TLS.
     """
 
     def __init__(self, *scripts: Script, handshake: bool = True, tls: ssl.SSLContext | None = None) -> None:
@@ -162,7 +162,7 @@ class FakeServer:
                     if self._tls is None:
                         self._play(Peer(connection))
                         continue
-                    # A client that disconnects without a close_notify is no error either.
+                    # A client that disconnects without a close_notify is not an error either.
                     with (
                         contextlib.suppress(ssl.SSLError),
                         self._tls.wrap_socket(connection, server_side=True) as encrypted,
@@ -179,7 +179,7 @@ class FakeServer:
 
     @staticmethod
     def _greet(peer: Peer) -> None:
-        """Answer the handshake. HELLO is in the first one of a client, and as unknown as in old servers."""
+        """Answer the handshake. A client's first one includes HELLO, which is unknown here, as in old servers."""
         commands = peer.commands(HANDSHAKE_COMMANDS)
         if commands and commands[0][0] == b"HELLO":
             peer.send(b"-ERR unknown command 'HELLO'\r\n")

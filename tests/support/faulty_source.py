@@ -1,4 +1,4 @@
-"""A data source that reads as `redis_streams` does; each of its tasks goes wrong once, in the middle of its rows."""
+"""A data source that reads like `redis_streams`, but each of its tasks fails once in the middle of its rows."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from headrace.spark.source.stream import StreamReader
 
 from .processes import wait_until
 
-#: The options that are not of `redis_streams`: what goes wrong, and the server that knows where it did.
+#: Options that `redis_streams` does not have: the fault, and the server that records where it struck.
 FAULT, MARKS = "fault", "marks"
-#: The record batches that a task gives before.
+#: The number of record batches that a task yields before its fault.
 BEFORE = 2
 
 
 class Fault:
     """What happens to a task.
 
-    `raise`: an exception. `worker`: its Python worker is killed. `executor`: so is its executor, in the task of the
-    first partition. `slow`: in that task too, the first attempt waits until a second one has read everything.
+    `raise`: an exception. `worker`: its Python worker is killed. `executor`: in the task of the first partition, the
+    executor is killed too. `slow`: in that task, the first attempt waits until a second one has read everything.
     """
 
     def __init__(self, kind: str, socket: str) -> None:
@@ -58,7 +58,7 @@ class Fault:
             case "worker":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "executor":
-                # The parent of the worker is Spark's daemon, and its parent is the executor.
+                # The parent of the worker is Spark's daemon, whose parent is the executor.
                 parent = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
                 os.kill(int(parent), signal.SIGKILL)
                 wait_until(lambda: not Path(f"/proc/{parent}").exists(), 60)

@@ -35,7 +35,7 @@ def add(client: Client, count: int, *, first: int = 1, key: str | bytes = KEY) -
 def read(
     client: Client, consumer: str | bytes, count: int, *, key: str | bytes = KEY, group: str | bytes = GROUP
 ) -> list[str]:
-    """Read new entries as a consumer, which are pending then, and return their IDs."""
+    """Read new entries as a consumer, so that they are pending, and return their IDs."""
     reply = client.execute_command("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", key, ">")
     return [entry_id.decode() for _, entries in (reply or []) for entry_id, _ in entries]
 
@@ -52,7 +52,7 @@ def row(table: object) -> dict[str, Any]:
 
 
 def pending_of(client: Client, key: str | bytes = KEY, group: str | bytes = GROUP) -> dict[str, tuple[bytes, int]]:
-    """The pending entries as redis-py reads them: the consumer and the deliveries by ID."""
+    """The pending entries as redis-py reads them: the consumer and the number of deliveries, by ID."""
     found = client.xpending_range(key, group, "-", "+", 1_000_000)
     return {entry["message_id"].decode(): (entry["consumer"], entry["times_delivered"]) for entry in found}
 

@@ -13,7 +13,7 @@ import pytest
 
 from support.processes import after_ticks
 
-#: It is 0.1 s on a quiet machine (`make bounds` holds it to that); this bounds a noisy one.
+#: The delay is at most 0.1 s on a quiet machine (`make bounds` checks that); this is the limit for a noisy one.
 BOUND = 0.5
 
 
@@ -31,7 +31,7 @@ class Interrupt:
 
 @contextmanager
 def interrupted() -> Iterator[Interrupt]:
-    """The call inside waits, gets a SIGINT from another thread, and raises KeyboardInterrupt soon after."""
+    """Check that the call inside waits, gets a SIGINT from another thread, and raises KeyboardInterrupt soon after."""
     waits = threading.Event()
     over = False
     sent = 0.0

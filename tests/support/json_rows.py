@@ -1,4 +1,4 @@
-"""The JSON of a row of Arrow data, as Spark writes it, in Python: the reference for the writer in Rust."""
+"""The JSON of a row of Arrow data as Spark writes it: the reference in Python for the writer in Rust."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyarrow import types
 
 
 def wanted_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows with the values that `read_row` gives: nulls of structs and rows are left out."""
+    """The rows with the values that `read_row` returns: nulls in structs and rows are left out."""
     fields = list(data.schema)
     return [
         {field.name: wanted(row[field.name], field.type) for field in fields if row[field.name] is not None}
@@ -22,12 +22,12 @@ def wanted_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def read_row(payload: bytes) -> Any:
-    """A row that was written; decimals and floats alike are `Decimal`, so that no digit is lost."""
+    """Parse a row that was written; decimals and floats both become `Decimal`, so that no digit is lost."""
     return json.loads(payload, parse_float=Decimal)
 
 
 def wanted(value: Any, kind: pa.DataType) -> Any:
-    """One value of this type."""
+    """The expected value for a value of this type."""
     if value is None:
         return None
     if types.is_dictionary(kind):
@@ -43,11 +43,11 @@ def wanted(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, float):
         return Decimal(str(value))
     if isinstance(value, dt.datetime):
-        # UTC has a Z, as in Java's ISO_INSTANT; fractions are milliseconds.
+        # UTC is written as Z, as in Java's ISO_INSTANT; fractions are milliseconds.
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, dt.date):
         return value.isoformat()
     if isinstance(value, dt.time):
-        # Fractions of a second without the zeros behind them, as java.time.LocalTime prints them.
+        # Fractions of a second without trailing zeros, as java.time.LocalTime prints them.
         return value.isoformat().rstrip("0").rstrip(".") if value.microsecond else value.isoformat()
     return value

@@ -17,7 +17,7 @@ class Leak:
 
 
 def find_leaks(folder: Path) -> list[Leak]:
-    """The processes that work in a folder below this one. Linux only; elsewhere none are found."""
+    """The processes whose working directory is below this folder. Linux only; elsewhere none are found."""
     leaks = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it may end meanwhile, or belong to another user

@@ -1,4 +1,4 @@
-"""Rows that go out at a rate while something happens to the servers, and what was said of each."""
+"""Rows that are written at a constant rate while something happens to the servers, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Rows a second, in batches of a fiftieth of that.
+#: Rows per second, written in batches of a fiftieth of that.
 RATE = 20_000
 BATCH = RATE // 50
 
 
 class Load:
-    """Rows with numbers, written at a rate until it is stopped; what was said of each.
+    """Numbered rows, written at a constant rate until stopped, and the outcome of each.
 
-    `dispatcher`: a `Dispatcher`, or what has its `produce_batch` and `flush`. With `keys`, row n has
-    `keys[n % len(keys)]`: its stream, or with `role="shard_key"` the key of its shard.
+    `dispatcher` is a `Dispatcher`, or an object with the same `produce_batch` and `flush`. With `keys`, row n has
+    `keys[n % len(keys)]` as its stream, or with `role="shard_key"` as the key of its shard.
     """
 
     def __init__(self, dispatcher: Any, rate: int = RATE, keys: Sequence[str] = (), role: str = "stream_key") -> None:
@@ -50,7 +50,7 @@ class Load:
             time.sleep(max(0.0, began + self.rows / self._rate - time.monotonic()))
 
     def produce(self, numbers: range) -> None:
-        """Hand the rows over."""
+        """Produce the rows."""
         columns: dict[str, Any] = {"payload": [b"%d" % n for n in numbers]}
         if self._keys:
             columns["key"] = [self._keys[n % len(self._keys)] for n in numbers]

@@ -6,6 +6,6 @@ import pytest
 
 __all__ = ["refuses_long_strings"]
 
-#: Redis 8.6 can leave a command without a reply, if a string of it is too long and the command comes in several reads
-#: (redis/redis#15795).
+#: Redis 8.6 can leave a command without a reply if one of its strings is too long and the command arrives in several
+#: reads (redis/redis#15795).
 refuses_long_strings = pytest.mark.needs("valkey")

@@ -12,7 +12,7 @@ MODES = ("off", "script", "idmp")
 
 #: Few retries, so that temporary errors are reported soon. One is needed: a restarted server has lost its scripts.
 TWO_TRIES = RetryPolicy(max_attempts=2, initial_backoff=0, max_backoff=0, deadline=30)
-#: Retries at once: these tests wait for events, not for a clock.
+#: Almost immediate retries: these tests wait for events, not for a clock.
 SOON = RetryPolicy(initial_backoff=0.005, max_backoff=0.02)
 
 
@@ -28,7 +28,7 @@ class Pair:
 
 
 def pairs_with(*capabilities: str) -> list[Pair]:
-    """Those of `pairs` whose servers have one of these."""
+    """The `pairs` whose servers have at least one of these capabilities."""
     return [pair for pair in pairs() if any(pair.program.can(capability) for capability in capabilities)]
 
 
@@ -38,12 +38,12 @@ def can(program: Program, mode: str) -> bool:
 
 
 def pairs() -> list[Pair]:
-    """Each server program of this machine with each mode that it supports: nine pairs in CI."""
+    """Each server program on this machine with each mode that it supports: nine pairs in CI."""
     return [Pair(program, mode) for program in find_programs() for mode in MODES if can(program, mode)]
 
 
 def dispatcher(endpoint: Endpoint, mode: str, **options: Any) -> Dispatcher:
-    """Make one that sends in this mode; exactly once with two tries, unless `retry` says otherwise."""
+    """Make a dispatcher for this mode; exactly once with two attempts, unless `retry` says otherwise."""
     if mode == "off":
         return Dispatcher(endpoint, **options)
     return Dispatcher(endpoint, **{"exactly_once": mode, "retry": TWO_TRIES, **options})

@@ -41,8 +41,8 @@ class Monitor:
             …
         assert seen.commands("XADD") == [[b"XADD", b"key", b"*", b"payload", b"…"]]
 
-    Servers show AUTH as `AUTH (redacted)`. Inside the block `commands` is up to date at each call: a command answered
-    before the call is in it. After a kill of the server it holds the commands before it.
+    Servers show AUTH as `AUTH (redacted)`. Inside the block `commands` is up to date at each call: it includes every
+    command answered before the call. After the server was killed, it has the commands before that.
     """
 
     def __init__(self, server: LocalServer, *, username: str | None = None, password: str | None = None) -> None:
@@ -54,11 +54,11 @@ class Monitor:
         self._other: socket.socket
 
     def commands(self, *names: str) -> list[list[bytes]]:
-        """The arguments of each command so far, in order; with names, only of the commands of these names."""
+        """The arguments of each command so far, in order; with names, only of commands with these names."""
         return [command.arguments for command in self.seen(*names)]
 
     def seen(self, *names: str) -> list[Command]:
-        """The same with time, database and client."""
+        """Like `commands`, with time, database and client."""
         if self._socket.fileno() != -1:
             self._catch_up()
         wanted = {name.upper() for name in names}
@@ -82,7 +82,7 @@ class Monitor:
             self._other.close()
 
     def _catch_up(self) -> None:
-        """Read up to a command of our own, sent after all that the test has seen the answer of."""
+        """Read up to a command of our own, sent after every command whose reply the test has seen."""
         token = secrets.token_hex(8).encode()
         try:
             with contextlib.suppress(BrokenPipeError):  # what a killed server showed before can still be read

@@ -1,4 +1,4 @@
-"""The pages of docs/ that the tests run, and how the blocks of each of them go together."""
+"""The pages of docs/ that the tests run, and how the blocks of each page belong together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from support.paths import ROOT
 
 DOCS = ROOT / "docs"
 
-#: Pages whose blocks form one program, or one session: each has a test of its own.
+#: Pages whose blocks form one program or one session: each has its own test.
 STORIES = {"command.md", "flights.md", "from-csv.md", "spark.md"}
 #: Pages that need large packages or a database: `make recipes` runs them.
 RECIPES = {"dlt.md", "outbox-postgresql.md"}
@@ -21,7 +21,7 @@ class Block(NamedTuple):
     Attributes:
         kind: `python` or `console`.
         text: The block.
-        prints: The block `text` behind one of Python.
+        prints: The block `text` that follows a Python block.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(text: str) -> list[Block]:
-    """The blocks of a page that are run, in their order."""
+    """The blocks of a page that are run, in order."""
     found = re.findall(r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text, re.MULTILINE | re.DOTALL)
     assert len(found) == len(re.findall(r"```(?:python|console)\b", text)), "a block that no test runs"
     return [Block(*each) for each in found]

@@ -2,8 +2,8 @@
 
     python -m support.panic_cases SOCKET
 
-Prints one JSON object a case: what the calls raised, what the reports say, and what the log says. What is in the
-streams is for the caller to look at.
+Prints one JSON object per case: what the calls raised, what the reports say, and what the log says. The caller checks
+the content of the streams.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import pyarrow as pa
 from headrace import Dispatcher, Endpoint, InternalError, RetryPolicy, _headrace
 
 ROWS = 300
-#: Only a build with the feature has it.
+#: Exists only in a build with the feature.
 panic_at: Any = getattr(_headrace, "panic_at", None)
 
-#: In payloads and nowhere else.
+#: Must occur in payloads and nowhere else.
 SECRET = "content-of-a-payload"
 
 PLACES = ("import", "bind", "encode", "scan", "settle", "report")
@@ -62,7 +62,7 @@ def layout(name: str) -> dict[str, Any]:
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """Each place in each mode, with retries and with WAITAOF, and each layout."""
+    """Each place in each mode, with and without retries and WAITAOF, and each layout."""
     for place, mode, retries, waits in itertools.product(PLACES, MODES, (False, True), (False, True)):
         yield {"place": place, "mode": mode, "retries": retries, "waits": waits, "layout": "payload"}
     for place, name in itertools.product(("bind", "encode"), LAYOUTS[1:]):
@@ -72,14 +72,14 @@ def cases() -> Iterator[dict[str, Any]]:
 
 
 def passed_before(case: dict[str, Any]) -> int:
-    """How many times the place is passed before: the panic comes in the second record batch, or in an early reply."""
+    """How often the place is passed before the panic, which comes in the second record batch or in an early reply."""
     if case["place"] == "encode":
         return 2 if case["layout"] == "arrow_ipc" else 130
     return {"import": 1, "bind": 1, "report": 0}.get(case["place"], 2)
 
 
 def run(socket: str, key: str, case: dict[str, Any]) -> dict[str, Any]:
-    """One case: rows before, rows while headrace panics, rows after."""
+    """Run one case: rows before, rows while headrace panics, rows after."""
     log = io.StringIO()
     handler = logging.StreamHandler(log)
     logging.getLogger("headrace").addHandler(handler)

@@ -6,5 +6,5 @@ from pathlib import Path
 
 #: The project.
 ROOT = Path(__file__).resolve().parents[2]
-#: What a process needs on PYTHONPATH for `support` and the laboratories.
+#: The folder that must be on PYTHONPATH for `support` and the laboratories.
 TESTS = ROOT / "tests"

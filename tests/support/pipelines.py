@@ -19,7 +19,7 @@ DELIVERED = (None, None, None)
 
 
 def endpoint_to(server: LocalServer, **options: Any) -> Endpoint:
-    """The server's endpoint by its own transport; TLS needs `tls_ca_cert=` beside it."""
+    """The endpoint of a server with its own transport; TLS also needs `tls_ca_cert=`."""
     if server.port is None:
         where: dict[str, Any] = {"unix_socket": server.unix_socket}
     else:
@@ -28,7 +28,7 @@ def endpoint_to(server: LocalServer, **options: Any) -> Endpoint:
 
 
 def payloads_of(start: int, count: int, size: int = 1_000) -> list[bytes]:
-    """Payloads of `size` bytes and their number, which counts from `start`."""
+    """Payloads of `size` bytes after their number, which counts up from `start`."""
     return [b"%d-" % number + b"x" * size for number in range(start, start + count)]
 
 
@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def label(self) -> tuple[str | None, str | None, str | None]:
-        """Kind, code and written: all None where the message was delivered."""
+        """Kind, code and written: all None if the message was delivered."""
         return self.kind, self.code, self.written
 
 
@@ -75,7 +75,7 @@ def connections(client: redis.Redis) -> set[str]:
 
 
 def stored(client: redis.Redis, key: str | bytes = KEY) -> list[tuple[str, bytes]]:
-    """Entry ID and payload of each entry of a stream, in order; nothing where there is no stream."""
+    """The entry ID and the payload of each entry in a stream, in order; empty if there is no stream."""
     if client.type(key) != b"stream":
         return []
     return [(entry.decode(), fields[b"payload"]) for entry, fields in cast("Any", client.xrange(key))]
@@ -86,10 +86,11 @@ def check_accounting(
 ) -> None:
     """Check the outcomes against the stored entries.
 
-    `sent` are the stream key and the payload of each message, no payload twice, and nothing else was written to these
-    streams. Then: each message has one outcome; each delivered one is stored under its entry ID with its payload, in
-    order (`overtaking`: in any, as an error reply refused some for a while); a deduplicated one is there; one that
-    was not written is not; one whose fate is unknown is there once at most; nothing else is.
+    `sent` has the stream key and the payload of each message; all payloads differ, and nothing else was written to
+    these streams. Each message must have one outcome. Each delivered message is stored under its entry ID with its
+    payload, in order (with `overtaking` in any order, because an error reply refused some for a while). A deduplicated
+    message is stored; one that was not written is not; one whose outcome is unknown is stored at most once. Nothing
+    else is stored.
     """
     reported = list(reported)
     assert len(reported) == len(sent)

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Return as soon as the condition holds; fail if it does not in time."""
+    """Return as soon as the condition holds; fail if it does not hold in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not hold in time"
@@ -63,9 +63,9 @@ class StuckError(Exception):
 
 @contextlib.contextmanager
 def ticking(tick: Callable[[], object], every: float = 0.02) -> Iterator[None]:
-    """Call `tick` again and again in the main thread, also inside a native call that waits and heeds signals.
+    """Call `tick` repeatedly in the main thread, even inside a native call that waits and handles signals.
 
-    What it raises is raised by the call that waits; True ends the ticking. (SIGUSR1: pytest-timeout has SIGALRM.)
+    Its exceptions are raised by the waiting call; True ends the ticking. (By SIGUSR1: pytest-timeout uses SIGALRM.)
     """
     main = threading.main_thread().ident
     assert main is not None
@@ -85,7 +85,7 @@ def ticking(tick: Callable[[], object], every: float = 0.02) -> Iterator[None]:
     try:
         yield
     finally:
-        # Ignored, not restored: a last signal may still be on its way, and the default would end the process.
+        # Ignored, not restored: a last signal may still be pending, and the default would end the process.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         done.set()
         thread.join()
@@ -95,7 +95,7 @@ def ticking(tick: Callable[[], object], every: float = 0.02) -> Iterator[None]:
 def after_ticks(count: int, act: Callable[[], object]) -> Iterator[None]:
     """Act once, inside a waiting call, after it has handled `count` ticks of 20 ms.
 
-    By then the call has done all that it can do without the server.
+    By then the call has done everything that it can do without the server.
     """
     seen = 0
 
@@ -115,7 +115,7 @@ def in_child(body: Callable[[], _T], seconds: int = 60) -> _T:
     """Run `body` in a forked child and return what it returned."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        # Python 3.12 warns of a fork beside threads; other tests of this process may have left some.
+        # Python 3.12 warns about a fork with threads; other tests in this process may have left some.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
@@ -151,7 +151,7 @@ def killed_in_child(body: Callable[[], object]) -> None:
 
 
 class PeakMemory:
-    """The most memory that this process held since the object was made, above what it held then. Linux only."""
+    """The growth of this process's memory to its peak since the object was created. Linux only."""
 
     def __init__(self) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak
@@ -159,7 +159,7 @@ class PeakMemory:
 
     @property
     def growth(self) -> int:
-        """In bytes."""
+        """The growth in bytes."""
         return _status("VmHWM") - self._start
 
 

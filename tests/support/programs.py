@@ -1,4 +1,4 @@
-"""Test files that are programs as well: a Spark with a configuration of its own needs a process of its own."""
+"""Test files that are programs as well: a Spark with its own configuration needs its own process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 
 def run_file(file: str, *arguments: str, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python file with this Python, these arguments, and these variables beside those of this process."""
-    # Some of its workers run in other folders.
+    """Run a Python file with this Python, these arguments, and these variables in addition to those of this process."""
+    # Absolute, because some of its workers run in other folders.
     path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
     return subprocess.run(
         [sys.executable, file, *arguments],

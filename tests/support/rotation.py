@@ -33,11 +33,11 @@ def to(server: LocalServer, **options: Any) -> Endpoint:
 
 
 def set_password(admin: Any, password: str) -> None:
-    """Rotate as servers have it: live connections are not touched."""
+    """Rotate the password as servers do: live connections are not affected."""
     admin.execute_command("ACL", "SETUSER", "app", "reset", "on", f">{password}", "~s", "+xadd", "+client")
 
 
 def send(dispatcher: Dispatcher) -> list[tuple[str, str, str]]:
-    """What a message fails with; nothing if it does not."""
+    """Send a message; returns its failure, or nothing if it was delivered."""
     dispatcher.produce(b"x")
     return [(one.kind, one.code, one.written) for one in dispatcher.flush().failed]

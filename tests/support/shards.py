@@ -1,4 +1,4 @@
-"""Shards as a reader would find them who has nothing but the documentation."""
+"""Shards as found by a reader who has only the documentation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zlib
 
 
 def murmur2(key: bytes) -> int:
-    """The hash of Kafka's Java client, of 31 bits."""
+    """The 31-bit hash of Kafka's Java client."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     state = 0x9747B28C ^ len(key)
     whole = len(key) // 4 * 4
@@ -25,7 +25,7 @@ def shard_of(key: bytes, shards: int, hashed: str = "murmur2") -> int:
 
 
 def key_of(shard: int, shards: int) -> str:
-    """A key that finds this shard."""
+    """A key that belongs to this shard."""
     return next(key for key in map(str, range(1_000_000)) if shard_of(key.encode(), shards) == shard)
 
 
@@ -35,6 +35,6 @@ def slot(tag: str) -> int:
 
 
 def spread_tag(shard: int, shards: int) -> str:
-    """The smallest hexadecimal number in the middle slot of the share of a shard."""
+    """The smallest hexadecimal number whose slot is the middle one of the shard's range."""
     middle = (2 * shard + 1) * 16_384 // (2 * shards)
     return next(tag for number in range(1 << 20) if slot(tag := f"{number:x}") == middle)

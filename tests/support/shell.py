@@ -1,4 +1,4 @@
-"""A folder in which the lines of the documentation are typed."""
+"""A folder in which the command lines of the documentation are run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.testing import LocalServer
 
 
 def commands_of(block: str) -> list[tuple[str, list[str]]]:
-    """The lines of a block that are typed, each with what is shown below it."""
+    """The command lines of a block, each with the output that is shown below it."""
     found: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -26,11 +26,11 @@ def commands_of(block: str) -> list[tuple[str, list[str]]]:
 
 
 class Shell:
-    """A folder in which lines are typed, with `headrace` on `PATH`."""
+    """A folder in which command lines are run, with `headrace` on `PATH`."""
 
     def __init__(self, folder: Path, server: LocalServer) -> None:
         self.folder = folder
-        #: What the page has, and what stands for it here.
+        #: Names in the page, and what replaces them here.
         self.names: dict[str, str] = {}
         programs = folder / "bin"
         programs.mkdir()
@@ -49,13 +49,13 @@ class Shell:
         file.chmod(0o755)
 
     def named(self, text: str) -> str:
-        """A text of the page with the names that are right here."""
+        """A text of the page, with its names replaced."""
         for name, here in self.names.items():
             text = text.replace(name, here)
         return text
 
     def type(self, line: str) -> tuple[int, list[str]]:
-        """Run a line. One that asks is answered, one that has no end is interrupted once it has shown something."""
+        """Run a line. If it asks, it is answered; if it never ends, it is interrupted once it has printed something."""
         line = self.named(line)
         if re.search(r" (replay|drop) ", line) and "--dry-run" not in line:
             return self._answer(line)
@@ -80,7 +80,7 @@ class Shell:
         return process.returncode, (first + rest).decode().splitlines()
 
     def _answer(self, line: str) -> tuple[int, list[str]]:
-        """Run a line on a terminal, and answer yes."""
+        """Run a line on a terminal, and answer with yes."""
         main, other = pty.openpty()
         process = subprocess.Popen(
             ["bash", "-c", f"exec {line}"],
@@ -109,7 +109,7 @@ def shape(line: str) -> str:
 
 
 def assert_shown(shown: list[str], printed: list[str]) -> None:
-    """Compare in shape. A line `…` of the page stands for any lines, one at the end of a line for its rest."""
+    """Compare the shapes. In the page a line `…` stands for any lines, and `…` at the end of a line for its rest."""
     rest = [shape(line) for line in printed]
     skips = False
     for line in shown:

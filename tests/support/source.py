@@ -19,7 +19,7 @@ SCHEMA = StructType().add("n", "long")
 
 
 def add(client: redis.Redis, key: str, numbers: Iterable[int], ids: Callable[[int], str] | None = None) -> None:
-    """Add an entry with the field `n` for each number; by default each has a millisecond of its own."""
+    """Add an entry with the field `n` for each number; by default each has its own millisecond."""
     pipeline = client.pipeline(transaction=False)
     for number in numbers:
         pipeline.xadd(key, {"n": number}, id=ids(number) if ids else f"{1_795_324_724_029 + number}-0")
@@ -48,7 +48,7 @@ def ids(number: int) -> str:
 
 
 def query_on(server: LocalServer, **options: Any) -> StreamReader:
-    """A streaming query from the oldest entry on, as `batch_of`."""
+    """A streaming query from the oldest entry on, like `batch_of`."""
     given = {"starting": "earliest", "poll_interval": 0.001, **options}
     if not HAS_LIMITS and "max_entries_per_trigger" in given:
         given["available_now"] = False
@@ -56,8 +56,8 @@ def query_on(server: LocalServer, **options: Any) -> StreamReader:
 
 
 def next_end(reader: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
-    """What Spark does for a micro-batch: the end, through the text of the checkpoint."""
-    reader._looked_at = float("-inf")  # poll_interval is over
+    """Do what Spark does for a micro-batch; returns its end, converted to the text of the checkpoint and back."""
+    reader._looked_at = float("-inf")  # poll_interval has passed
     if not HAS_LIMITS:
         return json.loads(json.dumps(reader.latestOffset()))  # type: ignore[no-any-return]
     return json.loads(json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())))  # type: ignore[no-any-return]

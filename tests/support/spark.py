@@ -10,19 +10,19 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-#: A variable that Spark's workers have and this process has not, and what is in it.
+#: A variable that only Spark's workers have, not this process, and its value.
 WORKER_VARIABLE = "HEADRACE_TEST_WORKER_PASSWORD"
 WORKER_PASSWORD = "hunter2-of-the-workers"
 
 
 def worker_password() -> str:
-    """The password, where it is known."""
+    """The password, where the variable is set."""
     return os.environ[WORKER_VARIABLE]
 
 
 @contextmanager
 def start_spark() -> Iterator[SparkSession]:
-    """Start Spark `local[2]`, and stop it at the end of the block. It takes some five seconds."""
+    """Start Spark `local[2]`, and stop it at the end of the block. It takes about five seconds."""
     ctrl_c = signal.getsignal(signal.SIGINT)
     spark = (
         SparkSession.builder.master("local[2]")

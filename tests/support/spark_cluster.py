@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 def start_cluster(folder: str) -> str:
     """Start a master and two workers in the driver's JVM, as `local-cluster` does, and return the master's URL.
 
-    Unlike in `local-cluster` each worker has its own host: Spark runs no second attempt on the host of the first.
+    Unlike in `local-cluster`, each worker has its own host: Spark runs no second attempt on the host of the first.
     """
     from pyspark import SparkConf, SparkContext
 

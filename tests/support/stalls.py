@@ -19,18 +19,18 @@ from support.fake_server import FakeServer, Peer, Script, entry_id
 from support.pipelines import KEY, endpoint_to
 from support.processes import stopped
 
-#: Messages that wait for their outcome in each of these states, but for those with a single large one.
+#: The number of messages waiting for their outcome in each state, except in states with a single large message.
 WAITING = 50
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a state is made in."""
+    """The environment in which a state is created."""
 
     folder: Path
     certs: Certs
     start_server: Callable[..., LocalServer]
-    """As the fixture of that name."""
+    """The fixture of that name."""
     connect_timeout: float = 600
     command_timeout: float = 600
 
@@ -46,12 +46,12 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Stall:
-    """A state. `ended_by` is the timeout of the endpoint that ends it, if one does."""
+    """A state. `ended_by` is the timeout of the endpoint that ends it, if any."""
 
     enter: Callable[[Surroundings], AbstractContextManager[Dispatcher]]
     ended_by: Literal["connect_timeout", "command_timeout"] | None
     written: Literal["no", "unknown"]
-    """What is known of messages that meet their deadline in it."""
+    """Whether messages that reach their deadline in this state may be written."""
 
 
 @contextlib.contextmanager
@@ -100,7 +100,7 @@ def _unix_backlog(around: Surroundings) -> Iterator[Dispatcher]:
 
 
 def _connecting(script: Script, *, tls: bool = False, **options: Any) -> Stall:
-    """Every connection meets this script, from its first byte on."""
+    """Run this script on every connection, from its first byte on."""
 
     @contextlib.contextmanager
     def enter(around: Surroundings) -> Iterator[Dispatcher]:
@@ -135,7 +135,7 @@ def _one_reply(peer: Peer) -> None:
 
 
 def _trickling(first: bytes) -> Script:
-    """One byte each 50 ms, for ever: always some progress, and never an end."""
+    """Send one byte every 50 ms forever: always some progress, but never an end."""
 
     def script(peer: Peer) -> None:
         peer.send(first)
@@ -146,7 +146,7 @@ def _trickling(first: bytes) -> Script:
 
 @contextlib.contextmanager
 def _half_a_request(around: Surroundings) -> Iterator[Dispatcher]:
-    """The peer reads nothing: its window closes in the middle of a message."""
+    """Stall because the peer reads nothing: its window closes in the middle of a message."""
     over = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -166,7 +166,7 @@ def _half_a_request(around: Surroundings) -> Iterator[Dispatcher]:
 
 
 def _no_replies(exactly_once: str = "off", needs: tuple[str, ...] = (), transport: str = "unix") -> Stall:
-    """Everything was sent to a real server that is suspended."""
+    """Stall after everything was sent to a real server that is suspended."""
 
     @contextlib.contextmanager
     def enter(around: Surroundings) -> Iterator[Dispatcher]:
@@ -189,7 +189,7 @@ def _no_replies(exactly_once: str = "off", needs: tuple[str, ...] = (), transpor
 
 @contextlib.contextmanager
 def _wait(around: Surroundings) -> Iterator[Dispatcher]:
-    """The server waits for replicas that it does not have."""
+    """Stall because the server waits for replicas that it does not have."""
     server = around.start_server()
     endpoint = endpoint_to(server, **around.timeouts)
     with giving_up(Dispatcher(endpoint, wait_replicas=1, wait_timeout=600)) as dispatcher:
@@ -200,7 +200,7 @@ def _wait(around: Surroundings) -> Iterator[Dispatcher]:
 def _backoff(around: Surroundings) -> Iterator[Dispatcher]:
     policy = RetryPolicy(initial_backoff=600, max_backoff=600, jitter=0, deadline=6_000)
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # bound and not listening: it refuses
+        bound.bind(("127.0.0.1", 0))  # bound but not listening: it refuses connections
         with giving_up(around.dispatcher_to(bound.getsockname()[1], retry=policy)) as dispatcher:
             yield fill(dispatcher)
 
@@ -209,7 +209,7 @@ def _silent(peer: Peer) -> None:
     peer.wait_for_end()
 
 
-#: A TLS record of 16 KiB, of which the bytes come one by one.
+#: The header of a TLS record of 16 KiB whose bytes arrive one by one.
 _RECORD = b"\x16\x03\x03\x40\x00"
 
 STALLS: dict[str, Stall] = {

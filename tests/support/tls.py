@@ -58,7 +58,7 @@ def to(server: LocalServer, **options: Any) -> Endpoint:
 
 
 class Tampering:
-    """Listens on `port` of 127.0.0.1 and hands on to a server, with the first record of either direction changed."""
+    """Listens on `port` of 127.0.0.1 and forwards to a server, with the first record of either direction changed."""
 
     def __init__(self, server: LocalServer, *, hello: Change = bytes, answer: Change = bytes) -> None:
         self._server, self._changes = server, (hello, answer)
@@ -105,9 +105,9 @@ class Tampering:
         return changed
 
 
-#: In ClientHello: supported_versions, of the versions 1.3 and 1.2 (RFC 8446, 4.2.1).
+#: In ClientHello: supported_versions, with the versions 1.3 and 1.2 (RFC 8446, 4.2.1).
 _OFFERED = bytes.fromhex("002b 0005 04 0304 0303")
-#: The end of ServerHello's random number where 1.3 would have been there (RFC 8446, 4.1.3).
+#: The end of ServerHello's random number if 1.3 would have been possible (RFC 8446, 4.1.3).
 _MARK = b"DOWNGRD\x01"
 
 
@@ -124,7 +124,7 @@ def without_mark(answer: bytes) -> bytes:
 
 
 def _record(connection: socket.socket) -> bytes:
-    """One TLS record: five bytes of type, version and length, and what follows (RFC 8446, 5.1)."""
+    """Receive one TLS record: five bytes of type, version and length, and the content (RFC 8446, 5.1)."""
     header = _exactly(connection, 5)
     return header + _exactly(connection, int.from_bytes(header[3:]))
 

@@ -1,4 +1,4 @@
-"""How the tests are shared out among the processes of `pytest --numprocesses`."""
+"""How the tests are distributed among the processes of `pytest --numprocesses`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from support.paths import TESTS
 
 #: Its conftest.py has the fixture `spark`.
 SPARK_SESSION = TESTS / "spark" / "session"
-#: As many JVMs start: each takes a core.
+#: The number of JVMs that are started: each takes a core.
 SPARK_GROUPS = 2
 
 #: The folders whose tests start clusters or sentinels of each server program.
 BY_PROGRAM = ("cluster", "sentinel")
 
-#: Files without a Spark session of their own that take more than ten seconds.
+#: Files outside the shared Spark sessions that take more than ten seconds.
 LONG = {
     "test_arrow_fuzz.py",
     "test_arrow_sources.py",
@@ -63,8 +63,8 @@ LONG = {
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """One worker runs all tests of a file, and of the files that share a Spark session.
 
-    Of files that share clusters it runs the tests of one server program, and then those of the same program in the
-    next file: a cluster takes three seconds to start, and goes on taking processor time.
+    In files that share clusters, it runs the tests of one server program, and then those of the same program in the
+    next file: a cluster takes three seconds to start, and uses processor time while it runs.
 
     `--dist loadgroup` would do this by marks, but pytest-xdist 3.8 cannot put them into the node IDs of pytest 9.2.
     """
@@ -88,9 +88,9 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
         super()._assign_work_unit(node)
 
     def _next_scope(self, program: str) -> str:
-        """The first one of the program of which a worker has a cluster; else of one that has the most tests left.
+        """The first scope of the program whose cluster the worker has; otherwise of the one with the most tests left.
 
-        Programs that no worker has come first.
+        Programs that no worker is running come first.
         """
         scopes: list[str] = list(self.workqueue)
         if same := [scope for scope in scopes if program and _program_of(scope) == program]:
@@ -120,7 +120,7 @@ def spark_groups() -> dict[str, str]:
 
 
 def sort(items: list[pytest.Item]) -> None:
-    """Put first what takes longest, so that no worker is left with it at the end; else the order stays random."""
+    """Put the longest tests first, so that no worker is left with one at the end; otherwise the order stays random."""
 
     def rank(item: pytest.Item) -> Any:
         return item.path.name not in spark_groups(), item.path.name not in LONG
