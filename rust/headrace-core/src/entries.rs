@@ -19,7 +19,9 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 pub(crate) use self::cast::{BadValue, OnBadField};
-pub(crate) use self::escape::{escaped, unescaped};
+pub(crate) use self::escape::escaped;
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::escape::unescaped;
 use self::fields::FieldColumns;
 pub(crate) use self::fields::FieldsPlan;
 pub(crate) use self::json::for_each_member;
@@ -88,17 +90,9 @@ impl ColumnsPlan {
     pub(crate) const METADATA_OF_MAP: [MetadataColumn; 3] =
         [MetadataColumn::Stream, MetadataColumn::EntryId, MetadataColumn::Timestamp];
 
-    /// `metadata`: the columns before the body, in this order. Fails if two columns have the same name.
-    pub(crate) fn new(metadata: &[MetadataColumn], body: BodyPlan) -> Result<Self> {
-        Self::with_raw(metadata.iter().map(|column| (*column, column.name().to_owned())).collect(), None, body)
-    }
-
-    /// The same with other names, and optionally with a column for entries that do not fit.
-    pub(crate) fn with_raw(
-        metadata: Vec<(MetadataColumn, String)>,
-        raw: Option<RawPlan>,
-        body: BodyPlan,
-    ) -> Result<Self> {
+    /// `metadata`: the columns before the body with their names, in this order. `raw`: the column for entries that do not fit.
+    /// Fails if two columns have the same name.
+    pub(crate) fn new(metadata: Vec<(MetadataColumn, String)>, raw: Option<RawPlan>, body: BodyPlan) -> Result<Self> {
         let (metadata, names): (Vec<_>, Vec<_>) = metadata.into_iter().unzip();
         let mut fields: Vec<Field> =
             metadata.iter().zip(names).map(|(column, name)| column.field().with_name(name)).collect();
@@ -211,15 +205,6 @@ impl EntryColumns {
     fn measure(&mut self) {
         self.unmeasured = 0;
         self.is_large = self.bytes() >= FULL;
-    }
-
-    /// The total number of fields that were left out because a later field of their entry has the same name.
-    pub(crate) fn duplicate_names(&self) -> u64 {
-        match &self.body {
-            Body::Map(map) => map.replaced(),
-            Body::Fields(fields) => fields.duplicate_names(),
-            Body::Packed(packed) => packed.duplicate_names(),
-        }
     }
 
     /// The total number of values that are null because they did not fit their column.

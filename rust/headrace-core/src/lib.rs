@@ -38,7 +38,6 @@ mod decimal;
 mod dispatcher;
 mod durability;
 pub mod endpoint;
-#[allow(dead_code, unused_imports)] // until a reader of streams uses it
 mod entries;
 mod entry_lines;
 pub mod error;

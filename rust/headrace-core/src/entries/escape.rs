@@ -1,11 +1,12 @@
 //! Names as text. Redis allows any bytes in a field name or a key; Arrow's utf8 does not.
 //!
 //! Each byte that is not part of UTF-8 becomes `\xNN`, with two digits from `0` to `9` and `a` to `f`, and each backslash is
-//! doubled, in every name. So different names have different texts, and [`unescaped`] restores the bytes.
+//! doubled, in every name. So different names have different texts, from which the bytes can be restored.
 
 pub(crate) use crate::utf8::escape as escaped;
 
-/// The name with this text; `None` if no name has it.
+/// The name with this text; `None` if no name has it. Only tests need it.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -58,7 +58,6 @@ pub(crate) struct FieldColumns {
     rows: usize,
     /// The values of this entry that do not fit, with the indexes of their columns.
     bad: Vec<(usize, BadValue)>,
-    duplicate_names: u64,
 }
 
 /// The field that an earlier entry had at this place.
@@ -83,7 +82,6 @@ impl FieldColumns {
             filled: 0,
             rows: 0,
             bad: Vec::new(),
-            duplicate_names: 0,
         }
     }
 
@@ -107,7 +105,6 @@ impl FieldColumns {
         if column.rows() > self.rows {
             column.pop();
             self.filled -= 1;
-            self.duplicate_names += 1;
         } else if !self.bad.is_empty() {
             self.forget_bad(index);
         }
@@ -120,9 +117,7 @@ impl FieldColumns {
     /// Forgets the bad value of a column because another value replaces it.
     #[cold]
     fn forget_bad(&mut self, index: usize) {
-        let bad_values = self.bad.len();
         self.bad.retain(|(column, _)| *column != index);
-        self.duplicate_names += (bad_values - self.bad.len()) as u64;
     }
 
     /// The column of a name that is not at its expected place; the place is updated for the next entry.
@@ -208,11 +203,6 @@ impl FieldColumns {
         self.columns.iter().map(FieldColumn::bytes).sum()
     }
 
-    /// The total number of fields that were left out because a later field of their entry has the same name.
-    pub(crate) fn duplicate_names(&self) -> u64 {
-        self.duplicate_names
-    }
-
     /// The total number of values that became null because they did not fit their column.
     pub(crate) fn bad_values(&self) -> u64 {
         self.columns.iter().map(FieldColumn::bad_values).sum()
@@ -291,9 +281,9 @@ mod tests {
         for _ in 0..2 {
             push(&mut columns, &[("a", "1"), ("b", "2"), ("a", "3"), ("a", "4"), ("x", ""), ("x", "")]).unwrap();
         }
-        assert_eq!((columns.duplicate_names(), rows(&mut columns)), (4, vec![vec![Some(4), Some(2)]; 2]));
+        assert_eq!(rows(&mut columns), vec![vec![Some(4), Some(2)]; 2]);
         push(&mut columns, &[("a", "bad"), ("b", "bad"), ("a", "5"), ("b", "6")]).unwrap();
-        assert_eq!((columns.duplicate_names(), rows(&mut columns)), (6, vec![vec![Some(5), Some(6)]]));
+        assert_eq!(rows(&mut columns), [vec![Some(5), Some(6)]]);
         let bad = push(&mut columns, &[("a", "bad"), ("b", "worse"), ("a", "5")]).unwrap_err().to_string();
         assert!(bad.contains("\"worse\""), "{bad}");
         assert!(push(&mut columns, &[("a", "5"), ("a", "bad")]).is_err());

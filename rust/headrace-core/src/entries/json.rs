@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde_core::Deserializer as _;
 use serde_core::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 

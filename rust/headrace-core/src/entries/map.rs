@@ -67,7 +67,6 @@ pub(super) struct MapColumn {
     keys: VarBytes,
     values: VarBytes,
     is_deleted: bool,
-    replaced: u64,
 }
 
 impl MapColumn {
@@ -75,12 +74,7 @@ impl MapColumn {
         let names = Names::new(plan.names_as, plan.fields_as == FieldsAs::Map);
         let (keys, values) = (VarBytes::new(), VarBytes::new());
         let valid = NullBufferBuilder::new(0);
-        Self { name, plan, offsets: vec![0], valid, names, keys, values, is_deleted: false, replaced: 0 }
-    }
-
-    /// The total number of fields that were left out because a later field of their entry has the same name.
-    pub(super) fn replaced(&self) -> u64 {
-        self.replaced
+        Self { name, plan, offsets: vec![0], valid, names, keys, values, is_deleted: false }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -123,7 +117,6 @@ impl MapColumn {
             self.names.end();
             if !self.names.kept.is_empty() {
                 self.values.retain_last(&self.names.kept);
-                self.replaced += (self.names.kept.len() - self.names.ends.len()) as u64;
             }
             self.keys.push_all(&self.names.written, &self.names.ends);
         }

@@ -79,7 +79,7 @@ impl PackedPlan {
         match unpack {
             Unpack::Payload if fields.len() != 1 => {
                 let message = format!(
-                    "unpack 'payload' has one column, the payload, and the fields or the schema name {}; unpack 'json' or \
+                    "unpack 'payload' has one column, the payload, but the fields or the schema name {}; unpack 'json' or \
                      'arrow_ipc' has several",
                     fields.len()
                 );
@@ -199,7 +199,8 @@ impl PackedColumns {
         } else {
             let payloads = self.entry.payloads;
             Err(broken(format!(
-                "field {} does not follow {payloads} of its payloads; they are {field}, or {field}:0, {field}:1 and so on",
+                "field {} is out of sequence, after {payloads} of the payloads; they are {field}, or {field}:0, {field}:1 \
+                 and so on",
                 name.escape_ascii(),
                 field = self.plan.payload_field,
             )))
@@ -312,13 +313,6 @@ impl PackedColumns {
         match &self.columns {
             Columns::Fields(columns) => columns.bytes(),
             Columns::Arrow(columns) => columns.bytes(),
-        }
-    }
-
-    pub(crate) fn duplicate_names(&self) -> u64 {
-        match &self.columns {
-            Columns::Fields(columns) => columns.duplicate_names(),
-            Columns::Arrow(_) => 0,
         }
     }
 

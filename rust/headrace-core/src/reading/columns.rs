@@ -108,5 +108,5 @@ pub(crate) fn columns(metadata: Option<Vec<(String, String)>>, Asked { body, kep
             Error::config("metadata", message)
         })
     };
-    ColumnsPlan::with_raw(columns.into_iter().map(known).collect::<Result<_>>()?, raw, body)
+    ColumnsPlan::new(columns.into_iter().map(known).collect::<Result<_>>()?, raw, body)
 }
