@@ -27,11 +27,11 @@ from headrace.testing import LocalServer
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Enrich the entries of a Redis stream with Spark.")
-    parser.add_argument("checkpoint", nargs="?", type=Path, help="folder of the checkpoint (default: a temporary one)")
+    parser.add_argument("checkpoint", nargs="?", type=Path, help="folder for the checkpoint (default: a temporary one)")
     parser.add_argument("--url", help="server of both streams (default: start one, with orders)")
     parser.add_argument("--source-key", default="order-events", help="stream to read (default: %(default)s)")
     parser.add_argument("--target-key", default="enriched-orders", help="stream to append to (default: %(default)s)")
-    parser.add_argument("--partitions", type=int, default=4, help="tasks of a micro-batch (default: %(default)s)")
+    parser.add_argument("--partitions", type=int, default=4, help="tasks per micro-batch (default: %(default)s)")
     parser.add_argument("--follow", action="store_true", help="wait for new entries, until Ctrl-C")
     arguments = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

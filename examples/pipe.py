@@ -49,12 +49,12 @@ class State:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Copy a Redis stream into another one.")
-    parser.add_argument("state", nargs="?", type=Path, help="file that says how far it came (default: a temporary one)")
+    parser.add_argument("state", nargs="?", type=Path, help="file that stores the progress (default: a temporary one)")
     parser.add_argument("--source", metavar="URL", help="server to read (default: start one, with orders)")
     parser.add_argument("--source-key", default="order-events", help="stream to read (default: %(default)s)")
     parser.add_argument("--target", metavar="URL", help="server to write to (default: that of the source)")
     parser.add_argument("--target-key", default="copied-orders", help="stream to append to (default: %(default)s)")
-    parser.add_argument("--rows", type=int, default=8_192, help="most entries of a range (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=8_192, help="maximum entries per range (default: %(default)s)")
     parser.add_argument("--follow", action="store_true", help="wait for new entries, until Ctrl-C")
     parser.add_argument(
         "--deadline", type=float, default=30, help="seconds to retry while the target fails (default: %(default)s)"
@@ -108,12 +108,12 @@ def copy(source: Endpoint, dispatcher: Dispatcher, path: Path, end: str | None, 
 
 def copy_again(source: Endpoint, dispatcher: Dispatcher, state: State) -> State:
     """Read the same range, send the same messages under the same token, and return the state after it."""
-    print(f"again {state.rows:,} entries up to {state.last_id}", flush=True)
+    print(f"copying again: {state.rows:,} entries up to {state.last_id}", flush=True)
     with read(source, state.position, state.last_id, state.rows) as reader:
         batches = list(reader)
         position = reader.position
     if (left := sum(batch.num_rows for batch in batches)) != state.rows:
-        sys.exit(f"of {state.rows:,} entries up to {state.last_id} {left:,} are left: it is unknown which were copied")
+        sys.exit(f"{left:,} of {state.rows:,} entries up to {state.last_id} are left: it is unknown which were copied")
     send(dispatcher, state, batches)
     return replace(state, position=position, last_id=None)
 

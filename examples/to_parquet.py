@@ -26,10 +26,10 @@ from headrace.testing import LocalServer
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Copy the entries of a Redis stream into Parquet files with Spark.")
-    parser.add_argument("folder", nargs="?", type=Path, help="folder of the files (default: a temporary one)")
+    parser.add_argument("folder", nargs="?", type=Path, help="folder for the files (default: a temporary one)")
     parser.add_argument("--url", help="server of the stream (default: start one, with orders)")
     parser.add_argument("--source-key", default="order-events", help="stream to read (default: %(default)s)")
-    parser.add_argument("--per-file", type=int, default=100_000, help="entries of a micro-batch (default: %(default)s)")
+    parser.add_argument("--per-file", type=int, default=100_000, help="entries per micro-batch (default: %(default)s)")
     parser.add_argument("--follow", action="store_true", help="wait for new entries, until Ctrl-C")
     arguments = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -46,13 +46,13 @@ def main() -> int:
     parser.add_argument("--url", help="your server, e.g. redis://user@localhost:6379/0 (default: one with orders)")
     parser.add_argument("--password-env", metavar="NAME", help="environment variable with the server's password")
     parser.add_argument("--stream-key", default="order-events", help="stream to read (default: %(default)s)")
-    parser.add_argument("--rows", type=int, default=8_192, help="most rows of a transaction (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=8_192, help="maximum rows per transaction (default: %(default)s)")
     parser.add_argument("--follow", action="store_true", help="wait for new entries, until Ctrl-C")
     parser.add_argument(
         "--on-loss",
         choices=["fail", "report"],
         default="fail",
-        help="if entries were trimmed before they were read: stop, or count them and go on (default: %(default)s)",
+        help="if entries were trimmed before they were read: stop, or count them and continue (default: %(default)s)",
     )
     arguments = parser.parse_args()
 

@@ -99,7 +99,7 @@ class AsyncDispatcher:
         if mode == "idmp" and options.get("exactly_once_key") != "message_id":
             message = (
                 "exactly_once_key must be 'message_id' with exactly_once 'idmp' in an AsyncDispatcher, got "
-                f"{options.get('exactly_once_key', 'row')!r}: tasks produce in no order that another run repeats"
+                f"{options.get('exactly_once_key', 'row')!r}: tasks do not produce in the same order in every run"
             )
             raise ConfigError(message, option="exactly_once_key")
         self._endpoint = endpoint
@@ -281,8 +281,8 @@ class AsyncDispatcher:
         """
         if self._is_script:
             message = (
-                "begin needs exactly_once 'idmp' in an AsyncDispatcher, got 'script': tasks produce in no order that "
-                "another run repeats"
+                "begin needs exactly_once 'idmp' in an AsyncDispatcher, got 'script': tasks do not produce in the "
+                "same order in every run"
             )
             raise ConfigError(message, option="exactly_once")
         if self._line:

@@ -154,7 +154,7 @@ class Consumer:
             group, consumer = options["group"], options["consumer"]
             warnings.warn(
                 f"another connection reads as consumer {consumer!r} of group {group!r}: each of the two gets the "
-                "other's pending entries as its own; give each process a name",
+                "other's pending entries as its own; use a different name in each process",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -89,7 +89,7 @@ class _Attribute(Generic[_T]):
         return self if endpoint is None else cast(_T, endpoint._option(self._name))
 
     def __set__(self, endpoint: Endpoint, value: NoReturn) -> None:
-        raise AttributeError(f"an endpoint is immutable: {self._name} cannot be set; make another endpoint")
+        raise AttributeError(f"an endpoint is immutable: {self._name} cannot be set; create another endpoint")
 
 
 class Endpoint(_headrace.Endpoint):
@@ -208,12 +208,17 @@ class Endpoint(_headrace.Endpoint):
     def from_url(cls, url: str, **options: Unpack[EndpointOptions]) -> Self:
         """Build an endpoint from a URL, completed by options.
 
-        `redis://[user[:password]@]host[:port][/db][?option=value&…]`, `rediss://` for TLS,
-        `unix:///path?option=value&…` for a Unix socket (also `redis+unix`, `valkey`, `valkeys`, `valkey+unix`), and
-        `redis+sentinel://[user[:password]@]host[:port],host[:port]/master[/db]` for the server that sentinels name
-        (`rediss+sentinel` for TLS; user and password are those of the server). The query holds options of `Endpoint` by
-        their names: `?stream_key=order-events&maxlen=100000&tls_ca_cert=/etc/ca.pem`. User, password and query are
-        percent-encoded; in the query `+` is a space. A `#fragment` is refused.
+        - `redis://[user[:password]@]host[:port][/db]` or `valkey://…`; with TLS `rediss://…` or `valkeys://…`
+        - `unix:///path`, `redis+unix:///path` or `valkey+unix:///path`: a Unix socket
+        - `redis+sentinel://[user[:password]@]host[:port],host[:port]/master[/db]` or `valkey+sentinel://…`: the server
+          that the sentinels name as the master; with TLS `rediss+sentinel://…` or `valkeys+sentinel://…`. User,
+          password and TLS are those of the server; the options `sentinel_…` are those of the sentinels.
+        - `redis+cluster://[user[:password]@]host[:port],host[:port][/db]` or `valkey+cluster://…`: a cluster, by one or
+          more of its nodes; with TLS `rediss+cluster://…` or `valkeys+cluster://…`
+
+        The scheme is not case-sensitive. A query holds options of `Endpoint` by their names, except
+        `tls_insecure_skip_verify`: `?stream_key=order-events&maxlen=100000&tls_ca_cert=/etc/ca.pem`. User, password,
+        master, path of the socket and query are percent-encoded; in the query `+` is a space. A `#fragment` is refused.
 
         Args:
             url: The URL. No exception repeats any part of it that may be a secret.

@@ -45,9 +45,7 @@ class _Counter(NamedTuple):
 
 
 _COUNTERS: Final = [
-    _Counter(
-        "headrace_messages", "headrace.messages", "{message}", "Messages that were taken", lambda stats: stats.messages
-    ),
+    _Counter("headrace_messages", "headrace.messages", "{message}", "Messages accepted", lambda stats: stats.messages),
     _Counter(
         "headrace_delivered",
         "headrace.delivered",
@@ -59,14 +57,14 @@ _COUNTERS: Final = [
         "headrace_deduplicated",
         "headrace.deduplicated",
         "{message}",
-        "Delivered messages that were in their stream before",
+        "Delivered messages that were already in their stream",
         lambda stats: stats.deduplicated,
     ),
     _Counter(
         "headrace_possible_duplicates",
         "headrace.possible_duplicates",
         "{message}",
-        "Messages sent again although an earlier try may have been written",
+        "Messages sent again although an earlier attempt may have been written",
         lambda stats: stats.possible_duplicates,
     ),
     _Counter(
@@ -80,14 +78,14 @@ _COUNTERS: Final = [
         "headrace_retry_waits",
         "headrace.retry_waits",
         "{wait}",
-        "Waits for messages to be sent again",
+        "Waits for retries",
         lambda stats: stats.retry_waits,
     ),
     _Counter(
         "headrace_retry_wait_seconds",
         "headrace.retry_wait.time",
         "s",
-        "Time of the waits for messages to be sent again",
+        "Time spent waiting for retries",
         lambda stats: stats.retry_wait_seconds,
     ),
     _Counter(
@@ -101,7 +99,7 @@ _COUNTERS: Final = [
         "headrace_reconnects",
         "headrace.reconnects",
         "{connection}",
-        "Connections that replaced one that was lost",
+        "Connections that replaced a lost one",
         lambda stats: stats.reconnects,
     ),
     _Counter(
@@ -115,7 +113,7 @@ _COUNTERS: Final = [
         "headrace_refreshes",
         "headrace.refreshes",
         "{refresh}",
-        "Questions to a cluster for the nodes of its slots",
+        "Requests for the slot map of a cluster",
         lambda stats: stats.refreshes,
     ),
     _Counter(
@@ -322,7 +320,7 @@ class PrometheusCollector:
                 family.add_metric([*labels, code], count)
         yield family
         histogram = self._core.HistogramMetricFamily(
-            "headrace_flush_seconds", "Time that flush took", labels=["server", "stream_key"]
+            "headrace_flush_seconds", "Duration of flush", labels=["server", "stream_key"]
         )
         for labels, stats in labelled:
             histogram.add_metric(labels, _cumulative(stats.flush_seconds), stats.flush_seconds_sum)
@@ -415,8 +413,8 @@ class OpenTelemetryInstruments:
         meter = metrics.get_meter("headrace", __version__, meter_provider)
         counters = [
             *_COUNTERS,
-            _Counter("", "headrace.flushes", "{flush}", "How often flush ran", lambda stats: stats.flushes),
-            _Counter("", "headrace.flush.time", "s", "Time that flush took", lambda stats: stats.flush_seconds_sum),
+            _Counter("", "headrace.flushes", "{flush}", "Number of flushes", lambda stats: stats.flushes),
+            _Counter("", "headrace.flush.time", "s", "Time spent in flush", lambda stats: stats.flush_seconds_sum),
         ]
         for _, name, unit, description, value in counters:
             meter.create_observable_counter(name, [self._observe(value)], unit, description)

@@ -56,7 +56,7 @@ NODE_GAUGES: Final = [
         "headrace_node_down_seconds",
         "headrace.node.down.time",
         "s",
-        "Time since the node could not be reached, 0 if it is not down",
+        "Time since the node became unreachable, 0 if it is not down",
         lambda node: node.seconds_down or 0.0,
     ),
     NodeMetric(

@@ -38,27 +38,27 @@ def _of_consumers(field: str, unit: str, text: str) -> ReadMetric:
 
 
 READ_COUNTERS: Final = [
-    _of_all("batches", "{batch}", "Batches handed out"),
+    _of_all("batches", "{batch}", "Batches returned"),
     _of_all("entries", "{entry}", "Entries in batches"),
     _of_all("rows", "{row}", "Rows in batches"),
-    _of_all("lost", "{entry}", "Entries that were trimmed or deleted before they could be handed out"),
+    _of_all("lost", "{entry}", "Entries that were trimmed or deleted before they could be returned"),
     _of_all("bytes_received", "By", "Bytes received, after decryption", "received_bytes", "received"),
     _of_all("requests", "{request}", "Requests that were sent"),
     _of_all("connections", "{connection}", "Connections that were made"),
-    _of_all("reconnects", "{connection}", "Connections that replaced one that was lost"),
-    _of_all("retry_waits", "{wait}", "Waits for a server that was away or busy"),
-    _of_all("retry_wait_seconds", "s", "Time of the waits for a server", opentelemetry="retry_wait.time"),
+    _of_all("reconnects", "{connection}", "Connections that replaced a lost one"),
+    _of_all("retry_waits", "{wait}", "Waits for a server that was unreachable or busy"),
+    _of_all("retry_wait_seconds", "s", "Time spent waiting for a server", opentelemetry="retry_wait.time"),
     _of_consumers("redelivered", "{entry}", "Entries that had been delivered before"),
     _of_consumers("reclaimed", "{entry}", "Entries taken over from other consumers"),
     _of_consumers("acked", "{entry}", "Entries that were acknowledged"),
-    _of_consumers("stale", "{entry}", "Entries that were another consumer's when they were settled"),
-    _of_consumers("unknown", "{entry}", "Entries of which it was not found out whether they are settled"),
+    _of_consumers("stale", "{entry}", "Entries that belonged to another consumer when they were settled"),
+    _of_consumers("unknown", "{entry}", "Entries whose settlement could not be confirmed"),
     _of_consumers("released", "{entry}", "Entries given back to the group"),
     _of_consumers("dead", "{entry}", "Entries moved to the stream of dead letters"),
     _of_consumers("renewals", "{entry}", "Renewals of leases"),
 ]
 
 READ_GAUGES: Final = [
-    _of_all("seconds_behind", "s", "Time since the entry that was handed out last", "behind_seconds", "behind.time"),
-    _of_consumers("pending", "{entry}", "Entries handed over, or read ahead, and not settled yet"),
+    _of_all("seconds_behind", "s", "Age of the last entry returned", "behind_seconds", "behind.time"),
+    _of_consumers("pending", "{entry}", "Entries returned or read ahead, and not settled yet"),
 ]

@@ -148,7 +148,8 @@ class Reader(_headrace.Reader):
         batch = super().read(timeout)
         if self.take_doubt():
             self._doubt(
-                "entries may have been trimmed before they were read: this server counts none, Redis 7.0 and later do"
+                "entries may have been trimmed before they were read: this server does not count them; Redis 7.0 and "
+                "later do"
             )
         return batch
 
@@ -180,7 +181,7 @@ def stream_keys(streams: Iterable[object] | None) -> list[bytes]:
     keys = []
     for key in streams:
         if not isinstance(key, str | bytes) or not key:
-            raise ConfigError(f"streams must be keys, str or bytes that are not empty, got {key!r}", option="streams")
+            raise ConfigError(f"streams must be keys, non-empty str or bytes, got {key!r}", option="streams")
         keys.append(key_bytes(key))
     if not keys:
         raise ConfigError("streams must have at least one key, got none", option="streams")

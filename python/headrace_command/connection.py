@@ -47,7 +47,7 @@ def endpoint_of(
     url = _url(arguments, given, messages)
     for name in ("tls_key", "sentinel_tls_key"):
         if "-----BEGIN" in str(given.get(name, "")):
-            raise UsageError(f"--{name.replace('_', '-')} takes the path of a file: other users see the arguments")
+            raise UsageError(f"--{name.replace('_', '-')} takes the path of a file: other users can see the arguments")
     if arguments.ask_password:
         given["password"] = _ask()
     try:
@@ -64,7 +64,9 @@ def endpoint_of(
 def _url(arguments: Namespace, given: dict[str, object], messages: Messages) -> str | None:
     if arguments.url is not None:
         if "@" in arguments.url and ":" in arguments.url.partition("://")[2].rpartition("@")[0]:
-            messages.warn(f"the URL holds a password, which other users see: give it in ${_URL}, or --password-env")
+            messages.warn(
+                f"the URL contains a password, which other users can see: give it in ${_URL}, or --password-env"
+            )
         url: str = arguments.url
         return url
     if {"host", "unix_socket", "nodes"} & given.keys():

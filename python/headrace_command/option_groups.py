@@ -14,7 +14,9 @@ _NAMES = {name for name, *_ in (*SERVER, *STREAM, *PRODUCER, *DISPATCHER)}
 
 def add_connection(parser: ArgumentParser) -> None:
     """Add the URL and the options of the server."""
-    group = parser.add_argument_group("connection", "An option wins over the URL, the URL over the environment.")
+    group = parser.add_argument_group(
+        "connection", "An option takes precedence over the URL, and the URL over the environment."
+    )
     group.add_argument("-u", "--url", metavar="URL", help="redis://[user@]host[:port][/db]; by default $HEADRACE_URL")
     add_rows(group, SERVER + STREAM)
     group.add_argument("--ask-password", action="store_true", help="Ask for the password on the terminal.")

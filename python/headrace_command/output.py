@@ -70,7 +70,7 @@ class Output:
         if not ends or ends[-1] <= left:
             return list(lines)
         shown = sum(end < left for end in ends)
-        return [*lines[:shown], f"… {len(lines) - shown} more lines: a higher window shows them"]
+        return [*lines[:shown], f"… {len(lines) - shown} more lines: a taller window shows them"]
 
     def flush(self) -> None:
         """Send what was written."""

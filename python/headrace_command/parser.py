@@ -43,7 +43,7 @@ def _positionals(parser: ArgumentParser) -> list[str]:
 
 def _add_common(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("output")
-    group.add_argument("-o", "--output", choices=("text", "json", "jsonl"), default="text", help="Form of the data.")
-    group.add_argument("-q", "--quiet", action="store_true", help="No messages but errors.")
+    group.add_argument("-o", "--output", choices=("text", "json", "jsonl"), default="text", help="Format of the data.")
+    group.add_argument("-q", "--quiet", action="store_true", help="Print no messages except errors.")
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="Colors on stderr.")
     group.add_argument("--debug", action="store_true", help="Show the traceback of an error, and the endpoint.")

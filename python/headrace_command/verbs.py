@@ -42,7 +42,7 @@ class Verb:
 
 
 VERBS = (
-    Verb("send", "Send rows of stdin or files to a stream, with an outcome for each."),
+    Verb("send", "Send rows from stdin or files to a stream, with an outcome for each."),
     Verb("read", "Print the entries of streams; no group is touched.", ("tail",)),
     Verb("inspect", "Say why a consumer is stuck, and what helps."),
     Verb("check", "Check the connection, the rights and the server, and change nothing."),

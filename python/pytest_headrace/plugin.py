@@ -31,7 +31,7 @@ STREAM_KEY = "events"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the setting `headrace_server`."""
     parser.addini(
-        "headrace_server", "The server program of headrace's fixtures, unless HEADRACE_SERVER is set", default=""
+        "headrace_server", "The server program for headrace's fixtures, unless HEADRACE_SERVER is set", default=""
     )
 
 

@@ -159,7 +159,7 @@ def test_a_field_without_a_name_fails_its_row(any_server: LocalServer, connect: 
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         report = send(dispatcher, column)
         assert labels(report) == [("permanent", "BAD_VALUE", "no"), DELIVERED]
-        assert report.failed[0].message == 'column "fields": the name of a field is null, and its value is not'
+        assert report.failed[0].message == 'column "fields": the name of a field is null, but its value is not'
     assert fields_of(connect(any_server)) == [[(b"a", b"2")]]
 
 

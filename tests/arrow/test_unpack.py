@@ -242,8 +242,8 @@ CANNOT = "the payload is not a readable Arrow IPC stream: "
     [
         ({b"ts": b"1"}, "the entry has no Arrow IPC stream: no field 'payload', its fields are 'ts'"),
         ({b"payload:0": b"1"}, "the entry has no Arrow IPC stream but several payloads: use headrace.unpack"),
-        ({b"payload": b""}, f"{CANNOT}it is cut: its 0 bytes lack at least 4"),
-        ({b"payload": b'{"order_id": 123}'}, f"{CANNOT}it is cut: its 17 bytes lack at least "),
+        ({b"payload": b""}, f"{CANNOT}it is truncated: it has 0 bytes and lacks at least 4"),
+        ({b"payload": b'{"order_id": 123}'}, f"{CANNOT}it is truncated: it has 17 bytes and lacks at least "),
         ({b"payload": b"\xff\xff\xff\xff\x00\x00\x00\x00"}, f"{CANNOT}it has no schema"),
     ],
 )
@@ -277,7 +277,7 @@ def rows_or_none(stream: bytes) -> Any:
 def test_truncated_bytes_are_refused(codec: str | None) -> None:
     stream = small_stream(codec)
     for length in range(len(stream)):
-        with pytest.raises(MessageError, match="it is cut: its "):
+        with pytest.raises(MessageError, match="it is truncated: it has "):
             unpack_arrow({b"payload": stream[:length]})
     with pytest.raises(MessageError, match=r": 1 bytes follow its end$"):
         unpack_arrow({b"payload": stream + b"x"})

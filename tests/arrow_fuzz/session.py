@@ -21,7 +21,7 @@ from .execution import Execution
 
 KEY = "fuzz"
 #: The text of an error and a log record after a caught panic, which no input may cause.
-_DEFECT = "a defect of headrace"
+_DEFECT = "a defect in headrace"
 
 
 @dataclass(frozen=True)

@@ -459,8 +459,8 @@ def test_a_sentinel(sentinel: LocalSentinel, db: int) -> None:
     code, kind, message = failure_of(endpoint)
     assert (code, kind) == ("UNSUPPORTED", "permanent")
     assert message == (
-        f"cannot connect to {host}:{port}: it is a sentinel, which has no streams but knows who has them: give it as "
-        "nodes, in place of host, with sentinel_master, the name of the master"
+        f"cannot connect to {host}:{port}: it is a sentinel, which holds no streams but knows the server that does: "
+        "pass it as nodes instead of host, with sentinel_master, the name of the master"
     )
     with pytest.raises(CommandError, match="sentinel_master"):
         Reader(endpoint)

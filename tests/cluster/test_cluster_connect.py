@@ -167,14 +167,14 @@ def test_nodes_that_are_no_nodes_of_a_cluster(server: LocalServer, start_server:
     assert (code, kind) == ("UNSUPPORTED", "permanent")
     assert message == (
         f"the node 127.0.0.1:{single.port} refused CLUSTER SLOTS, which says where a stream is: ERR This instance has "
-        "cluster support disabled; for a server that is no node of a cluster give host and topology='single'"
+        "cluster support disabled; for a server that is not a cluster node, give host and topology='single'"
     )
     code, kind, same = code_of(Endpoint(host="127.0.0.1", port=single.port, stream_key="s", topology="cluster"))
     assert (code, kind, same) == ("UNSUPPORTED", "permanent", message)
     single.kill()
     code, kind, message = code_of(Endpoint(nodes=[f"127.0.0.1:{single.port}"], stream_key="s"))
     assert (code, kind) == ("NO_SLOT", "retryable")
-    assert message.startswith("no node says which one has slot 3828: cannot connect to the node 127.0.0.1:")
+    assert message.startswith("no node says which node has slot 3828: cannot connect to the node 127.0.0.1:")
 
 
 @pytest.mark.needs("redis-8.6")

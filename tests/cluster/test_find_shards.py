@@ -40,7 +40,7 @@ def test_shards_that_are_given_are_checked(any_server: LocalServer) -> None:
     right = endpoint_to(any_server, stream_key="orders", shards=3)
     write(right)
     assert right.find_shards()._state() == right._state()
-    with pytest.raises(CommandError, match=r"has 3 shards .* and the endpoint says 4") as failure:
+    with pytest.raises(CommandError, match=r"has 3 shards .* but the endpoint says 4") as failure:
         endpoint_to(any_server, stream_key="orders", shards=4).find_shards()
     assert (failure.value.code, failure.value.kind) == ("BAD_SHARDS", "permanent")
 
@@ -65,7 +65,7 @@ def test_what_does_not_describe_shards_is_refused(
     any_server: LocalServer, connect: Any, fields: dict[str, str], why: str
 ) -> None:
     connect(any_server).hset("{orders}:shards", mapping=fields)
-    with pytest.raises(CommandError, match=f"does not say which shards there are: .*{why}") as failure:
+    with pytest.raises(CommandError, match=f"does not say which shards exist: .*{why}") as failure:
         endpoint_to(any_server, stream_key="orders").find_shards()
     assert failure.value.code == "BAD_SHARDS"
 

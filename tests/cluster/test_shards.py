@@ -196,7 +196,7 @@ def test_calls_and_messages_of_a_key_go_to_its_shard(cluster: LocalCluster, key:
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        ({"shards": 6}, "and the endpoint says 6 ('murmur2', 'plain')"),
+        ({"shards": 6}, "but the endpoint says 6 ('murmur2', 'plain')"),
         ({"shards": 12, "shard_hash": "crc32"}, "the endpoint says 12 ('crc32', 'plain')"),
         ({"shards": 12, "shard_names": "spread"}, "the endpoint says 12 ('murmur2', 'spread')"),
     ],

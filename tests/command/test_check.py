@@ -126,7 +126,7 @@ def test_what_the_server_lacks_is_named(
     script = command("check", "s", "--for", "script")
     assert (script.code, "may evict markers" in script.err) == (3, True), script
     kind = command("check", "text", "--for", "plain")
-    assert (kind.code, "holds a string and no stream" in kind.err) == (3, True), kind
+    assert (kind.code, "holds a string rather than a stream" in kind.err) == (3, True), kind
     aof = command("check", "s", "--for", "wait_aof")
     assert aof.code == 3
     if program.can("waitaof"):
@@ -241,7 +241,7 @@ def test_without_a_stream_the_server_alone_is_checked(command: Command, server: 
     ended = command("check", "-o", "json")
     assert ended.code == 0
     assert "stream" not in steps(ended)
-    assert steps(ended)["mode plain"]["text"] == "give STREAM, so that rights can be asked for"
+    assert steps(ended)["mode plain"]["text"] == "give STREAM, so that rights can be checked"
 
 
 @pytest.mark.needs("redis-8.6")

@@ -101,7 +101,7 @@ def test_an_option_that_names_another_server_leaves_the_url_of_the_environment_o
 
 def test_a_password_in_the_arguments_is_warned_of(any_command: Command, closed_port: int) -> None:
     ended = any_command("send", "s", "-u", f"redis://u:geheim@127.0.0.1:{closed_port}", stdin=b"x")
-    assert "warning: the URL holds a password, which other users see" in ended.err
+    assert "warning: the URL contains a password, which other users can see" in ended.err
     assert "geheim" not in ended.err
 
 

@@ -261,9 +261,7 @@ def test_the_lag_is_unknown(stage: Stage, tmp_path: Path) -> None:
         assert stage.look()["groups"][0]["lag"] == 5
         return
     finding = found["LAG_UNKNOWN"]
-    assert finding["text"].startswith(
-        "the lag of group 'g' is unknown, at most 9 entries: an entry behind the position"
-    )
+    assert finding["text"].startswith("the lag of group 'g' is unknown, at most 9 entries: an entry after the position")
     assert finding["text"].endswith("5 were counted")
     printed = stage.run(finding, tmp_path)
     assert len(printed.splitlines()) == 5
@@ -282,7 +280,7 @@ def test_a_group_is_ahead_of_the_stream(stage: Stage, tmp_path: Path) -> None:
     found = stage.findings()
     assert alarms(found) == ["GROUP_AHEAD"]
     assert found["GROUP_AHEAD"]["text"].startswith(
-        "group 'g' stands at 900-0, ahead of the newest entry 5-0 of the stream: it gets nothing until IDs pass that"
+        "group 'g' is at 900-0, ahead of the newest entry 5-0 of the stream: it gets nothing until IDs pass that"
     )
     stage.run(found["GROUP_AHEAD"], tmp_path)
     assert stage.take("c1", 1) == ["5-0"]
@@ -337,7 +335,7 @@ def test_a_producer_is_faster_than_the_consumers(stage: Stage, tmp_path: Path) -
         found = stage.findings("--sample", "0.5")
     assert alarms(found) == ["PRODUCER_FASTER"]
     text = found["PRODUCER_FASTER"]["text"]
-    assert text.startswith("entries come at ")
+    assert text.startswith("entries arrive at ")
     assert "and group 'g' reads " in text
     assert "its lag of 2," in text
     assert_watch(stage, found["PRODUCER_FASTER"])
@@ -359,7 +357,7 @@ def test_entries_were_trimmed_before_a_group_read_them(stage: Stage) -> None:
         assert found["groups"][0]["trimmed_unread"] is None
         return
     assert [f["text"] for f in found["findings"]] == [
-        "5 entries were trimmed before group 'g' read them: they are lost for it"
+        "5 entries were trimmed before group 'g' read them: they are lost to it"
     ]
 
 

@@ -106,7 +106,7 @@ def test_a_stream_without_dead_letters(command: Command, client: Any) -> None:
     assert "no letters in orders" in command("dead-letters", "list", "orders").err
     client.xadd("orders", {"payload": "x"})
     ended = command("dead-letters", "list", "orders")
-    assert "1 entry is no dead letter: give the stream of dead letters, such as orders:dead" in ended.err
+    assert "1 entry is not a dead letter: give the stream of dead letters, such as orders:dead" in ended.err
 
 
 def test_named_letters_are_taken_and_missing_ones_are_reported(command: Command, client: Any) -> None:

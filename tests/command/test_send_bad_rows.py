@@ -39,7 +39,7 @@ def payloads(client: Any) -> list[bytes]:
 def test_the_first_bad_row_ends_it(any_command: Command, client: Any) -> None:
     ended = any_command("send", "s", *ARGUMENTS, stdin=DATA)
     assert ended.code == 1
-    assert "headrace: stdin:3: BAD_ROW: the row is no JSON: Expecting value at character 0\n" in ended.err
+    assert "headrace: stdin:3: BAD_ROW: the row is not valid JSON: Expecting value at character 0\n" in ended.err
     assert "2 delivered, 1 failed (BAD_ROW 1)" in ended.err
     assert (
         "stopped at the first bad row: the rest was not sent; with --on-bad-row skip or dead-letter it is" in ended.err
@@ -165,7 +165,7 @@ def test_a_record_of_csv_that_is_bad(any_command: Command, client: Any) -> None:
     )
     assert ended.code == 1
     assert "997 delivered, 3 failed (BAD_ROW 3)" in ended.err
-    for line, text in ((502, "1 values in place of 2"), (702, "3 values in place of 2"), (902, "no number")):
+    for line, text in ((502, "1 values instead of 2"), (702, "3 values instead of 2"), (902, "no number")):
         (found,) = [one for one in ended.err.splitlines() if f"stdin:{line}:" in one]
         assert text in found
     assert payloads(client) == [b"%d" % number for number in range(1_000) if number not in (500, 700, 900)]
@@ -199,7 +199,7 @@ def test_a_damaged_file_ends_it_behind_the_rows_before(any_command: Command, cli
     (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-1_000_000])
     ended = any_command("send", "s", str(tmp_path / "a.gz"))
     assert ended.code == 1
-    assert "a.gz cannot be read on: " in ended.err
+    assert "a.gz cannot be read further: " in ended.err
     count = client.xlen("s")
     assert f"{count:,} delivered in" in ended.err
     assert 0 < count < 1_000_000
@@ -213,6 +213,6 @@ def test_another_header_behind_rows_that_were_sent(any_command: Command, client:
     (tmp_path / "b.csv").write_bytes(b"a,c\n1,2\n")
     ended = any_command("send", "s", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"))
     assert ended.code == 1
-    assert "has other columns than" in ended.err
+    assert "has different columns from" in ended.err
     assert "1,000,000 delivered" in ended.err
     assert client.xlen("s") == 1_000_000

@@ -114,7 +114,7 @@ def test_other_options_are_refused(any_command: Command, client: Any) -> None:
     assert any_command("send", "s", "-f", "jsonl", "--payload", "a", *NAMED, stdin=data).code == 0
     ended = any_command("send", "s", "-f", "jsonl", *NAMED, stdin=data)
     assert ended.code == 2
-    assert "begun with other options: payload=None in place of 'a'" in ended.err
+    assert "started with other options: payload=None instead of 'a'" in ended.err
     assert client.xlen("s") == 2
 
 
@@ -155,7 +155,7 @@ def test_an_import_that_another_process_takes_over_ends(
         first.stdin.close()
         error = first.stderr.read().decode()
         assert first.wait(30) == 1
-    assert "another process has taken the import over" in error
+    assert "another process has taken over the import" in error
     assert payloads(client) == [b"a", b"b", b"c"]
 
 
@@ -230,7 +230,7 @@ def test_a_row_that_was_corrected_is_sent_with_those_behind_it(any_command: Comm
     for _ in range(2):
         stopped = any_command(*arguments, stdin=b"\n".join(wrong))
         assert stopped.code == 1
-        assert f"stdin:{bad + 1}: BAD_ROW: the row is no JSON" in stopped.err
+        assert f"stdin:{bad + 1}: BAD_ROW: the row is not valid JSON" in stopped.err
         assert "the rest was not sent; correct the row, and run the command again" in stopped.err
         assert payloads(client) == [b"%d" % number for number in range(bad)]
     resumed = any_command(*arguments, stdin=b"\n".join(rows))
@@ -346,7 +346,7 @@ def test_a_fault_of_the_server_ends_it_and_costs_no_row(any_command: Command, cl
     assert ended.code == 1
     assert "1 failed (WRONGTYPE 1)" in ended.err
     assert (
-        "stopped where the server refused a row: the rest was not sent; run the command again, and it goes on"
+        "stopped where the server refused a row: the rest was not sent; run the command again, and it continues"
         in ended.err
     )
     assert not client.exists("s:dead")

@@ -137,7 +137,7 @@ def test_parquet_and_arrow(any_command: Command, client: Any, tmp_path: Path) ->
 
 def test_parquet_from_a_pipe_is_refused(any_command: Command) -> None:
     ended = any_command("send", "s", "-f", "parquet", stdin=b"PAR1")
-    assert (ended.code, ended.err) == (2, "headrace: parquet is read from its end: give a file in place of stdin\n")
+    assert (ended.code, ended.err) == (2, "headrace: parquet is read from its end: give a file instead of stdin\n")
 
 
 def test_compressed_files(any_command: Command, client: Any, tmp_path: Path) -> None:
@@ -173,9 +173,9 @@ def test_trimming_and_names_of_fields(any_command: Command, client: Any) -> None
     [
         (["--payload", "a"], "--payload needs rows with names: --format jsonl, csv, tsv, parquet, arrow"),
         (["-f", "jsonl", "--types", "a=int64"], "--types is for csv and tsv; the format is jsonl"),
-        (["-f", "csv", "--types", "a"], "--types must be NAME=TYPE with commas between them, got 'a'"),
+        (["-f", "csv", "--types", "a"], "--types must be NAME=TYPE, separated by commas, got 'a'"),
         (["-f", "csv", "--types", "a=nope", "--header", "a"], "pyarrow knows no such type"),
-        (["-f", "csv", "--types", "b=int64"], "--types names a column that is not there: b"),
+        (["-f", "csv", "--types", "b=int64"], "--types names a column that does not exist: b"),
         (["-f", "csv", "--payload", "b"], 'no column "b" (columns: a)'),
         (["--max-row-bytes", "0"], "--max-row-bytes must be from 1 to 512m, got '0'"),
         (["--shard-key", "a", "-f", "jsonl"], "--shard-key needs --shards"),

@@ -74,7 +74,7 @@ def test_what_is_open_is_counted_and_a_second_signal_ends_at_once(any_server: Lo
             line = process.stderr.readline()
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == -signal.SIGINT
-    assert b"interrupted: waiting for the outcomes of 3 rows; a second signal ends at once" in line
+    assert b"interrupted: waiting for the outcomes of 3 rows; a second signal ends the command immediately" in line
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])

@@ -59,7 +59,7 @@ def test_a_watched_screen_ends_with_the_window(any_server: LocalServer, client: 
     shown = "\n".join(lines).split(CLEAR.decode())[1].splitlines()
     assert len(shown) <= 11, "and the cursor below them"
     assert shown[1].startswith("stream s: 1 entry")
-    assert shown[-1].endswith(" more lines: a higher window shows them")
+    assert shown[-1].endswith(" more lines: a taller window shows them")
 
 
 def test_rows_that_are_typed(any_server: LocalServer, client: Any) -> None:

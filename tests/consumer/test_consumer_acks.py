@@ -112,7 +112,7 @@ def test_a_batch_of_another_consumer_is_refused(any_server: LocalServer, connect
             lambda: consumer.release(theirs),
         ]
         for call in calls:
-            with pytest.raises(ConfigError, match="batch must be one of this consumer, got one of another"):
+            with pytest.raises(ConfigError, match="batch must belong to this consumer, got one of another consumer"):
                 call()
         assert consumer.flush().pending == 1
         consumer.ack(batch)

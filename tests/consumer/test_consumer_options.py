@@ -25,7 +25,7 @@ NAMES: dict[str, Any] = {"group": "g", "consumer": "c"}
     ("options", "option", "text"),
     [
         ({"group": ""}, "group", "group must be text or bytes, of 1 byte"),
-        ({"group": None}, "group", "group must be a name"),
+        ({"group": None}, "group", "group must be a non-empty name"),
         ({"consumer": ""}, "consumer", "of 1 byte"),
         ({"consumer": b""}, "consumer", "of 1 byte"),
         ({"start": "soon"}, "start", "start must be 'earliest', 'latest', an entry ID"),
@@ -52,7 +52,7 @@ NAMES: dict[str, Any] = {"group": "g", "consumer": "c"}
         ({"max_failures": 3}, "max_failures", "max_failures needs dead_letter_key"),
         ({"dead_letter_key": "d"}, "dead_letter_key", "dead_letter_key needs max_failures"),
         ({"fields": ["a"], "on_bad_field": "dead_letter"}, "on_bad_field", "needs dead_letter_key"),
-        ({"dead_letter_key": "events", "max_failures": 1}, "dead_letter_key", "must be none of the streams"),
+        ({"dead_letter_key": "events", "max_failures": 1}, "dead_letter_key", "must not be one of the streams"),
         ({"ack": "none", "ack_delete": True}, "ack_delete", "ack_delete needs ack='explicit'"),
         ({"ack": "none", "max_failures": 1, "dead_letter_key": "d"}, "max_failures", "needs ack='explicit'"),
         ({"fields": ["a"], "metadata": ["a"]}, "metadata", "a"),
@@ -73,7 +73,7 @@ def test_what_an_option_may_be(options: dict[str, Any], option: str, text: str) 
 @pytest.mark.parametrize("missing", NAMES)
 def test_the_names_are_required(missing: str) -> None:
     endpoint = Endpoint(host="127.0.0.1", port=1, stream_key="events")
-    with pytest.raises(ConfigError, match=f"{missing} must be a name"):
+    with pytest.raises(ConfigError, match=f"{missing} must be a non-empty name"):
         Consumer(endpoint, **{name: value for name, value in NAMES.items() if name != missing})
 
 
@@ -208,7 +208,7 @@ def test_a_key_that_the_user_may_not_use(server: LocalServer, connect: Connect) 
 
 def test_a_key_that_is_no_stream(server: LocalServer, connect: Connect) -> None:
     connect(server).set(KEY, "text")
-    with pytest.raises(CommandError, match=f"the key '{KEY}' holds no stream") as refused:
+    with pytest.raises(CommandError, match=f"the key '{KEY}' does not hold a stream") as refused:
         consumer_of(server)
     assert (refused.value.code, refused.value.kind) == ("WRONGTYPE", "permanent")
 

@@ -129,7 +129,7 @@ def test_an_unfinished_range_is_finished(written: int, any_server: LocalServer, 
     add(client, 10)
     stdout, stderr, status = pipe(any_server, state)
     assert (stdout.splitlines()[-1], stderr, status) == ("copied 10", "", 0)
-    assert stdout.startswith(f"again 100 entries up to {ids[-1].decode()}\n")
+    assert stdout.startswith(f"copying again: 100 entries up to {ids[-1].decode()}\n")
     assert entries(client, "copied-orders") == entries(client, "order-events")
     assert json.loads(state.read_text())["version"] == 2
 
@@ -149,7 +149,7 @@ def test_a_range_that_is_not_whole_is_not_copied(
         client.execute_command("XDEL", "order-events", ids[50])
     _, stderr, status = pipe(any_server, state)
     assert status == 1
-    assert stderr == f"of 100 entries up to {last} 99 are left: it is unknown which were copied\n"
+    assert stderr == f"99 of 100 entries up to {last} are left: it is unknown which were copied\n"
     assert entries(client, "copied-orders") == []
     assert json.loads(state.read_text()) == saved
 

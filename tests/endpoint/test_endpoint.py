@@ -139,8 +139,8 @@ def test_options_are_attributes_that_cannot_be_set() -> None:
         ({"stream_key": ""}, "stream_key must be text or bytes, of 1 byte to 512 MiB, got '' (empty)"),
         ({"stream_key": None}, "stream_key is missing: it names the stream that entries are added to"),
         ({"host": None}, "host is missing (or unix_socket, or nodes): it names the server"),
-        ({"host": "\ud800"}, "host must be text that is not empty, got a value of type str with a lone surrogate"),
-        ({"host": Path("h")}, "host must be text that is not empty, got a value of type PosixPath"),
+        ({"host": "\ud800"}, "host must be non-empty text, got a value of type str with a lone surrogate"),
+        ({"host": Path("h")}, "host must be non-empty text, got a value of type PosixPath"),
         ({"unix_socket": "/s"}, "host and unix_socket are mutually exclusive"),
         (
             {"minid": "5-"},
@@ -149,9 +149,9 @@ def test_options_are_attributes_that_cannot_be_set() -> None:
         ({"username": "u"}, "username needs one of password, password_env and password_file (AUTH takes both)"),
         (
             {"password": 5},
-            "password must be text or bytes that are not empty, or a callable that returns them, got an integer",
+            "password must be non-empty text or bytes, or a callable that returns them, got an integer",
         ),
-        ({"tls_ca_cert": "/ca"}, "tls_ca_cert needs tls to be true; without it everything would go in plain text"),
+        ({"tls_ca_cert": "/ca"}, "tls_ca_cert needs tls to be true; without it everything would be sent in plain text"),
         ({"hots": "h"}, "unknown option 'hots'; did you mean 'host'?"),
         ({"Maxlen": 5}, "unknown option 'Maxlen'; did you mean 'maxlen'?"),
         ({"timeout": 5}, "unknown option 'timeout'; did you mean 'connect_timeout'?"),
@@ -225,7 +225,7 @@ def test_urls_are_parsed() -> None:
             f"redis://:{CANARY}@h/?stream_key=s&tls_ca=x",
             "unknown option 'tls_ca'; did you mean 'tls_ca_cert'?",
         ),
-        (f"redis://:{CANARY}/@h/?stream_key=s", "the URL has an @ behind its host"),
+        (f"redis://:{CANARY}/@h/?stream_key=s", "the URL has an @ after its host"),
         (f"rediss://:{CANARY}@h/#insecure", "the URL must not have a #fragment"),
         (f"http://:{CANARY}@h/", "the URL must have one of the schemes redis, rediss, unix"),
         (f"redis://:{CANARY}@h:99999/", "the URL does not parse"),
@@ -339,11 +339,11 @@ def test_tls_files_are_checked_before_connecting(
         ({"tls_key": pem.cert}, f"tls_key: '{pem.cert}' holds no private key"),
         (
             {"tls_key": other_pem.key},
-            f"tls_cert ('{pem.cert}') and tls_key ('{other_pem.key}') do not belong together",
+            f"tls_cert ('{pem.cert}') and tls_key ('{other_pem.key}') do not match",
         ),
         (
             {"tls_key": other_pem.key.read_bytes()},
-            f"tls_cert ('{pem.cert}') and tls_key (the PEM given) do not belong together",
+            f"tls_cert ('{pem.cert}') and tls_key (the PEM given) do not match",
         ),
     ]
     for options, message in cases:

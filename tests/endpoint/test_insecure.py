@@ -103,7 +103,7 @@ def test_it_is_off_by_default_and_the_repr_shows_it(pem: Pem) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "tls_insecure_skip_verify needs tls to be true; without it everything would go in plain text"),
+        ({}, "tls_insecure_skip_verify needs tls to be true; without it everything would be sent in plain text"),
         (
             {"tls": True, "tls_server_name": "n"},
             "tls_insecure_skip_verify and tls_server_name are mutually exclusive",
@@ -195,7 +195,7 @@ def test_a_secret_file_that_others_may_read_warns(pem: Pem, tmp_path: Path, opti
     options: dict[str, Any] = {"tls": True, "tls_cert": pem.cert, "tls_key": pem.key, "password_file": password}
     options[option].chmod(mode)
     texts = reported(build, **options)
-    readable = f"{option}: '{options[option]}' can be read by others than its owner (mode {mode:04o}); "
+    readable = f"{option}: '{options[option]}' can be read by users other than its owner (mode {mode:04o}); "
     assert texts == ([f"{readable}chmod 600 makes it private"] if mode & 0o044 else [])
 
 

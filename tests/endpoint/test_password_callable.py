@@ -125,7 +125,7 @@ def test_a_slow_callable_counts_as_a_timeout(any_server: LocalServer) -> None:
     dispatcher.produce(b"x")
     (failure,) = dispatcher.flush().failed
     assert (failure.kind, failure.code, failure.written) == ("retryable", "TIMEOUT", "no")
-    assert failure.message.endswith("within 0.1 s: timed out while the password was asked for")
+    assert failure.message.endswith("within 0.1 s: timed out while waiting for the password")
 
 
 def test_a_callable_cannot_use_its_own_dispatcher(any_server: LocalServer) -> None:
@@ -231,7 +231,7 @@ def test_wrong_uses_of_a_callable_are_refused() -> None:
     refusals: list[tuple[Callable[[], object], str]] = [
         (
             lambda: Endpoint._from_text({**here, "password": a_password}),  # type: ignore[dict-item]
-            f"password must be text where all options are, got the callable {__name__}.a_password; "
+            f"password must be text if all options are text, got the callable {__name__}.a_password; "
             "give password_env or password_file",
         ),
         (
@@ -239,10 +239,10 @@ def test_wrong_uses_of_a_callable_are_refused() -> None:
             "password, password_env and password_file are mutually exclusive",
         ),
         (lambda: Endpoint.from_url("redis://:x@h", stream_key="s", password=a_password), "password is given twice"),
-        (lambda: build(username=a_password), "username must be text that is not empty, got a value of type function"),
+        (lambda: build(username=a_password), "username must be non-empty text, got a value of type function"),
         (
             lambda: build(password=object()),
-            "password must be text or bytes that are not empty, or a callable that returns them, got object",
+            "password must be non-empty text or bytes, or a callable that returns them, got object",
         ),
     ]
     for build_it, why in refusals:

@@ -180,8 +180,8 @@ class Downgrade:
     versions: str = "TLSv1.2 TLSv1.3"
 
 
-BROKEN = "the server, or somebody on the way, broke the rules of TLS: "
-NO_VERSION = "the server offers no TLS version or cipher that is taken"
+BROKEN = "the server, or something in between, violated the TLS protocol: "
+NO_VERSION = "the server offers no TLS version or cipher that is accepted"
 DOWNGRADES = {
     "ClientHello without 1.3": Downgrade(BROKEN + "AttemptedDowngradeToTls12", hello=without_tls_13),
     "and no mark of it": Downgrade("does not verify", hello=without_tls_13, answer=without_mark),

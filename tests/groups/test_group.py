@@ -414,7 +414,7 @@ def test_a_missing_stream_or_group_is_named(server: LocalServer, connect: Connec
 def test_a_key_that_is_no_stream_is_refused(server: LocalServer, connect: Connect, name: str) -> None:
     connect(server).set(KEY, "text")
     call = CALLS.get(name) or (lambda g: getattr(g, name)())
-    with pytest.raises(CommandError, match="the key 'events' holds no stream") as refused:
+    with pytest.raises(CommandError, match="the key 'events' does not hold a stream") as refused:
         call(group_of(server))
     assert (refused.value.code, refused.value.kind) == ("WRONGTYPE", "permanent")
 

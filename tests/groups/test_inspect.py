@@ -408,7 +408,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(
 
 def test_a_key_that_is_no_stream(server: LocalServer, connect: Connect) -> None:
     connect(server).set("text", "x")
-    with pytest.raises(CommandError, match="the key 'text' holds no stream: XINFO STREAM: WRONGTYPE") as refused:
+    with pytest.raises(CommandError, match="the key 'text' does not hold a stream: XINFO STREAM: WRONGTYPE") as refused:
         headrace.inspect(endpoint_to(server), [KEY, "text"])
     assert refused.value.code == "WRONGTYPE"
 

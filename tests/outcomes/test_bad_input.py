@@ -92,7 +92,7 @@ STREAM_KEY = "stream_key must be text or bytes, of 1 byte to 512 MiB, got "
             {"password": CANARY, "password_env": "P"},
             "password, password_env and password_file are mutually exclusive",
         ),
-        ({"tls_ca_cert": "/ca"}, "tls_ca_cert needs tls to be true; without it everything would go in plain text"),
+        ({"tls_ca_cert": "/ca"}, "tls_ca_cert needs tls to be true; without it everything would be sent in plain text"),
     ],
 )
 def test_wrong_options_of_an_endpoint_are_refused(
@@ -127,8 +127,8 @@ def test_wrong_tls_files_are_refused(
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("redis://h:70000/?stream_key=s", "the URL does not parse: see that its host and port are valid"),
-        ("redis://h:abc/?stream_key=s", "the URL does not parse: see that its host and port are valid"),
+        ("redis://h:70000/?stream_key=s", "the URL does not parse: check that its host and port are valid"),
+        ("redis://h:abc/?stream_key=s", "the URL does not parse: check that its host and port are valid"),
         ("redis://h/?stream_key=s&port=abc", f"{PORT}'abc'"),
         ("redis://h/?stream_key=s&maxlen=-1", "maxlen must be an integer of at least 0, got '-1'"),
         ("redis://h/?stream_kye=s", "unknown option 'stream_kye'; did you mean 'stream_key'?"),
@@ -155,9 +155,9 @@ OVERRIDES = 'error_overrides must be a mapping from codes such as "OOM" to "perm
         ({"error_overrides": {"OOM": "later"}}, OVERRIDES + r"""'{\"OOM\": \"later\"}'"""),
         ({"error_overrides": {"oom": "retryable"}}, OVERRIDES + r"""'{\"oom\": \"retryable\"}'"""),
         ({"error_overrides": ["OOM"]}, f"{OVERRIDES}a value of type list"),
-        ({"payload_field": ""}, "payload_field must be text that is not empty, got '' (empty)"),
-        ({"payload_field": b"x"}, "payload_field must be text that is not empty, got bytes"),
-        ({"ts_field": ""}, "ts_field must be text that is not empty, got '' (empty)"),
+        ({"payload_field": ""}, "payload_field must be non-empty text, got '' (empty)"),
+        ({"payload_field": b"x"}, "payload_field must be non-empty text, got bytes"),
+        ({"ts_field": ""}, "ts_field must be non-empty text, got '' (empty)"),
         ({"ts_field": "payload"}, "ts_field must be another name than payload_field, got 'payload' for both"),
         ({"window_entries": 5}, "unknown option 'window_entries'; did you mean 'window_max_entries'?"),
     ],

@@ -111,15 +111,15 @@ def test_the_error_names_the_input_and_the_log_the_location(case: dict[str, Any]
         assert kind == "ReaderError"
         assert column in message
     elif case["place"] == "report":
-        assert "a defect of headrace" in message
+        assert "a defect in headrace" in message
     else:
         assert kind == "InternalError"
-        assert message.startswith("a defect of headrace ended this call: ")
+        assert message.startswith("a defect in headrace ended this call: ")
     if case["place"] in ("bind", "encode") and case["layout"] != "produce":
         assert "row " in message
         assert f'"{column}" of type {of_type}' in message
     assert SECRET not in raised
-    assert result["log"].startswith("a defect of headrace ended a call, at ")
+    assert result["log"].startswith("a defect in headrace ended a call, at ")
     assert "fail.rs:" in result["log"]
     assert SECRET not in result["log"]
     assert not [outcome for outcome in result["outcomes"] if SECRET in (outcome["message"] or "")]

@@ -175,9 +175,9 @@ def test_a_broken_payload_fails_or_is_a_row_of_nulls(endpoint: Endpoint, client:
                 errors[error.entry_id] = str(error)
     assert found == [3, 8]
     assert list(errors) == ["1-0", "3-0", "4-0", "5-0", "6-0", "7-0"]
-    assert "field payload:1: it is no JSON object" in errors["1-0"]
+    assert "field payload:1: it is not a JSON object" in errors["1-0"]
     assert "it has no field payload" in errors["4-0"]
-    assert "field payload:2 does not follow" in errors["5-0"]
+    assert "field payload:2 is out of sequence" in errors["5-0"]
     assert "not UTF-8" in errors["7-0"]
     table = read(endpoint, schema, unpack="json", on_bad_field="null", metadata=["entry_ms", "row_in_entry"])
     assert table["n"].to_pylist() == [1, None, 3, None, None, None, None, None, 8]

@@ -189,7 +189,8 @@ def test_the_commit_enforces_the_limits(any_server: LocalServer) -> None:
         "more than max_failed_ratio=0.09",
         "  row 1 of partition 0, message ID 'id-1': OOM (permanent, written: no): the words of the server",
         "  and 9 more",
-        'OOM: give the server memory, or bound the stream by maxlen; error_overrides={"OOM": "retryable"} waits for it',
+        "OOM: give the server more memory, or bound the stream with maxlen; "
+        'error_overrides={"OOM": "retryable"} waits for it',
     ]
 
 

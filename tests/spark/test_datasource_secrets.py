@@ -48,7 +48,7 @@ PLACES = {
     "progress of a query": ("printed", '"numInputRows": 3'),
     "progress of a query that reads": ("printed", "read by a query:"),
     "errors of the reader": ("printed", "unknown option 'startin'"),
-    "errors of a beginning": ("printed", "is behind the newest entry"),
+    "errors of a beginning": ("printed", "is after the newest entry"),
     "summaries of write": ("printed", "written by headrace.spark.write"),
     "Java's log": ("printed", "INFO DAGScheduler"),
     "Python's log": ("printed", "INFO:py4j.clientserver:"),

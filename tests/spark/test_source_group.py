@@ -132,8 +132,8 @@ def test_a_group_is_never_moved_back(server: LocalServer, connect: Connect, capl
             places.append(group_of(client)["last-delivered-id"])
     assert places == [b"6-0", b"8-0", b"10-0"]
     assert caplog.messages == [
-        "commit_group='spark': the group of stream 's' is at 6-0, and the query at 4-0: it is not moved back, and "
-        "moved again once the query is ahead"
+        "commit_group='spark': the group of stream 's' is at 6-0, and the query at 4-0: it is not moved back, but "
+        "moves again once the query is ahead"
     ]
 
 

@@ -44,7 +44,7 @@ def test_a_capped_query_that_began_in_mid_stream_reports_at_most(server: LocalSe
     client.xtrim("s", maxlen=40, approximate=False)
     again = query_on(server, **options)
     again.partitions(end, end)
-    with pytest.raises(DataLossError, match="at most 60 entries of stream 's' behind 30-0") as caught:
+    with pytest.raises(DataLossError, match="at most 60 entries of stream 's' after 30-0") as caught:
         next_end(again, end)
     assert not caught.value.exact
     lenient = query_on(server, **options, fail_on_data_loss=False)

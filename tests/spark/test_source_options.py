@@ -57,9 +57,9 @@ def test_defaults() -> None:
         ({**HERE, "starting": "newest"}, "starting must be 'earliest', 'latest', an entry ID"),
         ({**HERE, "starting": "5"}, "got '5'"),
         ({**HERE, "starting": "(5"}, "got '(5'"),
-        ({**HERE, "starting": f"({MAX}-{MAX}"}, "'(' and an entry ID for the entries behind it"),
+        ({**HERE, "starting": f"({MAX}-{MAX}"}, "'(' and an entry ID for the entries after it"),
         ({**HERE, "ending": "(5-0"}, "got '(5-0'"),
-        ({**HERE, "starting": "{"}, "starting is no JSON"),
+        ({**HERE, "starting": "{"}, "starting is not valid JSON"),
         ({**HERE, "starting": '{"s": 5}'}, "got 5"),
         ({**HERE, "starting": '{"t": "5-0"}'}, "starting names the stream 't', which is not read"),
         ({**HERE, "ending": "earliest"}, "ending must be 'latest', an entry ID"),
@@ -138,7 +138,7 @@ def test_where_a_stream_begins(options: dict[str, str], place: Place) -> None:
 @pytest.mark.parametrize("options", [{"starting": "101-0"}, {"starting_timestamp": "101"}])
 def test_a_beginning_behind_the_newest_entry_is_an_error(options: dict[str, str]) -> None:
     made = settings(**options)
-    with pytest.raises(ConfigError, match="is behind the newest entry of stream 's', 100-0"):
+    with pytest.raises(ConfigError, match="is after the newest entry of stream 's', 100-0"):
         start_place(made.start, "s", TRIMMED, past_end=made.past_end)
 
 
@@ -168,7 +168,7 @@ def test_what_is_new() -> None:
 
 
 def test_trimmed_entries_are_counted() -> None:
-    with pytest.raises(DataLossError, match="10 entries of stream 's' behind 50-0 were trimmed") as caught:
+    with pytest.raises(DataLossError, match="10 entries of stream 's' after 50-0 were trimmed") as caught:
         news(50, 50)
     assert (caught.value.lost, caught.value.exact) == (10, True)
     found = news(50, 50, fails=False, lost=5)
@@ -271,7 +271,7 @@ def test_metadata_columns_get_other_names() -> None:
     ("schema", "options", "text"),
     [
         ("id long", {"fields": "id"}, "fields and a schema are mutually exclusive"),
-        ("id long", {"metadata": "entry_id"}, "metadata names 'entry_id', which is no column of the schema"),
+        ("id long", {"metadata": "entry_id"}, "metadata names 'entry_id', which is not a column of the schema"),
         ("id long", {"metadata": "id"}, "metadata must be some of stream, entry_id"),
         ("id long, entry_seq long", {"metadata": "entry_seq"}, r"must be decimal\(20,0\), got bigint"),
         ("entry_id string", {"metadata": "entry_id"}, "metadata columns only"),

@@ -120,7 +120,7 @@ def test_an_offset_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("whole", "text"),
     [
-        ({}, "its version is None, and this headrace reads version 1"),
+        ({}, "its version is None, but this headrace reads version 1"),
         ({"v": 2, "streams": {}}, "its version is 2"),
         ({"v": 1}, "lacks a member"),
         ({"v": 1, "streams": {"a": {"n": 1, "lost": 0}}}, "lacks a member"),

@@ -60,7 +60,7 @@ def test_the_connection_is_kept_and_replaced(client: redis.Redis, any_server: Lo
 
 
 def test_what_cannot_be_looked_at(client: redis.Redis, any_server: LocalServer, text_key: None) -> None:
-    with pytest.raises(CommandError, match="the key 'text' holds no stream"):
+    with pytest.raises(CommandError, match="the key 'text' does not hold a stream"):
         Survey(settings(any_server)).extents(["text"])
     client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+xrange"])
     with pytest.raises(CommandError, match=r"needs \+xinfo\|stream ~s"):

@@ -203,7 +203,7 @@ def read_endpoint(given: Mapping[str, str]) -> Endpoint:
     state: dict[str, object] = {}
     try:
         if OBJECT.search(options.get("password", "")):
-            why = "must be text, got a callable; give password_env or password_file, or take headrace.spark.write"
+            why = "must be text, got a callable; give password_env or password_file, or use headrace.spark.write"
             raise _wrong("password", why)
         endpoint = Endpoint._from_text(options, given.get("url"))
         state, _ = endpoint._state()
@@ -264,10 +264,10 @@ def _failure(given: Mapping[str, str], own: Mapping[str, Any]) -> FailurePolicy:
     if on_failure != "dead_letter" and dead_letter_key is not None:
         raise _wrong("dead_letter_key", f"is for on_failure='dead_letter', got on_failure={on_failure!r}")
     if on_failure == "dead_letter" and dead_letter_key == given.get("stream_key"):
-        raise _wrong("dead_letter_key", f"must be another stream than stream_key, got {given['stream_key']!r} for both")
+        raise _wrong("dead_letter_key", f"must differ from stream_key, got {given['stream_key']!r} for both")
     for name in ("max_failed_rows", "max_failed_ratio"):
         if own[name] is not None and on_failure == "fail":
-            raise _wrong(name, "is for on_failure='report' or 'dead_letter': 'fail' takes no failed row")
+            raise _wrong(name, "is for on_failure='report' or 'dead_letter': 'fail' allows no failed row")
     return policy
 
 

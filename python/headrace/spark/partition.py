@@ -162,5 +162,5 @@ def current_task() -> TaskContext:
     """The Spark task that runs in this thread."""
     task = TaskContext.get()
     if task is None:
-        raise RuntimeError("a partition can only be written in a task of Spark")
+        raise RuntimeError("a partition can only be written in a Spark task")
     return task

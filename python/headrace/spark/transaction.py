@@ -40,7 +40,7 @@ class Transaction:
         if exactly_once == "off":
             raise ConfigError("exactly_once='off' and txn_app_id are mutually exclusive", option="exactly_once")
         if not isinstance(app_id, str) or not app_id:
-            raise ConfigError(f"txn_app_id must be a str that is not empty, got {app_id!r}", option="txn_app_id")
+            raise ConfigError(f"txn_app_id must be a non-empty str, got {app_id!r}", option="txn_app_id")
         check_integer("txn_version", version)
         return cls(app_id, version)
 

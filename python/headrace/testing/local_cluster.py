@@ -124,13 +124,13 @@ class LocalCluster:
         Raises:
             LocalServerError: No server answers.
         """
-        said = b"no server of the cluster runs"
+        said = b"no server of the cluster is running"
         for server in self._servers:
             if server.running and server is not without:
                 said = self._ask(server, b"CLUSTER KEYSLOT " + _quoted(key)).strip()
                 if said.startswith(b":"):
                     return int(said[1:])
-        raise LocalServerError(f"the slot of a key cannot be asked for: {said.decode(errors='replace')}")
+        raise LocalServerError(f"cannot get the slot of a key: {said.decode(errors='replace')}")
 
     def owner(self, key: str | bytes, without: LocalServer | None = None) -> LocalServer:
         """Return the server that has the slot of `key`, in the view of most running servers other than `without`.
@@ -162,7 +162,7 @@ class LocalCluster:
         """
         self._deadline = time.monotonic() + timeout
         slot, before = self.slot(key), self.owner(key)
-        self._wait("there was no replica that could take over", lambda: bool(self.replicas_of(before)))
+        self._wait("no replica could take over", lambda: bool(self.replicas_of(before)))
         replica = self.replicas_of(before)[0]
         command = f"CLUSTER FAILOVER {how}".strip()
         self._order(replica, command)

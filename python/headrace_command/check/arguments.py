@@ -23,7 +23,7 @@ class _Lists(tuple[str, ...]):
 
 def add(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("stream", metavar="STREAM", nargs="?", help="Key of the stream that rights are checked for.")
+    parser.add_argument("stream", metavar="STREAM", nargs="?", help="Key of the stream for which rights are checked.")
     parser.add_argument(
         "--for",
         dest="modes",
@@ -32,16 +32,18 @@ def add(parser: ArgumentParser) -> None:
         type=lambda text: text.split(","),
         choices=_Lists(MODES),
         default=[],
-        help=f"What must be possible, or the command ends with 3: {', '.join(MODES)}; several with commas. "
+        help=f"What must be possible, or the command exits with 3: {', '.join(MODES)}; several separated by commas. "
         "Without it only the connection must succeed.",
     )
-    parser.add_argument("--strict", action="store_true", help="With --for: what may not be asked ends with 3 too.")
+    parser.add_argument(
+        "--strict", action="store_true", help="With --for: a mode that cannot be checked also exits with 3."
+    )
     parser.add_argument(
         "--wait",
         metavar="DURATION",
         type=seconds,
         default=0.0,
-        help="Check again for so long, such as 60s, until all that is required holds. What does not pass by itself, "
-        "such as a wrong password, ends at once.",
+        help="Repeat the checks for up to this long, such as 60s, until everything required holds. A failure that does "
+        "not pass by itself, such as a wrong password, ends the wait immediately.",
     )
     parser.add_argument("--replicas", metavar="N", type=int, default=1, help="Replicas for wait_replicas. Default: 1.")

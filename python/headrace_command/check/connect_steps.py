@@ -80,7 +80,7 @@ def _of_peer(peer: _Peer, end: float, now: datetime, *, is_verified: bool, node:
             yield Finding("AUTH", "ok", "the password was accepted", seconds, node)
     names = {name for _, name, _ in steps}
     if "connected" in names and "auth" not in names:
-        yield Finding("AUTH", "ok", "no password is given, and none is asked for", node=node)
+        yield Finding("AUTH", "ok", "no password is given, and none is required", node=node)
 
 
 def _tcp(texts: dict[str, list[str]], seconds: float, node: str | None) -> Finding:

@@ -35,7 +35,7 @@ def findings_of(state: ServerState, *, has_key: bool, endpoint_is: str, skew: fl
 
 
 def _unasked(name: str, state: ServerState, command: str) -> Finding:
-    why = state.refusals.get(command, "the server did not say it")
+    why = state.refusals.get(command, "the server did not report it")
     return Finding(name, "unknown", why, state.seconds.get(command))
 
 
@@ -82,7 +82,7 @@ def _eviction(state: ServerState) -> Finding:
     limit = int((state.info or {}).get("maxmemory", "0"))
     details = {"policy": policy or None, "maxmemory": limit}
     if not policy:
-        return Finding("eviction", "ok", "no limit of memory, so nothing is evicted", details=details)
+        return Finding("eviction", "ok", "no memory limit, so nothing is evicted", details=details)
     text = f"{policy} at {limit >> 20} MiB"
     if policy == "noeviction":
         return Finding("eviction", "ok", f"{text}: at the limit writes are refused", details=details)
@@ -97,7 +97,7 @@ def _aof(state: ServerState) -> Finding:
         return _unasked("AOF", state, "INFO")
     details = {"aof": state.has_aof}
     if not state.has_aof:
-        return Finding("AOF", "warn", "off: a crash loses what came after the last snapshot", details=details)
+        return Finding("AOF", "warn", "off: a crash loses what was written after the last snapshot", details=details)
     if (state.info or {}).get("aof_last_write_status", "ok") != "ok":
         return Finding("AOF", "warn", "on, but its last write failed: see the log of the server", details=details)
     return Finding("AOF", "ok", "on", details=details)
@@ -118,7 +118,7 @@ def _clock(state: ServerState, skew: float | None) -> Finding:
     details = {"skew_seconds": round(skew, 3)}
     if abs(skew) < _SKEW:
         return Finding("clock", "ok", f"{abs(skew) * 1000:.0f} ms from this machine's", seconds, details=details)
-    text = f"{abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's: entry IDs have the server's time"
+    text = f"{abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's: entry IDs use the server's time"
     return Finding("clock", "warn", text, seconds, details=details)
 
 
@@ -128,8 +128,8 @@ def _key(state: ServerState) -> Finding:
         return _unasked("stream", state, "TYPE")
     details = {"type": state.key_type}
     if state.key_type == "stream":
-        return Finding("stream", "ok", "there", seconds, details=details)
+        return Finding("stream", "ok", "exists", seconds, details=details)
     if state.key_type == "none":
-        return Finding("stream", "ok", "not there yet: the first entry creates it", seconds, details=details)
-    text = f"the key holds a {state.key_type} and no stream: take another key"
+        return Finding("stream", "ok", "does not exist yet: the first entry creates it", seconds, details=details)
+    text = f"the key holds a {state.key_type} rather than a stream: use another key"
     return Finding("stream", "warn", text, seconds, details=details)

@@ -93,7 +93,7 @@ class Survey:
                 host, port = (part.decode("utf-8", "replace") for part in named)
                 yield Finding("master", "ok", f"{host}:{port}", node=title, details={"host": host, "port": port})
             else:
-                why = str(named) if isinstance(named, CommandError) else "it knows no master of this name"
+                why = str(named) if isinstance(named, CommandError) else "it knows no master with this name"
                 yield Finding("master", "warn", f"{why}: check --sentinel-master", node=title)
             quorum = node.ask(b"SENTINEL", b"CKQUORUM", master)
             if isinstance(quorum, bytes):
@@ -113,7 +113,7 @@ class Survey:
             lines = dict(line.partition(b":")[::2] for line in reply.splitlines())
             is_whole = lines.get(b"cluster_state") == b"ok"
             served = int(lines.get(b"cluster_slots_ok", b"0"))
-            text = f"{served} of 16384 slots are served" + ("" if is_whole else ": keys of the others fail")
+            text = f"{served} of 16384 slots are served" + ("" if is_whole else ": keys in the others fail")
             yield Finding("cluster", "ok" if is_whole else "warn", text, details={"slots_ok": served})
         else:
             yield Finding("cluster", "unknown", "the user may not ask: +cluster|info")
@@ -182,7 +182,7 @@ def _acl(rights: Rights, user: bytes, seconds: float, *, is_new: bool) -> Findin
         return Finding("ACL", "unknown", f"user {name}: {why}", seconds, details=details)
     if missing:
         return Finding("ACL", "warn", f"user {name} lacks rights for {', '.join(missing)}", seconds, details=details)
-    return Finding("ACL", "ok", f"user {name} has the rights of each mode", seconds, details=details)
+    return Finding("ACL", "ok", f"user {name} has the rights for each mode", seconds, details=details)
 
 
 def _undecided(mode: str) -> Finding:

@@ -44,12 +44,12 @@ def _reasons(mode: str, state: ServerState, rights: Rights | None, replicas: int
     is_new = state.key_type in (None, "none")
     since = _SINCE.get(mode)
     if since is not None and (state.has(since) is False or (mode == "idmp" and state.name == "valkey")):
-        needed = "Redis 8.6.2 or later: take script" if mode == "idmp" else "Redis 7.2 or later, or Valkey"
+        needed = "Redis 8.6.2 or later: use script" if mode == "idmp" else "Redis 7.2 or later, or Valkey"
         yield _Reason(f"it needs {needed}; this is {state.name} {state.version}")
     elif rights is not None and (missing := rights.missing(mode, is_new=is_new)):
         yield _Reason(f"the user needs {missing}")
     if state.key_type not in (None, "none", "stream"):
-        yield _Reason(f"the key holds a {state.key_type} and no stream")
+        yield _Reason(f"the key holds a {state.key_type} rather than a stream")
     if state.is_replica and mode not in _READS:
         yield _Reason("the server is a replica", passes=True)
     if mode == "script" and state.eviction not in (None, "", "noeviction"):
@@ -62,7 +62,7 @@ def _reasons(mode: str, state: ServerState, rights: Rights | None, replicas: int
 
 def _unknown(mode: str, state: ServerState, rights: Rights | None) -> Iterator[str]:
     if rights is None:
-        yield "give STREAM, so that rights can be asked for"
+        yield "give STREAM, so that rights can be checked"
     else:
         yield from rights.unknown(mode, is_new=state.key_type in (None, "none"))
     if mode in _SINCE and state.numbers is None:

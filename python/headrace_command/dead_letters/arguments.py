@@ -18,13 +18,13 @@ def add(parser: ArgumentParser) -> None:
     actions = ("list", "show", "replay", "drop")
     parser.add_argument("action", metavar="|".join(actions), choices=actions, help="What to do.")
     parser.add_argument("stream", metavar="STREAM", help="Key of the stream of dead letters.")
-    parser.add_argument("ids", metavar="ID", nargs="*", default=[], help="Entry IDs of letters, right behind STREAM.")
+    parser.add_argument("ids", metavar="ID", nargs="*", default=[], help="Entry IDs of letters, directly after STREAM.")
     chosen = parser.add_argument_group("which letters")
-    chosen.add_argument("--all", action="store_true", help="replay, drop: all letters that are there now.")
+    chosen.add_argument("--all", action="store_true", help="replay, drop: all letters currently in the stream.")
     chosen.add_argument("--only-code", metavar="CODE", help="Only letters of the Spark writer with this error code.")
-    chosen.add_argument("--limit", metavar="N", type=int, help="list: at most this number of letters.")
+    chosen.add_argument("--limit", metavar="N", type=int, help="list: at most this many letters.")
     chosen.add_argument("--dry-run", action="store_true", help="replay, drop: say what would be done, and do nothing.")
-    chosen.add_argument("-y", "--yes", action="store_true", help="replay, drop: do not ask.")
+    chosen.add_argument("-y", "--yes", action="store_true", help="replay, drop: do not ask for confirmation.")
     replay = parser.add_argument_group("replay")
     replay.add_argument("--to", metavar="STREAM", help="The stream that gets the entries.")
     replay.add_argument(
@@ -33,7 +33,7 @@ def add(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         help="Letters of this stream go back to it; may be given several times. Letters of other streams stay: what "
-        "a letter says of its stream is not trusted.",
+        "a letter says about its stream is not trusted.",
     )
     replay.add_argument(
         "--include-unknown",
@@ -47,5 +47,5 @@ def add(parser: ArgumentParser) -> None:
     replay.add_argument(
         "--payload-field", metavar="NAME", default="payload", help="Field of the payload of Spark letters."
     )
-    replay.add_argument("--ts-field", metavar="NAME", help="Field with the time, behind the others; by default none.")
+    replay.add_argument("--ts-field", metavar="NAME", help="Field with the time, after the others; by default none.")
     add_rows(replay, LAYOUT_ROWS)

@@ -42,7 +42,7 @@ class Destination:
         if self._to is not None and self._allowed:
             raise UsageError("--to sends all letters to one stream: leave --allow-stream out")
         if letters in (self._to, *self._allowed):
-            raise UsageError("the entries would become letters again: --to and --allow-stream take another stream")
+            raise UsageError("the entries would become letters again: --to and --allow-stream must name another stream")
 
     def of(self, letter: Letter) -> bytes | None:
         """Return the key of the stream; None if the letter's own stream is not allowed."""

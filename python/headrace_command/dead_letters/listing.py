@@ -70,7 +70,7 @@ class Listing:
             "consumer": "a consumer group",
             "spark": "the Spark writer",
             "send": "headrace send",
-            "other": "unknown: this is no dead letter",
+            "other": "unknown: this is not a dead letter",
         }
         facts = {
             "letter": letter.entry_id,
@@ -114,7 +114,7 @@ class Listing:
         return [(*row[:_REASON], _cut(row[_REASON], room), *row[_REASON + 1 :]) for row in rows]
 
     def _cells(self, letter: Letter) -> Sequence[str]:
-        why = letter.code or letter.reason or (b"" if letter.origin != "other" else b"(no dead letter)")
+        why = letter.code or letter.reason or (b"" if letter.origin != "other" else b"(not a dead letter)")
         parts = (letter.stream or b"-", why or b"-", letter.failures or b"-", letter.written or b"-")
         return (letter.entry_id.decode(), age(self._now - letter.milliseconds / 1000), *map(_short, parts))
 

@@ -114,10 +114,8 @@ def _list(run: Run, letters: LetterStream) -> ExitCode:
     key = printable(run.stream)
     run.messages.say(f"{_letters(origins.total())}: {', '.join(parts)}" if parts else f"no letters in {key}")
     if others:
-        entries = "1 entry is" if others == 1 else f"{others:,} entries are"
-        run.messages.say(
-            f"{entries} no dead letter{'' if others == 1 else 's'}: give the stream of dead letters, such as {key}:dead"
-        )
+        what = "1 entry is not a dead letter" if others == 1 else f"{others:,} entries are not dead letters"
+        run.messages.say(f"{what}: give the stream of dead letters, such as {key}:dead")
     return ExitCode.OK
 
 
@@ -183,7 +181,7 @@ def _replay(run: Run, letters: LetterStream, commands: Commands, *, is_cluster: 
     names = ", ".join(f"{count} to {printable(to)}" for to, count in islice(targets.most_common(), 10))
     question = f"replay {_letters(targets.total())} of {printable(run.stream)}: {names}"
     if delivery == _AT_LEAST_ONCE:
-        why = "rows without a payload" if has_rows else "streams of another slot"
+        why = "rows without a payload" if has_rows else "streams in another slot"
         run.messages.say(
             f"at least once: entries of {why} are added before the letter is deleted; after a crash in between, "
             "the next replay adds them again"
@@ -206,7 +204,9 @@ def _replay(run: Run, letters: LetterStream, commands: Commands, *, is_cluster: 
         if left is not None:
             code = ExitCode.worst(code, left)
             if tally.counts["unknown"] and delivery == _ONCE:
-                run.messages.say("run the command again: what was replayed is gone, and the rest is replayed once")
+                run.messages.say(
+                    "run the command again: replayed letters have been deleted, and the rest are replayed once"
+                )
     tally.write(selection.skipped, delivery)
     return ExitCode.worst(code, tally.exit_code)
 

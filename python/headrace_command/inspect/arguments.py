@@ -10,11 +10,13 @@ __all__ = ["add"]
 def add(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("stream", metavar="STREAM", help="The key of the stream.")
-    group = parser.add_argument_group("look", "Nothing is changed. It ends with 1 if there is an alarm.")
+    group = parser.add_argument_group("look", "Changes nothing. Exits with 1 if there is an alarm.")
     group.add_argument("--group", metavar="NAME", help="Only this consumer group.")
     text = "Look again every SECONDS, until interrupted. Default: 2."
     group.add_argument("--watch", metavar="SECONDS", nargs="?", type=float, const=2.0, help=text)
-    text = "Seconds between the two looks that rates are taken from; 0: one look, no rates. Default: %(default)s."
+    text = (
+        "Seconds between the two samples from which rates are computed; 0: one sample, no rates. Default: %(default)s."
+    )
     group.add_argument("--sample", metavar="SECONDS", type=float, default=1.0, help=text)
     text = (
         "A pending entry, or a consumer that asks for nothing, is stuck after this many seconds. Default: %(default)s."

@@ -82,7 +82,7 @@ def _lag(stream: Look, group: GroupLook) -> tuple[int | None, str | None]:
     if stream.entries_added is None:
         reason = "the server does not count; Redis 7.0 and later, and Valkey, do"
     elif stream.max_deleted is not None and stream.max_deleted > group.last_delivered:
-        reason = "an entry behind the position of the group was deleted (XDEL)"
+        reason = "an entry after the position of the group was deleted (XDEL)"
     else:
         reason = "the group was set to an entry in the middle of the stream"
     if group.counted is not None and stream.entries_added is None:

@@ -68,11 +68,11 @@ def _ahead(stream: Stream, group: Group) -> Iterator[Finding]:
     if group.last_delivered <= stream.last_generated:
         return
     text = (
-        f"group {_name(group.name)} stands at {id_text(group.last_delivered)}, ahead of the newest entry "
+        f"group {_name(group.name)} is at {id_text(group.last_delivered)}, ahead of the newest entry "
         f"{id_text(stream.last_generated)} of the stream: it gets nothing until IDs pass that. The stream was "
         "recreated, restored, or lost its end in a failover"
     )
-    advice = f"set the position back: 0 delivers {_all(stream.length)} of the stream, '$' in its place new ones only"
+    advice = f"set the position back: 0 delivers {_all(stream.length)} of the stream, '$' instead only new ones"
     words = (b"XGROUP", b"SETID", stream.key, group.name, b"0")
     yield Finding("GROUP_AHEAD", True, group.name, text, Remedy(advice, "redis-cli", words))
 
@@ -82,7 +82,7 @@ def _trimmed_unread(group: Group) -> Iterator[Finding]:
         were = "was" if group.trimmed_unread == 1 else "were"
         text = (
             f"{_entries(group.trimmed_unread)} {were} trimmed before group {_name(group.name)} read them: they are "
-            "lost for it"
+            "lost to it"
         )
         advice = "keep more entries (maxlen of the producer), or read faster"
         yield Finding("TRIMMED_UNREAD", True, group.name, text, Remedy(advice))
@@ -101,7 +101,7 @@ def _trimmed_pending(stream: Stream, group: Group) -> Iterator[Finding]:
     which = f"the first {len(first)} of them" if len(gone) > len(first) else "it" if len(gone) == 1 else "them"
     words = (b"XACK", stream.key, group.name, *_ids(first))
     yield Finding(
-        "TRIMMED_PENDING", True, group.name, text, Remedy(f"take {which} out of the group", "redis-cli", words)
+        "TRIMMED_PENDING", True, group.name, text, Remedy(f"remove {which} from the group", "redis-cli", words)
     )
 
 
@@ -117,7 +117,7 @@ def _poison(stream: Stream, group: Group) -> Iterator[Finding]:
     )
     entry_id = id_text(worst.id).encode()
     look = (b"read", stream.key, b"--from", entry_id, b"--to", entry_id)
-    advice = "look at it, and take it out of the group; it stays in the stream"
+    advice = "look at it, and remove it from the group; it stays in the stream"
     more = (b"XACK", stream.key, group.name, entry_id)
     yield Finding("POISON_ENTRY", True, group.name, text, Remedy(advice, "headrace", look, more))
 
@@ -196,13 +196,13 @@ def _too_fast(stream: Stream, group: Group, live: list[Consumer]) -> Iterator[Fi
     # Any group has at times a lag of less than one second's entries.
     if added and growth > added * _GROWTH and group.lag >= added:
         text = (
-            f"entries come at {rate(added)} and group {_name(group.name)} reads {rate(read)}: its lag of "
+            f"entries arrive at {rate(added)} and group {_name(group.name)} reads {rate(read)}: its lag of "
             f"{_entries(group.lag)} grows by {rate(growth)}"
         )
         yield Finding("PRODUCER_FASTER", True, group.name, text, _more_consumers(stream, group))
     elif group.lag > read > 0 and growth < 0:
         text = (
-            f"group {_name(group.name)} catches up: {_entries(group.lag)} {_verb(group.lag)}, about "
+            f"group {_name(group.name)} is catching up: {_entries(group.lag)} {_verb(group.lag)}, about "
             f"{duration(group.lag / -growth)} at this rate"
         )
         yield Finding("CATCHING_UP", False, group.name, text)
@@ -213,7 +213,7 @@ def _lag_unknown(stream: Stream, group: Group) -> Iterator[Finding]:
         return
     text = f"the lag of group {_name(group.name)} is unknown, at most {_entries(group.lag_most)}: {group.lag_unknown}"
     words = (b"read", stream.key, b"--from", b"(" + id_text(group.last_delivered).encode(), b"-o", b"jsonl")
-    advice = "the server knows it again once the group has read on; to count the entries that wait, add | wc -l"
+    advice = "the server knows it again once the group has read further; to count the entries that wait, add | wc -l"
     yield Finding("LAG_UNKNOWN", False, group.name, text, Remedy(advice, "headrace", words))
 
 

@@ -42,7 +42,7 @@ def run(run: Run) -> ExitCode:
             name = option.replace("_", "-")
             raise UsageError(f"--{name} must be a number of seconds from {least:g} to {_DAY}, got {value:g}")
     if not run.stream:
-        raise UsageError("STREAM must be a key that is not empty")
+        raise UsageError("STREAM must be a non-empty key")
     endpoint = run.endpoint(run.stream)
     inspection = _Inspection(run, endpoint)
     if arguments.watch is not None:

@@ -60,6 +60,6 @@ class Rows:
         if self._members is None:
             return Row(payload, value)
         if not isinstance(value, dict):
-            raise ValueError("the payload is no JSON object")
+            raise ValueError("the payload is not a JSON object")
         kept = {name: value[name] for name in self._members if name in value}
         return Row(json.dumps(kept, ensure_ascii=False).encode(), kept)

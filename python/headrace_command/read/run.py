@@ -38,7 +38,7 @@ def run(run: Run) -> ExitCode:
         raise UsageError("--fields chooses members of --unpack json and columns of --unpack arrow_ipc")
     streams = [os.fsencode(stream) for stream in arguments.streams]
     if b"" in streams:
-        raise UsageError("STREAM must be a key that is not empty")
+        raise UsageError("STREAM must be a non-empty key")
     endpoint = run.endpoint(streams[0])
     if endpoint.shards and len(streams) > 1:
         raise UsageError("--shards needs a single stream")
@@ -150,9 +150,9 @@ class _Reading:
         if self._is_empty and not reader.lost:
             given = self._run.arguments
             has_ends = any(end is not None for end in (given.start, given.since, given.end))
-            messages.say(f"no entries in {', '.join(given.streams)}{' between these ends' if has_ends else ''}")
+            messages.say(f"no entries in {', '.join(given.streams)}{' within this range' if has_ends else ''}")
         if self._has_line_ends:
-            messages.warn("some payloads have line ends, and are several lines here: -o jsonl keeps them apart")
+            messages.warn("some payloads contain line ends, and span several lines here: -o jsonl keeps them apart")
         if self._bad > _NAMED:
             messages.warn(f"{self._bad:,} entries could not be unpacked, and were left out")
         if reader.lost:

@@ -26,29 +26,30 @@ def add(parser: ArgumentParser) -> None:
 def _add_input(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("input")
     text = (
-        "Form of the input. By default by the ending of the first file, behind .gz, .bz2, .xz or .zst; stdin has lines."
+        "Format of the input. By default from the extension of the first file, before .gz, .bz2, .xz or .zst; "
+        "stdin has lines."
     )
     group.add_argument("-f", "--format", choices=FORMATS, help=text)
     text = "CSV and TSV: types of columns, such as 'id=int64,price=double'. All others stay text, as they are written."
     group.add_argument("--types", metavar="NAME=TYPE,…", help=text)
-    text = "CSV and TSV: names of the columns, of a file without a header."
+    text = "CSV and TSV: names of the columns, for files without a header."
     group.add_argument("--header", metavar="NAME,…", help=text)
-    text = "Most bytes of a row: 1 to 512m. A longer one is a bad row. Default: %(default)s."
+    text = "Maximum number of bytes of a row: 1 to 512m. A longer one is a bad row. Default: %(default)s."
     group.add_argument("--max-row-bytes", metavar="BYTES", default="64m", help=text)
-    text = "Seconds after which rows from a pipe or a terminal leave. Default: %(default)s."
+    text = "Seconds after which rows from a pipe or a terminal are sent. Default: %(default)s."
     group.add_argument("--linger", metavar="SECONDS", type=float, default=0.1, help=text)
 
 
 def _add_rows(parser: ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "rows", "What of a row becomes the entry. Of lines and jsonl: the line, unchanged."
+        "rows", "Which part of a row becomes the entry. For lines and jsonl: the line, unchanged."
     )
     text = "The column, or member of a JSON object, that is the payload."
     content = group.add_mutually_exclusive_group()
     content.add_argument("--payload", metavar="NAME", help=text)
-    text = "Columns that become fields, or '*' for all: the default but for lines and jsonl."
+    text = "Columns that become fields, or '*' for all: the default except for lines and jsonl."
     content.add_argument("--fields", metavar="NAME,…", help=text)
-    text = "The payload is the row as JSON: all columns, or those of NAME,…. Of jsonl the line, if it is valid."
+    text = "The payload is the row as JSON: all columns, or those in NAME,…. For jsonl the line, if it is valid."
     content.add_argument("--json", metavar="NAME,…", nargs="?", const="*", help=text)
     text = "The column, or member, that decides the shard of a row. Needs --shards."
     group.add_argument("--shard-key", metavar="NAME", help=text)
@@ -60,14 +61,14 @@ def _add_rows(parser: ArgumentParser) -> None:
 
 def _add_outcomes(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("outcomes")
-    text = "What a row does that cannot be read, or that the server refuses. Default: %(default)s."
+    text = "What happens to a row that cannot be read or that the server refuses. Default: %(default)s."
     choices = ("stop", "skip", "dead-letter")
     group.add_argument("--on-bad-row", choices=choices, default="stop", help=text)
     text = "The stream of dead letters. Default: STREAM:dead."
     group.add_argument("--dead-letters", metavar="STREAM", help=text)
-    text = "Send rows again whose failure may pass: for 120 s, unless --retry-deadline says otherwise."
+    text = "Resend rows whose failure may pass: for 120 s, unless --retry-deadline says otherwise."
     group.add_argument("--retry", action="store_true", help=text)
-    text = "Each row once: a run with the same name and input goes on where the last one ended."
+    text = "Each row once: a run with the same name and input continues where the last one ended."
     group.add_argument("--exactly-once", metavar="NAME", help=text)
     text = "Progress on stderr: by default on a terminal."
     group.add_argument("--progress", choices=("auto", "always", "never"), default="auto", help=text)

@@ -47,7 +47,7 @@ class Batches:
                         first += rows.num_rows
             except (self._pa.ArrowInvalid, OSError) as error:
                 raise InputError(
-                    f"{file.name} cannot be read as {self._form} behind row {first - 1:,}: {error}"
+                    f"{file.name} cannot be read as {self._form} after row {first - 1:,}: {error}"
                 ) from None
 
     def _of_file(self, file: Input) -> Iterator[Any]:

@@ -93,8 +93,8 @@ class Checkpoints:
         if marker is None or seconds >= found.stored + self._ttl_of(found):
             since = _time(found.stored + self._ttl_of(found))
             raise UsageError(
-                f"--exactly-once {self._name}: the import could be resumed until {since}; {found.first:,} rows are "
-                f"in the stream for sure, and up to {found.last:,}. Send the others under another name"
+                f"--exactly-once {self._name}: the import could be resumed until {since}; at least {found.first:,} "
+                f"rows are in the stream, and at most {found.last:,}. Send the others under another name"
             )
         version, _, written = marker.partition(b" ")
         if int(version) != found.version:
@@ -103,9 +103,9 @@ class Checkpoints:
             name for name, value in found.options.items() if name != "token_ttl" and value != self._options.get(name)
         ):
             given = ", ".join(
-                f"{name}={self._options.get(name)!r} in place of {found.options[name]!r}" for name in different
+                f"{name}={self._options.get(name)!r} instead of {found.options[name]!r}" for name in different
             )
-            raise UsageError(f"--exactly-once {self._name}: the import was begun with other options: {given}")
+            raise UsageError(f"--exactly-once {self._name}: the import was started with other options: {given}")
         self._version, self._expected = found.version, marker
         return found, int(written)
 
@@ -131,7 +131,7 @@ class Checkpoints:
         words += [str(self._ttl).encode(), json.dumps(state._asdict()).encode(), str(self._ttl + _LONGER).encode()]
         (found,) = self._call([(self._marker, words)], writes=True)
         if found is not None and found != marker:
-            raise UsageError(f"--exactly-once {self._name}: another process has taken the import over")
+            raise UsageError(f"--exactly-once {self._name}: another process has taken over the import")
         self._version, self._expected = version, b"%d " % version
         return version
 

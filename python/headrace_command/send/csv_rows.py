@@ -67,10 +67,10 @@ class CsvRows:
             return 0
         names = self._names(block)
         if self._file is not None and names != self._header:
-            raise UsageError(f"{block.file} has other columns than {self._file}: {', '.join(names)}")
+            raise UsageError(f"{block.file} has different columns from {self._file}: {', '.join(names)}")
         self._file, self._header = block.file, names
         if unknown := self._types.keys() - set(names):
-            raise UsageError(f"--types names a column that is not there: {', '.join(sorted(unknown))}")
+            raise UsageError(f"--types names a column that does not exist: {', '.join(sorted(unknown))}")
         return 1
 
     def _names(self, block: Block) -> list[str]:
@@ -87,7 +87,7 @@ class CsvRows:
         wrong: list[tuple[int | None, str]] = []
 
         def note(row: Any) -> str:
-            wrong.append((row.number, f"{row.actual_columns} values in place of {row.expected_columns}"))
+            wrong.append((row.number, f"{row.actual_columns} values instead of {row.expected_columns}"))
             return "skip"
 
         try:
@@ -99,7 +99,7 @@ class CsvRows:
         if table is not None and not wrong and len(table) == len(indices):
             return [table]
         if len(indices) == 1:
-            bad[indices[0]] = problem or "the row is no record of CSV"
+            bad[indices[0]] = problem or "the row is not a CSV record"
             return []
         half = len(indices) // 2
         return self._parsed(rows, indices[:half], bad) + self._parsed(rows, indices[half:], bad)

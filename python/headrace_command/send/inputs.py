@@ -66,7 +66,7 @@ class Input:
             UsageError: It is stdin.
         """
         if self.is_stdin:
-            raise UsageError("parquet is read from its end: give a file in place of stdin")
+            raise UsageError("parquet is read from its end: give a file instead of stdin")
         return self._file
 
     @property

@@ -25,7 +25,7 @@ def _float(text: str) -> _Float:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 _DECODER = json.JSONDecoder(parse_float=_float, parse_constant=_refuse)
@@ -90,11 +90,11 @@ class JsonRows:
         try:
             parsed = _DECODER.decode(row.decode().strip())
         except UnicodeDecodeError as error:
-            raise ValueError(f"the row is no UTF-8: byte {error.start}") from None
+            raise ValueError(f"the row is not valid UTF-8: byte {error.start}") from None
         except json.JSONDecodeError as error:
-            raise ValueError(f"the row is no JSON: {error.msg} at character {error.pos}") from None
+            raise ValueError(f"the row is not valid JSON: {error.msg} at character {error.pos}") from None
         if not isinstance(parsed, dict):
-            raise ValueError("the row is no JSON object")
+            raise ValueError("the row is not a JSON object")
         return parsed
 
     def _content(self, row: bytes, parsed: dict[str, Any]) -> Any:

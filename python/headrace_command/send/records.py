@@ -45,7 +45,7 @@ class Records:
             try:
                 yield from self._of_file(file)
             except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-                raise InputError(f"{file.name} cannot be read on: {error}") from None
+                raise InputError(f"{file.name} cannot be read further: {error}") from None
 
     def _of_file(self, file: Input) -> Iterator[Block | None]:
         splitter = LineSplitter(self._max_row_bytes, strips_cr=not self._quoted)

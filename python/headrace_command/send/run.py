@@ -137,7 +137,7 @@ def _broken_off(run: Run, sender: Sender, tally: Tally, error: Exception) -> Exi
 def _interrupted(run: Run, sender: Sender) -> ExitCode:
     """Wait briefly for the rows without an outcome."""
     rows = f"{sender.open:,} row{'' if sender.open == 1 else 's'}"
-    run.messages.say(f"interrupted: waiting for the outcomes of {rows}; a second signal ends at once")
+    run.messages.say(f"interrupted: waiting for the outcomes of {rows}; a second signal ends the command immediately")
     with suppress(StoppedError):
         sender.settle(_LAST_FLUSH)
     sender.reconcile()
@@ -170,7 +170,9 @@ def _stopped(run: Run, tally: Tally) -> str:
     if run.arguments.on_bad_row == "stop" and not tally.failed.keys().isdisjoint({BAD_ROW, *ROW_CODES}):
         # Other options are refused.
         return "stopped at the first bad row: the rest was not sent; correct the row, and run the command again"
-    return "stopped where the server refused a row: the rest was not sent; run the command again, and it goes on there"
+    return (
+        "stopped where the server refused a row: the rest was not sent; run the command again, and it continues there"
+    )
 
 
 def _form_of(file: Input) -> str:
@@ -280,7 +282,7 @@ def _types(text: str | None) -> dict[str, str]:
     for part in text.split(",") if text else []:
         name, found, its = part.partition("=")
         if not found or not name or not its:
-            raise UsageError(f"--types must be NAME=TYPE with commas between them, got {part!r}")
+            raise UsageError(f"--types must be NAME=TYPE, separated by commas, got {part!r}")
         types[name.strip()] = its.strip()
     return types
 

@@ -205,7 +205,7 @@ fn ids_of(message_id: Option<&(usize, FieldRef)>, batch: &RecordBatch) -> Result
             IdColumn::new(batch.column(*at).clone(), field)
         }
         _ => Err(Error::schema(format!(
-            "the record batch has a different schema than the first one: column {} was {:?} of type {}",
+            "the record batch has a different schema from the first one: column {} was {:?} of type {}",
             at + 1,
             field.name(),
             field.data_type()

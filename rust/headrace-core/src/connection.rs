@@ -460,7 +460,7 @@ impl Connection {
         self.send.release(self.in_flight.front());
         if unread > 0 && !self.in_flight.awaits_reply() && !is_status {
             // Its rest would arrive with the next command in flight, and be used as its reply.
-            return Err(faults::protocol("a reply to nothing that was sent").into());
+            return Err(faults::protocol("a reply that no command was waiting for").into());
         }
         Ok(())
     }
@@ -510,7 +510,7 @@ impl Connection {
             });
             let reply = reply.map_err(|_| {
                 self.has_defect = true;
-                Fault::new(code::INTERNAL, "a defect of headrace: a reply could not be read")
+                Fault::new(code::INTERNAL, "a defect in headrace: a reply could not be read")
             })?;
             match reply {
                 Ok(Some(_)) if expect == Expect::Status => *control = None,
@@ -566,7 +566,7 @@ impl Connection {
     fn answered<O: Outcomes>(&mut self, reply: &Reply<'_>, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
         fail::point("settle");
         let Some(command) = self.in_flight.answer() else {
-            return Err(faults::protocol("a reply to nothing that was sent").into());
+            return Err(faults::protocol("a reply that no command was waiting for").into());
         };
         let is_whole = command.sent == Sent::All;
         match command.expect {
@@ -665,7 +665,7 @@ impl Connection {
     ) -> Result<(), Disconnect> {
         fail::point("settle");
         let Some(command) = self.in_flight.answer() else {
-            return Err(faults::protocol("a reply to nothing that was sent").into());
+            return Err(faults::protocol("a reply that no command was waiting for").into());
         };
         self.accept(command.route, self.held_stream(&command).as_ref());
         let rows = command.rows;
@@ -881,8 +881,10 @@ impl Connection {
             | Reply::Nil
             | Reply::Run(_)
             | Reply::Status(_) => {
-                let message =
-                    format!("the server sent no reply to {}; the connection was replaced", wait.durability.name());
+                let message = format!(
+                    "the server sent no valid reply to {}; the connection was replaced",
+                    wait.durability.name()
+                );
                 return Err(Fault::new(code::PROTOCOL, message).into());
             }
         };
@@ -1061,6 +1063,6 @@ fn answered_asking(reply: &Reply<'_>, is_whole: bool) -> Result<(), Disconnect> 
             let fault = Fault::from_reply(line).of_command("ASKING");
             Err(Disconnect { is_final: true, ..fault.into() })
         }
-        _ => Err(faults::protocol("no reply to ASKING").into()),
+        _ => Err(faults::protocol("no valid reply to ASKING").into()),
     }
 }

@@ -430,7 +430,7 @@ impl ConsumerHandle {
     fn place(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<usize> {
         self.enter()?;
         let Some(at) = self.shared.place(batch.owner()) else {
-            return Err(Error::config("batch", "batch must be one of this consumer, got one of another"));
+            return Err(Error::config("batch", "batch must belong to this consumer, got one of another consumer"));
         };
         mask.map_or(Ok(()), |mask| batch.check_mask(mask))?;
         Ok(at)
@@ -472,7 +472,7 @@ fn check_keys(endpoint: &Endpoint, keys: &[Vec<u8>], options: &ConsumerOptions) 
     for key in keys {
         let Some(dead) = options.names.dead_letter_key(key) else { return Ok(()) };
         if seen.contains(&*dead) {
-            let message = format!("dead_letter_key must be none of the streams, got '{}'", dead.escape_ascii());
+            let message = format!("dead_letter_key must not be one of the streams, got '{}'", dead.escape_ascii());
             return Err(Error::config("dead_letter_key", message));
         }
         endpoint.for_keys("dead_letter_key", [key.as_slice(), &*dead])?;

@@ -69,7 +69,7 @@ impl AllFields<'_> {
 /// bytes. Returns `entry_id`, `timestamp`, `stream`, `original_id`, `code`, `reason`, `failures` and `fields`; the last has
 /// the entry's own fields.
 pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
-    let wrong = || Error::Internal { message: "dead letters were read with other columns".to_owned() };
+    let wrong = || Error::Internal { message: "dead letters were read with unexpected columns".to_owned() };
     let [entry_ids, timestamps, fields] = batch.columns() else { return Err(wrong()) };
     let lists = fields.as_list_opt::<i32>().ok_or_else(wrong)?;
     let pairs = lists.values().as_struct_opt().ok_or_else(wrong)?;

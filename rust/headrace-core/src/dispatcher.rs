@@ -84,7 +84,7 @@ impl Dispatcher {
     pub fn new(endpoint: Endpoint, options: DispatcherOptions) -> Result<Self> {
         if let (Some(ExactlyOnce::Idmp { .. }), Some(_)) = (&options.exactly_once, endpoint.shards()) {
             let message =
-                "exactly_once 'idmp' and shards are mutually exclusive: names are of one stream; take 'script'";
+                "exactly_once 'idmp' and shards are mutually exclusive: names belong to one stream; use 'script'";
             return Err(Error::config("exactly_once", message));
         }
         // A command is one row, or a run of them.
@@ -586,7 +586,7 @@ impl Dispatcher {
     }
 
     fn abandon(&mut self) {
-        let fault = Fault::new(code::INTERNAL, "a defect of headrace ended the call in which this message was sent");
+        let fault = Fault::new(code::INTERNAL, "a defect in headrace ended the call in which this message was sent");
         let waiting = self.unreported.saturating_sub(self.producer.recorder().recorded());
         let passed = self.passed();
         if contain(|| self.producer.abandon(&fault, waiting, passed)).is_err() {
@@ -631,7 +631,7 @@ impl Dispatcher {
 }
 
 fn not_encoded() -> Fault {
-    let message = "a defect of headrace: this message, or a row before it in its record batch, could not be encoded";
+    let message = "a defect in headrace: this message, or a row before it in its record batch, could not be encoded";
     Fault::new(code::INTERNAL, message)
 }
 
@@ -645,7 +645,7 @@ fn check_named(layout: &Layout, by_message_id: bool) -> Result<()> {
     for (name, is_given) in [("stream_key", layout.stream_key.is_some()), ("entry_id", layout.entry_id.is_some())] {
         if is_given {
             let message = format!(
-                "exactly_once 'idmp' and {name} are mutually exclusive: names are of one stream, and go with IDs of the \
+                "exactly_once 'idmp' and {name} are mutually exclusive: names belong to one stream, and go with IDs of the \
                  server's choice; take 'script'"
             );
             return Err(Error::config("exactly_once", message));

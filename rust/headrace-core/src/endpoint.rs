@@ -146,8 +146,19 @@ impl Endpoint {
 
     /// Like [`Endpoint::new`], with the options in `url` in addition to `options`; an option must not be given in both.
     ///
-    /// Schemes: `redis`, `rediss` (TLS), `unix`, and the same for `valkey`. The path is the database, or the path of the
-    /// socket. The query holds options by name; in the query and in the user info everything is percent-encoded.
+    /// | scheme | with TLS | after `://` |
+    /// | --- | --- | --- |
+    /// | `redis`, `valkey` | `rediss`, `valkeys` | `[user@]host[:port][/db]` |
+    /// | `unix`, `redis+unix`, `valkey+unix` | | `/path` of the Unix socket |
+    /// | `redis+sentinel`, `valkey+sentinel` | `rediss+sentinel`, `valkeys+sentinel` | `[user@]nodes/master[/db]` |
+    /// | `redis+cluster`, `valkey+cluster` | `rediss+cluster`, `valkeys+cluster` | `[user@]nodes[/db]` |
+    ///
+    /// `user` is `name`, `name:password` or `:password`; `nodes` is one or more of `host[:port]`, separated by commas. With
+    /// sentinels, the user and TLS are those of the server; the sentinels have options of their own. A query
+    /// `?option=value&…` holds options by name, except `tls_insecure_skip_verify`.
+    ///
+    /// The scheme is not case-sensitive. User, password, master, path of the socket and query are percent-encoded; in the
+    /// query `+` is a space. A `#fragment` is refused.
     pub fn from_url(url: &str, options: impl IntoIterator<Item = (String, OptionValue)>) -> Result<Self> {
         Self::from_url_in(Form::Typed, url, options)
     }
@@ -378,7 +389,7 @@ impl Endpoint {
         if let Some(other) = keys.find(|key| slot(key) != slot(first)) {
             let message = format!(
                 "{option} must be in one slot of the cluster: '{}' is in slot {}, '{}' in slot {}; keys with the same {{tag}} in \
-                 their names are in one",
+                 their names share a slot",
                 first.escape_ascii(),
                 slot(first),
                 other.escape_ascii(),

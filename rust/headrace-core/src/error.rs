@@ -89,7 +89,7 @@ pub enum Error {
         /// The whole sentence.
         message: String,
     },
-    /// A defect of headrace ended the call. The outcomes of the messages are in the next report.
+    /// A defect in headrace ended the call. The outcomes of the messages are in the next report.
     Internal {
         /// The operation, without data.
         message: String,
@@ -159,7 +159,7 @@ impl fmt::Display for Error {
             | Self::LeaseLost { message, .. }
             | Self::StreamReplaced { message, .. } => f.write_str(message),
             Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),
-            Self::Internal { message } => write!(f, "a defect of headrace ended this call: {message}"),
+            Self::Internal { message } => write!(f, "a defect in headrace ended this call: {message}"),
             Self::Full => f.write_str("there is no room in the window; make room before the next message"),
             Self::Closed { what } => write!(f, "the {what} is closed; make a new one"),
             Self::Interrupted => f.write_str("interrupted"),

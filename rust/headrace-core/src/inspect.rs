@@ -154,7 +154,7 @@ impl Findings {
             None => endpoint.stream_keys(),
             Some(Streams::Keys(keys)) => keys,
             Some(Streams::Pattern(_)) if is_of_cluster => {
-                let message = "a pattern cannot be used with a cluster, where a search sees the keys of one node: name the \
+                let message = "a pattern cannot be used with a cluster, where a search sees only the keys of one node: name the \
                                streams";
                 return Err(Error::config("streams", message));
             }

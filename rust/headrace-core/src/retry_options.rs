@@ -12,22 +12,23 @@ option_table! {
     /// The options of a policy, beside the option `retry`, which each table has.
     pub(crate) RETRY_OPTIONS:
 
-    /// Most attempts per message, or in reading per outage, the first included; none: as many as the deadline allows.
+    /// Maximum number of attempts per message, or per outage when reading, including the first. By default as many as the
+    /// deadline allows.
     retry_max_attempts => option(Takes::Integer { min: 1, max: u32::MAX as i64 });
     /// Pause before the second attempt.
     retry_initial_backoff => option(PAUSE).or(Float(RetryPolicy::DEFAULT.initial_backoff.as_secs_f64()));
-    /// Longest pause.
+    /// Longest pause between two attempts.
     retry_max_backoff => option(PAUSE).or(Float(RetryPolicy::DEFAULT.max_backoff.as_secs_f64()));
     /// Factor from one pause to the next.
     retry_multiplier => option(Takes::Number { min: 1.0, max: 100.0 }).or(Float(RetryPolicy::DEFAULT.multiplier));
-    /// Random share of a pause.
+    /// Fraction of a pause that is random.
     retry_jitter => option(Takes::Number { min: 0.0, max: 1.0 }).or(Float(RetryPolicy::DEFAULT.jitter));
-    /// How long after its first failure a message is tried again, or in reading a server.
+    /// How long retries continue after the first failure: of a message, or of the server when reading.
     retry_deadline => option(Takes::Seconds { min: 0.0, max: 86_400.0 })
         .or(Float(RetryPolicy::DEFAULT.deadline.as_secs_f64()));
-    /// Whether messages that may be written already are sent again too, and may then be there twice;
+    /// Whether messages that may already be written are also sent again, and may then be in the stream twice;
     /// `DeliveryReport.possible_duplicates` counts those. With the data source it is on by default, unless `exactly_once` is on.
-    /// In reading it has no effect.
+    /// When reading it has no effect.
     retry_unknown => option(Takes::Boolean).or(Bool(RetryPolicy::DEFAULT.retry_unknown));
 }
 

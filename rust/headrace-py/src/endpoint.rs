@@ -145,7 +145,7 @@ pub(crate) fn from_python(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
             value.py().import("json")?.call_method1("dumps", (value.py().get_type::<PyDict>().call1((value,))?,));
         Ok(match json {
             Ok(json) => OptionValue::text(json.cast::<PyString>()?.to_str()?),
-            Err(_) => OptionValue::Other("mapping that is no JSON".to_owned()),
+            Err(_) => OptionValue::Other("mapping that JSON cannot represent".to_owned()),
         })
     } else {
         Ok(OptionValue::Other(value.get_type().name()?.to_string()))

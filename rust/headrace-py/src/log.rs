@@ -67,7 +67,7 @@ pub(crate) fn server_changed(endpoint: &dyn fmt::Display, change: &ServerChange)
 
 /// `place`: file, line and column.
 pub(crate) fn defect(py: Python<'_>, place: String) -> PyResult<()> {
-    logger(py)?.call_method1("error", ("a defect of headrace ended a call, at %s", place)).map(drop)
+    logger(py)?.call_method1("error", ("a defect in headrace ended a call, at %s", place)).map(drop)
 }
 
 fn warn(arguments: impl for<'py> PyCallArgs<'py>) -> PyResult<()> {

@@ -229,7 +229,7 @@ impl PyLoopDispatcher {
         contained(py, || {
             let mut driven = self.lock()?;
             let Ok(mut batch) = batch.get().0.try_lock() else {
-                return Err(raise("InternalError", "a batch is in use, or a defect of headrace ended an earlier call"));
+                return Err(raise("InternalError", "a batch is in use, or a defect in headrace ended an earlier call"));
             };
             if driven.is_to_skip {
                 return Ok(Some(0));

@@ -35,7 +35,7 @@ fn place(location: &Location<'_>) -> String {
     format!("{file}:{}:{}", location.line(), location.column())
 }
 
-/// Forgets the last panic, if it is not a defect of headrace.
+/// Forgets the last panic, if it is not a defect in headrace.
 pub(crate) fn forget() {
     PLACE.take();
 }
@@ -53,7 +53,7 @@ pub(crate) fn log_place(py: Python<'_>) {
 pub(crate) fn contained<T>(py: Python<'_>, body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         log_place(py);
-        Err(raise("InternalError", "a defect of headrace ended this call"))
+        Err(raise("InternalError", "a defect in headrace ended this call"))
     })
 }
 
@@ -66,7 +66,7 @@ impl<R: RecordBatchReader> Iterator for Contained<R> {
     fn next(&mut self) -> Option<Self::Item> {
         panic::catch_unwind(AssertUnwindSafe(|| self.0.next())).unwrap_or_else(|_| {
             Python::attach(log_place);
-            Some(Err(ArrowError::ComputeError("a defect of headrace: the outcomes cannot be read".to_owned())))
+            Some(Err(ArrowError::ComputeError("a defect in headrace: the outcomes cannot be read".to_owned())))
         })
     }
 }

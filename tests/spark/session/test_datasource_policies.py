@@ -151,7 +151,7 @@ def test_dead_letters_that_do_not_fit_fail_the_task(
     text = str(caught.value)
     for code in ("NULL_PAYLOAD 30", "WRONGTYPE 10", "OOM "):
         assert code in text
-    assert "give the server memory, or bound the stream by maxlen" in text
+    assert "give the server more memory, or bound the stream with maxlen" in text
     with pytest.raises(PythonException, match=r"\(OOM \d+\): these are dead letters; without them rows would be lost"):
         save(frame, server, on_failure="dead_letter", dead_letter_key="dead")
     client.config_set("maxmemory", 1)

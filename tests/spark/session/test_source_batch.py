@@ -84,7 +84,7 @@ def test_a_read_begins_and_ends_where_it_is_told(
     assert found(starting='{"events": "latest"}') == []
     client.xtrim("events", maxlen=30, approximate=False)
     assert found(ending_timestamp="1970-01-01T00:00:00.719Z") == [71]
-    with pytest.raises(AnalysisException, match="starting_timestamp=1001 is behind the newest entry"):
+    with pytest.raises(AnalysisException, match="starting_timestamp=1001 is after the newest entry"):
         found(starting_timestamp=1001)
 
 
@@ -182,7 +182,7 @@ def test_sql(spark: SparkSession, client: redis.Redis, any_server: LocalServer) 
         ({"startingOffsets": "latest"}, "unknown option 'startingoffsets': here it is starting"),
         ({"starting": "newest"}, "starting must be 'earliest'"),
         ({"max_entries_per_trigger": "5"}, "max_entries_per_trigger is for spark.readStream"),
-        ({"stream_key": "text"}, "the key 'text' holds no stream"),
+        ({"stream_key": "text"}, "the key 'text' does not hold a stream"),
         ({"stream_pattern": "nothing*"}, "matches no stream"),
     ],
 )

@@ -222,7 +222,7 @@ def test_mistakes_end_the_query(client: redis.Redis, query: Numbers) -> None:
     for options, text in [
         ({"ending": "5-0"}, "ending is for spark.read"),
         ({"maxOffsetsPerTrigger": "5"}, "unknown option 'maxoffsetspertrigger': here it is max_entries_per_trigger"),
-        ({"starting": "9999999999999-0"}, "is behind the newest entry"),
+        ({"starting": "9999999999999-0"}, "is after the newest entry"),
     ]:
         with pytest.raises(StreamingQueryException, match=text):
             query.run(**options)

@@ -74,7 +74,7 @@ def _read(option: str, text: str, usual: Bound, read: Callable[[object, str], Bo
     try:
         named = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{option} is no JSON: {error}", option=option) from None
+        raise ConfigError(f"{option} is not valid JSON: {error}", option=option) from None
     return Bounds(option, usual, {key: read(value, f"{value!r} for {key!r}") for key, value in named.items()})
 
 
@@ -88,7 +88,7 @@ def _bound(option: str, value: object, allowed: tuple[str, ...]) -> Bound:
         if option == "starting" and (last := parse(value.removeprefix("("))) and (entry_id := after(last)):
             return entry_id
     words = ", ".join(map(repr, allowed)) + ", an entry ID 'ms-seq'"
-    words += ", '(' and an entry ID for the entries behind it" if option == "starting" else ""
+    words += ", '(' and an entry ID for the entries after it" if option == "starting" else ""
     text = f"{option} must be {words}, or JSON with one of these for each stream, got {value!r}"
     raise ConfigError(text, option=option)
 
@@ -127,7 +127,7 @@ def start_place(bounds: Bounds, key: str, extent: Extent, *, past_end: Literal["
         newest = f"the newest entry of stream {key!r}, {show(extent.last)}"
         hint = "; starting_timestamp_past_end='latest' begins there" if isinstance(bound, Moment) else ""
         asked = bound.ms if isinstance(bound, Moment) else show(bound)
-        raise ConfigError(f"{bounds.option}={asked} is behind {newest}{hint}", option=bounds.option)
+        raise ConfigError(f"{bounds.option}={asked} is after {newest}{hint}", option=bounds.option)
     place = before(first) or LOWEST
     # The number of earlier entries is known for the oldest entry, and for no other.
     is_within = extent.first is not None and extent.first <= place

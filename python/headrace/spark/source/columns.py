@@ -127,7 +127,7 @@ class Columns:
         for name, column in self._metadata.items():
             wanted = _type_of(settings, name)
             if column not in types:
-                raise ConfigError(f"metadata names {column!r}, which is no column of the schema", option="metadata")
+                raise ConfigError(f"metadata names {column!r}, which is not a column of the schema", option="metadata")
             if types[column] != wanted:
                 shown, got = wanted.simpleString(), types[column].simpleString()
                 raise SchemaError(f"the metadata column {column!r} must be {shown}, got {got}")

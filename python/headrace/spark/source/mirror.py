@@ -58,7 +58,7 @@ class GroupMirror:
             if group is not None and group.use:
                 raise StateError(
                     f"commit_group={self._name!r}: the group of stream {key!r} has {group.use}, and moving it would "
-                    "make its consumers miss entries: name a group that is not read by, or destroy this one"
+                    "make its consumers miss entries: name a group that nothing reads from, or destroy this one"
                 )
 
     def follow(self, places: Mapping[str, Place]) -> None:
@@ -93,11 +93,11 @@ class GroupMirror:
             group.set_position(f"({show(place.id)}", entries_read=place.added)
             self._has_moved = True
         elif found is not None and what == "used":
-            text = f"the group of stream {key!r} has {found.use} now: it is not moved as long as it has"
+            text = f"the group of stream {key!r} has {found.use} now: it is not moved as long as it does"
             self._warn(f"used {key}", text)
         elif found is not None and what == "ahead":
             at = f"is at {show(found.place.id)}, and the query at {show(place.id)}"
-            text = f"the group of stream {key!r} {at}: it is not moved back, and moved again once the query is ahead"
+            text = f"the group of stream {key!r} {at}: it is not moved back, but moves again once the query is ahead"
             self._warn(f"ahead {key}", text)
 
     def _warn(self, case: str, text: str) -> None:

@@ -77,7 +77,7 @@ class Offset:
         """
         version = whole.get("v")
         if version != VERSION:
-            _refuse(f"its version is {version!r}, and this headrace reads version {VERSION}")
+            _refuse(f"its version is {version!r}, but this headrace reads version {VERSION}")
         try:
             streams = {key: _read(value) for key, value in whole["streams"].items()}
             return cls(streams, whole.get("initial") is True)
@@ -119,4 +119,4 @@ def _id(text: str) -> Id:
 
 
 def _refuse(why: str) -> NoReturn:
-    raise StateError(f"the offset in the checkpoint is none of this source: {why}")
+    raise StateError(f"the offset in the checkpoint is not one of this source: {why}")

@@ -60,10 +60,10 @@ def find_news(key: str, before: StreamOffset | None, extent: Extent, *, fails: b
         if gone > 0:
             has_deleted = extent.max_deleted is not None and extent.max_deleted > place.id
             is_exact = place.added is not None and not has_deleted
-            text = f"{'' if is_exact else 'at most '}{gone} entries of stream {key!r} behind {show(place.id)}"
+            text = f"{'' if is_exact else 'at most '}{gone} entries of stream {key!r} after {show(place.id)}"
             text += " were trimmed before they were read"
             if fails:
-                text += "; fail_on_data_loss=false goes on without them"
+                text += "; fail_on_data_loss=false continues without them"
                 raise DataLossError(text, stream=key.encode(), lost=gone, exact=is_exact)
             warnings.append(text)
             lost += gone

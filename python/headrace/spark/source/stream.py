@@ -52,7 +52,7 @@ logger = logging.getLogger("headrace.spark")
 _Json = dict[str, Any]
 
 REMOVED: Final = (
-    "the checkpoint has a position in stream '{}', which is not read any more: name it in the options, or begin with a "
+    "the checkpoint has a position in stream '{}', which is no longer read: name it in the options, or start with a "
     "new checkpoint"
 )
 
@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if settings.max_entries is not None and settings.available_now is None and not HAS_LIMITS:
             text = (
                 "max_entries_per_trigger needs available_now on Spark 4.0 and 4.1, which do not pass the trigger: "
-                "'true' with trigger(availableNow=True), which then takes everything in one micro-batch, else 'false'"
+                "'true' with trigger(availableNow=True), which then reads everything in one micro-batch, else 'false'"
             )
             raise ConfigError(text, option="available_now")
         if settings.min_entries is not None and not HAS_LIMITS:

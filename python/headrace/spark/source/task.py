@@ -41,7 +41,7 @@ def read_range(settings: ReadSettings, columns: Columns, partition: Range) -> It
         if not settings.fail_on_data_loss:
             error.add_note(
                 "fail_on_data_loss is false, but this micro-batch or task may have run before with all its rows, and a "
-                "sink may know them by their numbers: allow_short_replay=true goes on without those that are gone"
+                "sink may know them by their numbers: allow_short_replay=true continues without those that are gone"
             )
         raise
 
@@ -138,9 +138,9 @@ def _loss(
         exact = oldest is not None and oldest <= partition.last
     of = f"entries of stream {partition.key!r}"
     count = f"{of} may have been" if lost is None else f"{'' if exact else 'at most '}{lost} {of} were"
-    text = f"{count} trimmed {when}, behind {show(partition.start.id)} and up to {show(partition.last)}"
+    text = f"{count} trimmed {when}, after {show(partition.start.id)} and up to {show(partition.last)}"
     if settings.fail_on_data_loss:
-        text += "; fail_on_data_loss=false goes on without them"
+        text += "; fail_on_data_loss=false continues without them"
     return DataLossError(text, stream=partition.key.encode(), lost=lost or 0, exact=exact)
 
 

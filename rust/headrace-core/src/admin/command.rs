@@ -86,7 +86,7 @@ impl Command {
             let key = self.key.as_ref().map_or_else(String::new, |key| format!(" ~{}", cut(key)));
             format!("{name} was refused: the ACL user needs +{right}{key}: {said}")
         } else if fault.code == "WRONGTYPE" {
-            format!("the key {} holds no stream: {name}: {said}", shown(self.key.as_deref().unwrap_or_default()))
+            format!("the key {} does not hold a stream: {name}: {said}", shown(self.key.as_deref().unwrap_or_default()))
         } else {
             format!("{name} was refused: {said}")
         };
@@ -168,7 +168,7 @@ mod tests {
     fn other_refusals_repeat_what_the_server_says() {
         let (code, _, message) = error("xpending", Some(b"k"), "WRONGTYPE Operation against a key");
         assert_eq!(code, "WRONGTYPE");
-        assert_eq!(message, "the key 'k' holds no stream: XPENDING: WRONGTYPE Operation against a key");
+        assert_eq!(message, "the key 'k' does not hold a stream: XPENDING: WRONGTYPE Operation against a key");
         let (code, kind, message) = error("xclaim", Some(b"k"), "LOADING Redis is loading");
         assert_eq!((&*code, kind), ("LOADING", Kind::Retryable));
         assert_eq!(message, "XCLAIM was refused: LOADING Redis is loading");

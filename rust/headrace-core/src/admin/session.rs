@@ -178,7 +178,7 @@ impl Session<'_> {
         mut each: impl FnMut(usize, std::result::Result<Value, Fault>),
     ) -> Result<()> {
         let Some(transport) = &mut self.transport else {
-            return Err(Error::Connection { message: format!("the connection to {} was lost before", self.endpoint) });
+            return Err(Error::Connection { message: format!("the connection to {} was lost earlier", self.endpoint) });
         };
         let mut packed = Vec::new();
         for command in commands {

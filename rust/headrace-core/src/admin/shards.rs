@@ -62,7 +62,7 @@ fn read_shards(connections: &mut KeptConnections, name: &[u8], watch: &mut dyn W
         let reply = reply.map_err(|refusal| command.refused(&refusal))?;
         let fields = list(&reply).and_then(|parts| parts.iter().map(bytes).collect::<Option<Vec<_>>>());
         let fields = fields.ok_or_else(|| {
-            error(Fault::new(code::PROTOCOL, "the server's reply to HGETALL is no list of fields and values"))
+            error(Fault::new(code::PROTOCOL, "the server's reply to HGETALL is not a list of fields and values"))
         })?;
         let key = registry.escape_ascii();
         if fields.is_empty() {
@@ -71,7 +71,7 @@ fn read_shards(connections: &mut KeptConnections, name: &[u8], watch: &mut dyn W
             return Err(error(Fault::new(code::BAD_SHARDS, message)));
         }
         Shards::from_registry(name, &fields).map_err(|why| {
-            error(Fault::new(code::BAD_SHARDS, format!("the key '{key}' does not say which shards there are: {why}")))
+            error(Fault::new(code::BAD_SHARDS, format!("the key '{key}' does not say which shards exist: {why}")))
         })
     })?;
     read.into_iter().next().ok_or_else(|| error(Fault::new(code::PROTOCOL, "the server did not reply to HGETALL")))

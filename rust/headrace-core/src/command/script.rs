@@ -91,7 +91,7 @@ impl ScriptRun<'_> {
     }
 
     /// The arguments of all rows packed as one, if this costs the server less. A run of one row may be large, and its values
-    /// together may be more than the server takes as one argument.
+    /// together may be more than the server accepts as one argument.
     fn packed<'a>(&self, scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
         let has_fields = matches!(self.form, RowForm::All(_) | RowForm::Sparse(_) | RowForm::Gathered);
         let is_packed = has_fields && self.rows > 1 && packed::is_worth_it(self.arguments, self.argument_count);

@@ -46,7 +46,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violati
     let mut ends = [None; 2];
     for _ in 0..count {
         let Some((id, length)) = bulk(&bytes[at..])? else { return Ok(None) };
-        let id = id.and_then(entry_id).ok_or(Violation("a bulk string that is no entry ID"))?;
+        let id = id.and_then(entry_id).ok_or(Violation("a bulk string that is not an entry ID"))?;
         ends = [ends[0].or(Some(id)), Some(id)];
         at += length;
     }

@@ -6,7 +6,7 @@ use crate::resp::decode::{Violation, header, integer};
 
 /// The reply to WAIT or WAITAOF at the start of `bytes` and its length, once all of it has arrived.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
-    const NO_COUNT: Violation = Violation("a reply that is none to WAIT or WAITAOF");
+    const NO_COUNT: Violation = Violation("a reply that is not one to WAIT or WAITAOF");
     if bytes.first() == Some(&b'-') {
         return xadd_reply::decode(bytes);
     }

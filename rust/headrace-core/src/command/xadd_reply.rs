@@ -122,6 +122,6 @@ fn scan_bulk(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Violation> {
     let (id, end) = whole.split_at(length);
     match (entry_id(id), end) {
         (Some(first), b"\r\n") => Ok(Some((Reply::Ids { first, count: 1 }, body + length + 2))),
-        _ => Err(Violation("a bulk string that is no entry ID")),
+        _ => Err(Violation("a bulk string that is not an entry ID")),
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn marker_lost(line: &[u8]) -> Fault {
                  (from 0) were acknowledged, and may be lost"
             )
         }
-        _ => "the marker of the batch is gone, or behind messages that were acknowledged".into(),
+        _ => "the marker of the batch is missing, or behind messages that were acknowledged".into(),
     };
     Fault::new(code::MARKER_LOST, message)
 }
@@ -47,7 +47,7 @@ pub(crate) fn too_large(fault: Fault) -> Fault {
 pub(crate) fn one_too_large(rows: u64, fault: &Fault) -> Fault {
     let reason = &fault.message;
     let message =
-        format!("one of {rows} rows is larger than the server takes; script_run_rows=1 tells which: {reason}");
+        format!("one of {rows} rows is larger than the server accepts; script_run_rows=1 shows which: {reason}");
     Fault::new("ERR", message)
 }
 
@@ -81,7 +81,7 @@ mod tests {
         assert!(said(b"GAP 0 1 s").starts_with("the marker of the batch in \"s\" is gone: "), "{}", said(b"GAP 0 1 s"));
         assert!(said(b"GAP 0 1 s").contains("those from 0 to 0"));
         for other in [&b"GAP "[..], b"GAP 5", b"GAP 5 x s", b"GAP 0 0 s"] {
-            assert_eq!(said(other), "the marker of the batch is gone, or behind messages that were acknowledged");
+            assert_eq!(said(other), "the marker of the batch is missing, or behind messages that were acknowledged");
         }
         let long = [b"GAP 1234567890123456 1234567890123456 ".as_slice(), &[b'k'; 100]].concat();
         assert!(said(&long).ends_with("may be lost"), "{}", said(&long));

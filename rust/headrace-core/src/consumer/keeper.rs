@@ -432,7 +432,7 @@ impl KeeperSession {
             return Ok(());
         }
         let reply = parse_redis_value(reply).unwrap_or(Value::Nil);
-        ledger.done(work, &missed(&reply).ok_or_else(|| protocol("a reply that is none to the command"))?);
+        ledger.done(work, &missed(&reply).ok_or_else(|| protocol("a reply that does not fit the command"))?);
         Ok(())
     }
 }
@@ -461,7 +461,7 @@ impl Exchange for KeeperSession {
             self.answered(&work, &reply, &mut lock(&ledger))?;
             self.in_flight.pop_front();
         }
-        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply to nothing that was sent")) }
+        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
     }
 
     fn awaits_reply(&self) -> bool {

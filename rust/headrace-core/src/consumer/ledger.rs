@@ -271,7 +271,7 @@ impl Ledger {
         let stream = self.keys.get(held.stream).cloned().unwrap_or_default();
         let (count, first) = (ids.len(), ids.first().copied().unwrap_or_default());
         let message = format!(
-            "stream {}: {count} {} of this batch may be another consumer's, {first} the first: roll their rows back",
+            "stream {}: {count} {} of this batch may belong to another consumer, beginning with {first}: roll their rows back",
             escaped(&stream),
             if count == 1 { "entry" } else { "entries" },
         );

@@ -28,71 +28,71 @@ option_table! {
 
     /// Name of the consumer group.
     group => option(Takes::TextOrBytes);
-    /// Name of this consumer within the group. A stable name per place (a pod's index, a partition's number) finds its own pending
-    /// entries after a crash at once; with a new name each time they are taken over after `min_idle`.
+    /// Name of this consumer within the group. With a stable name per instance (a pod's index, a partition's number), a consumer
+    /// finds its own pending entries immediately after a crash; with a new name each time they are taken over after `min_idle`.
     consumer => option(Takes::TextOrBytes);
-    /// Where the group begins if it does not exist yet: `earliest`, `latest`, an entry ID (from there on), or `(` and an entry ID
-    /// (behind it).
+    /// Where the group begins if it does not exist yet: `earliest`, `latest`, an entry ID (inclusive), or `(` and an entry ID
+    /// (exclusive).
     start => option(Takes::Text).or(Text("earliest"));
-    /// Whether a group that does not exist is created when the consumer is made, and the stream with it.
+    /// Whether a group that does not exist is created when the consumer is created, and the stream with it.
     create => option(Takes::Boolean).or(Bool(true));
     /// Fields of the entries that become a column each, as text; the others are left out. By default all fields are in one
     /// column, `fields`.
     fields => option(Takes::Columns);
-    /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column. `fail` raises
-    /// `FieldError`; `null` has a null in its place; `keep` the same, and all fields of the entry in the metadata column `raw`;
+    /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column. `fail` raises `FieldError`;
+    /// `null` puts a null in its place; `keep` does the same, and keeps all fields of the entry in the metadata column `raw`;
     /// `dead_letter` moves the entry to `dead_letter_key`.
     on_bad_field => option(Takes::Choice(&["fail", "null", "keep", "dead_letter"])).or(Text("fail"));
-    /// Metadata columns, before the fields: those of a reader, and `deliveries` and `reclaimed` behind all others: the group's
-    /// counter of deliveries (above 20: 20 and how often the entry failed alone or by name), and whether the entry was another
-    /// consumer's. With `fields` or `schema` there are none by default.
+    /// Metadata columns, before the fields: those of a reader, and `deliveries` and `reclaimed` after all others: the group's
+    /// counter of deliveries (above 20: 20 plus how often the entry failed alone or by name), and whether the entry was taken
+    /// over from another consumer. With `fields` or `schema` there are none by default.
     metadata => option(Takes::RenamedColumns).or_depends(Text("stream,entry_id,timestamp"));
-    /// What the column `fields` or `raw` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
-    /// values in their order.
+    /// What the column `fields` or `raw` is: a `map` from names to values, with the last value of a repeated name; or a `list` of
+    /// all names and values in their order.
     fields_as => option(Takes::Choice(&["map", "list"])).or(Text("map"));
-    /// What names are: `text`, where a byte that is not UTF-8 is `\xNN` and a backslash is doubled; or `binary`.
+    /// The type of names: `text`, where a byte that is not UTF-8 is `\xNN` and a backslash is doubled; or `binary`.
     names => option(Takes::Choice(&["text", "binary"])).or(Text("text"));
-    /// Most rows of a batch.
+    /// Maximum number of rows per batch.
     batch_rows => option(Takes::Integer { min: 1, max: MAX_BATCH_ROWS }).or(Int(1_000));
-    /// Size in bytes from which a batch takes no further page.
+    /// Size in bytes at which a batch takes no further page.
     batch_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(16 * 1024 * 1024));
-    /// Bytes to ask the server for at once, by the sizes of recent entries.
+    /// Number of bytes to request from the server at a time, estimated from the sizes of recent entries.
     page_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(1024 * 1024));
     /// How long the server waits for new entries before it is asked again.
     block => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(1.0));
-    /// In a cluster: most connections to each node that read, beside one that renews leases. Slots that share one are asked in turn,
-    /// without a wait for entries at the server: if none of them had anything, they pause for up to `block` or 0.1 s, whichever is
-    /// less. By default each slot that has streams has both for itself.
+    /// In a cluster: maximum number of connections to each node for reading, in addition to one that renews leases. Slots that
+    /// share one are asked in turn, without waiting for entries at the server: if none of them had anything, they pause for up to
+    /// `block` or 0.1 s, whichever is less. By default each slot that has streams has both to itself.
     connections => option(Takes::Integer { min: 1, max: MAX_CONNECTIONS });
-    /// How long new entries wait for more of them before they are handed out.
+    /// How long new entries wait for more before they are returned.
     linger => option(Takes::Seconds { min: 0.0, max: 60.0 }).or(Float(0.005));
-    /// How long an entry may be with a consumer that does not renew it before another one takes it over. The same for all
+    /// How long an entry may stay with a consumer that does not renew it before another one takes it over. The same for all
     /// consumers of a group.
     min_idle => option(IDLE).or(Float(60.0));
     /// Whether entries are renewed while the caller works on them, so that no other consumer takes them over.
     renew => option(Takes::Boolean).or(Bool(true));
-    /// How long entries are renewed for at most.
+    /// Longest time for which entries are renewed.
     max_processing => option(IDLE).or(Float(1800.0));
-    /// Whether entries that were with other consumers for longer than `min_idle` are taken over.
+    /// Whether entries that have been with other consumers for longer than `min_idle` are taken over.
     claim => option(Takes::Boolean).or(Bool(true));
-    /// How often to look for them: by default every second, or a quarter of `min_idle` if that is less, or if more than some
-    /// thousand entries are pending.
+    /// How often to look for such entries: by default every second, or every quarter of `min_idle` if that is less, or if more
+    /// than a few thousand entries are pending.
     claim_interval => option(IDLE);
-    /// `explicit`: entries stay pending until they are acknowledged. `none`: the server forgets an entry as it delivers it, so
-    /// that a crash loses what was on the way (NOACK, at most once).
+    /// `explicit`: entries stay pending until they are acknowledged. `none`: the server forgets an entry as it delivers it, so a
+    /// crash loses what was in transit (NOACK, at most once).
     ack => option(Takes::Choice(&["explicit", "none"])).or(Text("explicit"));
-    /// Whether entries are removed from the stream as they are acknowledged. Before Redis 8.2 and on Valkey the stream must have no
-    /// other group; else the last of the groups removes them, if all of them do it this way.
+    /// Whether entries are removed from the stream as they are acknowledged. Before Redis 8.2 and on Valkey the stream must have
+    /// no other group; otherwise the last of the groups removes them, if all of them acknowledge this way.
     ack_delete => option(Takes::Boolean).or(Bool(false));
     /// How often an entry may fail before it becomes a dead letter: `fail` named it, or it was alone in its batch and was not
-    /// acknowledged. By default it is tried again for ever.
+    /// acknowledged. By default it is retried indefinitely.
     max_failures => option(Takes::Integer { min: 1, max: 1_000_000 });
-    /// Key of the stream that dead letters are moved to. In it `{stream}` stands for `{`, the tag of the stream's key or the whole
-    /// key, and `}`. On a cluster it must be in the same slot as the stream, which it is with `{stream}`.
+    /// Key of the stream that dead letters are moved to. In it `{stream}` stands for `{`, the tag of the stream's key or the
+    /// whole key, and `}`. On a cluster it must be in the same slot as the stream, which `{stream}` ensures.
     dead_letter_key => option(Takes::TextOrBytes);
-    /// Whether a server that is away, starts or is busy is waited for. In Python it is a `RetryPolicy`, which has the options
-    /// `retry_*` as its fields. By default a lost connection is replaced at once, a single time between two replies. What was
-    /// delivered to it is found among the pending entries.
+    /// Whether to wait for a server that is unreachable, starting or busy. In Python it is a `RetryPolicy`, whose fields are the
+    /// options `retry_*`. By default a lost connection is replaced immediately, once between two replies. What was delivered to
+    /// the lost one is found among the pending entries.
     retry => option(Takes::Boolean).or_depends(Bool(false));
 }
 
@@ -221,7 +221,7 @@ impl ConsumerOptions {
 fn name(option: &'static str, given: Option<Vec<u8>>) -> Result<Vec<u8>> {
     match given {
         Some(name) if !name.is_empty() => Ok(name),
-        _ => Err(Error::config(option, format!("{option} must be a name that is not empty, got none"))),
+        _ => Err(Error::config(option, format!("{option} must be a non-empty name, got none"))),
     }
 }
 

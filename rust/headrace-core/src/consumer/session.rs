@@ -328,7 +328,7 @@ impl Exchange for Session {
             if self.input.unread().len() < self.needed {
                 return Ok(());
             }
-            let misread = || protocol("a reply that is none to the command");
+            let misread = || protocol("a reply that does not fit the command");
             match ask {
                 Ask::New { count, .. } => {
                     let count = *count;
@@ -375,7 +375,7 @@ impl Exchange for Session {
                 self.check_alone();
             }
         }
-        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply to nothing that was sent")) }
+        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
     }
 
     fn took(&mut self, waited: Duration, busy: Duration) {

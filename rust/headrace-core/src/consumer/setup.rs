@@ -182,7 +182,7 @@ fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Trouble {
     let message = if refusal.code == "NOPERM" {
         format!("{name} was refused: the ACL user needs +{right} ~{key}: {said}")
     } else if refusal.code == "WRONGTYPE" {
-        format!("the key '{key}' holds no stream: {name}: {said}")
+        format!("the key '{key}' does not hold a stream: {name}: {said}")
     } else if refusal.text == ReplyText::BadCommand {
         format!("{name} of the key '{key}' was refused: {said}")
     } else {

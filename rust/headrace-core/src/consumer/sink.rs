@@ -21,7 +21,7 @@ impl Page {
     /// An empty page of the stream with this key.
     pub(super) fn new(streams: &[Stream], key: &[u8]) -> Result<Self, &'static str> {
         let stream = streams.iter().position(|stream| *stream.key == *key);
-        let stream = stream.ok_or("entries of a stream that was not asked for")?;
+        let stream = stream.ok_or("entries of a stream that was not requested")?;
         Ok(Self { stream, entries: 0, largest: 0 })
     }
 }

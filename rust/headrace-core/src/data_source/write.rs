@@ -10,20 +10,20 @@ option_table! {
     /// Options that no other table has.
     OWN_OPTIONS:
 
-    /// Columns to leave out; `*` means all that have no role.
+    /// Columns to leave out; `*` means all columns that have no role.
     ignore_columns => option(Takes::Columns);
     /// What happens to rows that cannot be written: `fail` ends the task, `report` counts and logs them, `dead_letter` writes
     /// them to the stream `dead_letter_key`.
     on_failure => option(Takes::Choice(&["fail", "report", "dead_letter"])).or(Text("fail"));
-    /// With `dead_letter`: the stream of these rows; required.
+    /// With `dead_letter`: key of the stream for these rows; required.
     dead_letter_key => option(Takes::Text);
-    /// With `report` or `dead_letter`: the write fails if more rows failed.
+    /// With `report` or `dead_letter`: the write fails if more than this number of rows fail.
     max_failed_rows => option(COUNT);
-    /// With `report` or `dead_letter`: the write fails if a greater share of its rows failed.
+    /// With `report` or `dead_letter`: the write fails if more than this share of its rows fail.
     max_failed_ratio => option(Takes::Number { min: 0.0, max: 1.0 });
-    /// Name of the job, for batch writes that are to be exactly once; needs `txn_version`.
+    /// Name of the job, for exactly-once batch writes; needs `txn_version`.
     txn_app_id => option(Takes::Text);
-    /// Number of the write, growing; needs `txn_app_id`.
+    /// Number of the write, increasing from one write to the next; needs `txn_app_id`.
     txn_version => option(COUNT);
 }
 

@@ -14,14 +14,14 @@ option_table! {
     /// Every option of a layout. One of `payload`, `fields`, `fields_from`, `json` and `arrow_ipc` says what an entry holds.
     pub LAYOUT_OPTIONS:
 
-    /// Column with the payload, text or binary. It is the default where `fields`, `fields_from`, `json` and `arrow_ipc` are not
-    /// given. A null fails: `NULL_PAYLOAD`.
+    /// Column with the payload, text or binary. The default if none of `fields`, `fields_from`, `json` and `arrow_ipc` is given.
+    /// A null fails: `NULL_PAYLOAD`.
     payload => option(Takes::Column).or_depends(Text("payload"));
-    /// Columns that become one field each, under their names, typed values as text; a null is left out. With `arrow_ipc` the
-    /// columns of the entry.
+    /// Columns that become one field each, under their names, with typed values as text; a null is left out. With `arrow_ipc`,
+    /// the columns of the entry.
     fields => option(Takes::Columns);
     /// Column with all fields of the entry, to copy entries as they are: a map, or a list of `struct<name, value>`, with names
-    /// and values that are text or binary. A null value is left out; a row without a field fails: `EMPTY`. No time is added,
+    /// and values that are text or binary. A null value is left out; a row without fields fails: `EMPTY`. No time is added,
     /// unless `ts_field` is given.
     fields_from => option(Takes::Column);
     /// The payload is the row as JSON, or these columns of it, as Spark's `to_json` writes it (nulls left out).
@@ -30,17 +30,17 @@ option_table! {
     message_id => option(Takes::Column);
     /// Column with the row's own stream key, text or binary; null means the endpoint's.
     stream_key => option(Takes::Column);
-    /// Column with the key by which the row finds its shard, where the endpoint has `shards`: text, binary, or an integer, which
-    /// counts as its decimal digits. Rows with equal keys go to one shard, in their order; those with a null take turns. By default
-    /// all rows take turns. Not with `stream_key`.
+    /// Column with the key that determines the row's shard, if the endpoint has `shards`: text, binary, or an integer, which
+    /// counts as its decimal digits. Rows with equal keys go to one shard, in their order; rows with a null are distributed over
+    /// the shards in turn. By default all rows are distributed in turn. Not with `stream_key`.
     shard_key => option(Takes::Column);
     /// Column with the row's own entry ID, text: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`; null means `*`.
     entry_id => option(Takes::Column);
-    /// Most rows per entry, with `payload` or `json`, or with `arrow_ipc`, where the default is 10,000. Not with `fields` (but
-    /// for `arrow_ipc`), `fields_from`, `stream_key`, `shard_key` and `entry_id`.
+    /// Maximum number of rows per entry, with `payload` or `json`, or with `arrow_ipc`, where the default is 10,000. Not with
+    /// `fields` (except with `arrow_ipc`), `fields_from`, `stream_key`, `shard_key` and `entry_id`.
     rows_per_entry => option(Takes::Integer { min: 1, max: MAX_ROWS_PER_ENTRY.cast_signed() as i64 }).or_depends(Int(1));
-    /// The payload is an Arrow IPC stream of several rows. Not with `payload`, `fields_from`, `json`, `stream_key`, `shard_key` and
-    /// `entry_id`.
+    /// The payload is an Arrow IPC stream of several rows. Not with `payload`, `fields_from`, `json`, `stream_key`, `shard_key`
+    /// and `entry_id`.
     arrow_ipc => option(Takes::Boolean).or(Bool(false));
     /// With `arrow_ipc`: compression.
     codec => option(Takes::Choice(&["lz4", "zstd"]));

@@ -25,9 +25,9 @@ pub const DISPATCHER_OPTIONS: &[OptionSpec] = &joined::<{ OWN.len() + RETRY_OPTI
 option_table! {
     OWN:
 
-    /// Most entries in flight; with `ordered` 1.
+    /// Maximum number of entries in flight; 1 with `ordered`.
     window_max_entries => option(Takes::Integer { min: 1, max: i64::MAX }).or_depends(Int(8_192));
-    /// Most bytes in flight. The message that passes it is still sent: one is always in flight.
+    /// Maximum number of bytes in flight. The message that exceeds it is still sent, so one is always in flight.
     window_max_bytes => option(Takes::Integer { min: 64 * 1024, max: i64::MAX }).or(Int(4 * 1024 * 1024));
     /// Which error replies are permanent: docs/outcomes.md has the codes. `failover` waits for OOM and READONLY to end; `strict`
     /// also makes DENIED, NOPROTO and argument errors permanent.
@@ -37,38 +37,38 @@ option_table! {
     /// Name of the field with the payload.
     payload_field => option(Takes::Text).or(Text(PAYLOAD_FIELD));
     /// Name of the field with the time of dispatch (`2026-04-14T12:00:00Z`, UTC); None omits it. Entries of `fields_from` have it
-    /// only if this option is given, behind their own fields.
+    /// only if this option is given, after their own fields.
     ts_field => option(Takes::Text).or(Text("ts"));
-    /// Whether messages that failed are sent again. In Python it is a `RetryPolicy`, which has the options `retry_*` as its
-    /// fields. With `exactly_once`, and with the data source, it is on by default.
+    /// Whether messages that failed are sent again. In Python it is a `RetryPolicy`, whose fields are the options `retry_*`. With
+    /// `exactly_once`, and with the data source, it is on by default.
     retry => option(Takes::Boolean).or_depends(Bool(false));
-    /// How a batch that is sent again is written once. `script`: a script appends messages and remembers how far it came, on
-    /// every server from Redis 6.2 and Valkey 7.2 on. `idmp`: the server remembers a name of each message (Redis 8.6.2 and
+    /// How a batch that is sent again is still written only once. `script`: a script appends messages and records how far it got,
+    /// on every server from Redis 6.2 and Valkey 7.2 on. `idmp`: the server remembers a name for each message (Redis 8.6.2 and
     /// later). `auto` is `script`. Not with `rows_per_entry`, `arrow_ipc` and `dispatch`; docs/exactly-once.md has the details.
     exactly_once => option(Takes::Choice(&["off", "auto", "idmp", "script"])).or(Text("off"));
     /// What identifies a message within its batch: its number, or with `idmp` its message ID.
     exactly_once_key => option(Takes::Choice(&["row", "message_id"])).or(Text("row"));
-    /// With `idmp`: how long the server must at least remember names. By default as long as `retry` can send messages again, and
-    /// no less than the stream is set to.
+    /// With `idmp`: the minimum time for which the server must remember names. By default as long as `retry` can send messages
+    /// again, and no less than the stream is set to.
     idmp_duration => option(Takes::Seconds { min: 1.0, max: 86_400.0 });
-    /// With `script`: how long a batch can be begun again after its last message.
+    /// With `script`: how long after its last message a batch can be started again.
     token_ttl => option(Takes::Seconds { min: 1.0, max: 31_536_000.0 }).or_depends(Float(86_400.0));
-    /// With `script`: most messages per script call.
+    /// With `script`: maximum number of messages per script call.
     script_run_rows => option(Takes::Integer { min: 1, max: MAX_RUN.cast_signed() }).or_depends(Int(400));
-    /// Whether one entry is in flight at a time, so that none overtakes one that is sent again. Slow, and not needed with
+    /// Whether only one entry is in flight at a time, so that none overtakes one that is sent again. Slow, and not needed with
     /// `script`, which keeps the order in any case.
     ordered => option(Takes::Boolean).or(Bool(false));
-    /// Replicas that must have a message before it counts as delivered, by
+    /// Number of replicas that must have a message before it counts as delivered, by
     /// [WAIT](https://redis.io/docs/latest/commands/wait/). A message that too few had in time fails as `NOT_REPLICATED`: it is
-    /// in the stream of this server. `all`: as many as the server has, by `CLUSTER SLOTS`, `SENTINEL REPLICAS` or
+    /// in the stream of this server. `all`: as many as the server has, according to `CLUSTER SLOTS`, `SENTINEL REPLICAS` or
     /// `INFO replication` when a connection is opened; without a replica messages fail as `NOREPLICAS`.
     wait_replicas => option(Takes::CountOrAll).or(Int(0));
     /// Whether a message must also be in the append-only file of the server, and in those of `wait_replicas` replicas, by
     /// [WAITAOF](https://redis.io/docs/latest/commands/waitaof/) (Redis 7.2 and later, Valkey).
     wait_aof => option(Takes::Boolean).or(Bool(false));
-    /// How long the server waits for them.
+    /// How long the server waits for the replicas and the append-only files.
     wait_timeout => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(1.0));
-    /// Most entries per WAIT. `flush`, `dispatch` and `poll` send it too; entries behind it wait for its reply.
+    /// Maximum number of entries per WAIT. `flush`, `dispatch` and `poll` send it too; entries after it wait for its reply.
     wait_every => option(Takes::Integer { min: 1, max: 1_000_000 }).or(Int(8_192));
 }
 

@@ -54,7 +54,7 @@ impl Cluster {
                 return Err(Error::config("max_redirects", message));
             }
             _ if node_map != NodeMap::default() => {
-                let message = "node_map needs topology 'cluster': only nodes of a cluster show addresses";
+                let message = "node_map needs topology 'cluster': only cluster nodes announce addresses";
                 return Err(Error::config("node_map", message));
             }
             _ => return Ok(None),

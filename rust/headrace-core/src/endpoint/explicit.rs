@@ -187,8 +187,8 @@ fn read_shards(given: &mut Given, stream_key: &[u8]) -> Result<Option<Arc<Shards
 pub(super) fn check_shard_name(stream_key: &[u8]) -> Result<()> {
     if stream_key.iter().any(|byte| b"{}".contains(byte)) {
         let message = format!(
-            "shards need a stream_key without braces, got '{}': a {{tag}} puts all shards into one slot of a cluster, and so on \
-             one node",
+            "shards need a stream_key without braces, got '{}': a {{tag}} puts all shards into one slot of a cluster, and thus \
+             on one node",
             stream_key.escape_ascii()
         );
         return Err(Error::config("shards", message));
@@ -199,7 +199,7 @@ pub(super) fn check_shard_name(stream_key: &[u8]) -> Result<()> {
 /// Checks that the options fit the topology that was given.
 fn check_topology(topology: Topology, has_nodes: bool, is_unix: bool, has_master: bool) -> Result<()> {
     let why = match topology {
-        Topology::Single if has_nodes => "with topology 'single' there is one server: give host in place of nodes",
+        Topology::Single if has_nodes => "with topology 'single' there is one server: give host instead of nodes",
         Topology::Cluster if has_master => "sentinel_master cannot be used with topology 'cluster'",
         Topology::Cluster if is_unix => "unix_socket cannot be used with topology 'cluster': give host or nodes",
         Topology::Sentinel if !has_nodes => "topology 'sentinel' needs nodes: the addresses of the sentinels",

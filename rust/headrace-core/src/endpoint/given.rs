@@ -325,7 +325,7 @@ impl Given {
         let Some((form, OptionValue::Provider(provider))) = self.values.get(name) else { return Ok(None) };
         if *form == Form::Text {
             let message = format!(
-                "{name} must be text where all options are, got the callable {}; give {name}_env or {name}_file",
+                "{name} must be text if all options are text, got the callable {}; give {name}_env or {name}_file",
                 provider.get().name()
             );
             return Err(Error::config(name, message));

@@ -22,8 +22,10 @@ pub(super) fn check_host(option: &str, host: &str) -> Result<String> {
     let address = bare.split_once('%').map_or(bare, |(address, _zone)| address);
     let is_v6 = address.parse::<Ipv6Addr>().is_ok();
     if (bare != host || bare.contains(':')) && !is_v6 {
-        let message =
-            format!("{option} must be a name or an IP address without a port, got {}; give port apart", quoted(host));
+        let message = format!(
+            "{option} must be a name or an IP address without a port, got {}; give port separately",
+            quoted(host)
+        );
         return Err(Error::config(option, message));
     }
     Ok(bare.to_owned())

@@ -56,7 +56,7 @@ fn open_to_others(option: &str, path: &Path) -> Option<String> {
     (mode & OTHERS_READ != 0).then(|| {
         let shown = shown.escape_debug();
         format!(
-            "{option}: '{shown}' can be read by others than its owner (mode {mode:04o}); chmod 600 makes it private"
+            "{option}: '{shown}' can be read by users other than its owner (mode {mode:04o}); chmod 600 makes it private"
         )
     })
 }

@@ -214,29 +214,24 @@ impl OptionSpec {
             Takes::Seconds { min, max } => format!("a number of seconds from {min} to {max}"),
             Takes::Number { min, max } => format!("a number from {min} to {max}"),
             Takes::Boolean => "a boolean (true or false)".to_owned(),
-            Takes::Text => "text that is not empty".to_owned(),
+            Takes::Text => "non-empty text".to_owned(),
             Takes::TextOrBytes => "text or bytes, of 1 byte to 512 MiB".to_owned(),
-            Takes::Secret => "text or bytes that are not empty, or a callable that returns them".to_owned(),
+            Takes::Secret => "non-empty text or bytes, or a callable that returns them".to_owned(),
             Takes::Variable => "the name of an environment variable".to_owned(),
             Takes::Path => "the path of a file".to_owned(),
             Takes::Pem => "the path of a PEM file, or PEM itself (bytes, or text with -----BEGIN)".to_owned(),
             Takes::Choice(names) => format!("one of '{}'", names.join("', '")),
             Takes::Mapping(what) => format!("a mapping from {what}"),
             Takes::Column => "the name of a column".to_owned(),
-            Takes::Columns => {
-                "column names: a sequence, or as text names with commas between them or a JSON array of names".to_owned()
-            }
-            Takes::Nodes => {
-                "addresses 'host:port': a sequence, or text with commas between them".to_owned()
-            }
+            Takes::Columns => "a sequence of names (as text: names separated by commas, or a JSON array)".to_owned(),
+            Takes::Nodes => "a sequence of addresses 'host:port' (as text: separated by commas)".to_owned(),
             Takes::RenamedColumns => {
-                "column names: a sequence, or as text names with commas between them or a JSON array of names; or a mapping \
-                 from columns to the names that they get"
+                "a sequence of names (as text: names separated by commas, or a JSON array), or a mapping from columns to \
+                 the names that they get"
                     .to_owned()
             }
             Takes::BooleanOrColumns => {
-                "a boolean, or column names: a sequence, or as text names with commas between them or a JSON array of names"
-                    .to_owned()
+                "a boolean, or a sequence of names (as text: names separated by commas, or a JSON array)".to_owned()
             }
             Takes::StreamId => {
                 "an integer of at least 0, or text of the form 'ms' or 'ms-seq' (64 bits each)".to_owned()

@@ -17,7 +17,7 @@ pub(super) fn sections(pem: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<Vec
     let mut lines = pem.split(|byte| matches!(byte, b'\n' | b'\r'));
     while let Some(line) = lines.next() {
         let Some(rest) = line.strip_prefix(b"-----BEGIN ") else { continue };
-        let label = rest.trim_ascii_end().strip_suffix(b"-----").ok_or("is not PEM: a section begins wrongly")?;
+        let label = rest.trim_ascii_end().strip_suffix(b"-----").ok_or("is not PEM: a BEGIN line is malformed")?;
         let mut body = Vec::new();
         loop {
             let line = lines.next().ok_or("is not PEM: a section has no end")?;
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_without_repeating_it() {
         let wrong = |pem: &str| sections(pem.as_bytes(), |_| true).map(|found| found.len());
-        assert_eq!(wrong("-----BEGIN A\n-----END A-----"), Err("is not PEM: a section begins wrongly"));
+        assert_eq!(wrong("-----BEGIN A\n-----END A-----"), Err("is not PEM: a BEGIN line is malformed"));
         assert_eq!(wrong("-----BEGIN A-----\nAA==\n-----END B-----"), Err("is not PEM: a section has no end"));
         for body in ["A", "AA=", "AB==", "AA==AA==", "A A A", "AAA_", "\u{e4}AAA"] {
             assert_eq!(one(body), Err("is not PEM: a section is not base64"), "{body}");

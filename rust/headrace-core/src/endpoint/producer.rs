@@ -10,16 +10,16 @@ option_table! {
     /// Options of the producer.
     pub PRODUCER_OPTIONS:
 
-    /// Entries that the stream keeps: MAXLEN of XADD. 0 is no trimming.
+    /// Number of entries that the stream keeps: MAXLEN of XADD. 0 means no trimming.
     maxlen => option(COUNT);
-    /// Whether trimming may keep a little more (`~`), for `minid` too, which is much faster.
+    /// Whether trimming may keep slightly more (`~`), also with `minid`; this is much faster.
     maxlen_approximate => option(Takes::Boolean).or(Bool(true));
-    /// Smallest entry ID that the stream keeps: MINID of XADD, Redis 6.2 and later, sent as written. 0 and `0-0` are no trimming.
-    /// Takes precedence over `maxlen`.
+    /// Smallest entry ID that the stream keeps: MINID of XADD, Redis 6.2 and later, sent as written. 0 and `0-0` mean no
+    /// trimming. Takes precedence over `maxlen`.
     minid => option(Takes::StreamId);
     /// The first XADD of a stream key and every n-th after it trim; the others cost the server less. At most `maxlen`.
     trim_every => option(EVERY).or(Int(1));
-    /// Whether a stream that does not exist is left so (NOMKSTREAM of XADD, Redis 6.2 and later); messages then fail with the
+    /// Whether not to create a stream that does not exist (NOMKSTREAM of XADD, Redis 6.2 and later); messages then fail with the
     /// code `NO_STREAM`.
     nomkstream => option(Takes::Boolean).or(Bool(false));
 }

@@ -53,7 +53,7 @@ impl Tls {
                 Some((name, _)) => {
                     let tls = names.tls;
                     let message =
-                        format!("{name} needs {tls} to be true; without it everything would go in plain text");
+                        format!("{name} needs {tls} to be true; without it everything would be sent in plain text");
                     Err(Error::config(*name, message))
                 }
                 None => Ok((None, false)),
@@ -159,12 +159,12 @@ fn certified_key(cert: &Pem, key: &Pem, names: &AccessNames) -> Result<Certified
     let der = Zeroizing::new(key.private_key(names.tls_key)?);
     // By reference: `with_client_auth_cert` would drop a copy of the key that is not zeroed.
     let signing_key = ring::sign::any_supported_type(&der)
-        .map_err(|_| key.refuse(names.tls_key, "holds no private key of a kind in use (RSA, ECDSA, Ed25519)"))?;
+        .map_err(|_| key.refuse(names.tls_key, "holds no private key of a supported kind (RSA, ECDSA, Ed25519)"))?;
     let pair = CertifiedKey::new(chain, signing_key);
     match pair.keys_match() {
         // This kind of key cannot reveal its public half, so the handshake checks it.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
-        Err(rustls::Error::InconsistentKeys(_)) => Err(refuse("do not belong together")),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(refuse("do not match")),
         Err(error) => Err(refuse(&format!("cannot be used: {error}"))),
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn read(url: &str, given: &mut Given) -> Result<()> {
         .ok_or_else(|| refuse(&format!("must have one of the schemes {}", SCHEMES.map(|(name, _)| name).join(", "))))?;
     let (authority, after) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     if after.contains('@') {
-        return Err(refuse("has an @ behind its host; percent-encode / ? # and @ in a user, a password or an option"));
+        return Err(refuse("has an @ after its host; percent-encode / ? # and @ in a user, a password or an option"));
     }
     if after.contains('#') {
         return Err(refuse("must not have a #fragment"));
@@ -82,7 +82,7 @@ fn read_tcp(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     let (user_info, address) = authority.rsplit_once('@').unwrap_or(("", authority));
     // Without its TLS feature redis-rs refuses `rediss`; apart from the scheme both URLs are the same.
     let parsed = redis::parse_redis_url(&format!("redis://{address}{path}"))
-        .ok_or_else(|| refuse("does not parse: see that its host and port are valid"))?;
+        .ok_or_else(|| refuse("does not parse: check that its host and port are valid"))?;
     let has_port = parsed.port().is_some();
     let info = parsed.into_connection_info().map_err(|error| refuse_parsed(&error))?;
     if let ConnectionAddr::Tcp(host, port) = info.addr() {
@@ -162,7 +162,7 @@ fn read_unix(authority: &str, path: &str, given: &mut Given) -> Result<()> {
 fn read_query(query: &str, given: &mut Given) -> Result<()> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) =
-            pair.split_once('=').ok_or_else(|| refuse("has a query that is not of name=value pairs"))?;
+            pair.split_once('=').ok_or_else(|| refuse("has a query that does not consist of name=value pairs"))?;
         add(given, Form::Text, name, decoded(value, b' '))?;
     }
     Ok(())
@@ -187,7 +187,7 @@ fn decoded(encoded: &str, plus: u8) -> OptionValue {
 
 fn add(given: &mut Given, form: Form, name: &str, value: OptionValue) -> Result<()> {
     if name == "tls_insecure_skip_verify" {
-        let why = "cannot be given in a URL, which few read to its end: give it as an option";
+        let why = "cannot be given in a URL, which few people read to the end: give it as an option";
         return Err(Error::config(name, format!("{name} {why}")));
     }
     given.add_in(form, name, value)

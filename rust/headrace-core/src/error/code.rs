@@ -174,7 +174,7 @@ const RETRYABLE: Code = Code::new(Permanent::Never);
 const AWAY: Code = RETRYABLE
     .passes()
     .means(&[Means::Connection])
-    .advice("see that every executor reaches the server; retry_deadline says for how long to wait for it");
+    .advice("make sure every executor can reach the server; retry_deadline says how long to wait for it");
 /// A row that can never be written.
 const ROW: Code = PERMANENT
     .means(&[Means::Row])
@@ -205,42 +205,42 @@ own_codes! {
     CONNECT => AWAY;
     /// The host name has no address.
     DNS => AWAY;
-    /// No connection within `connect_timeout` (no); no reply for `command_timeout`, or `flush(timeout)` was over (unknown for
+    /// No connection within `connect_timeout` (no); no reply for `command_timeout`, or `flush(timeout)` expired (unknown for
     /// messages that were handed over, no for the rest).
     TIMEOUT => AWAY.written(NO_OR_UNKNOWN);
     /// The connection was reset: unknown for messages that were handed over and not answered, no for the rest.
     RESET => AWAY.written(NO_OR_UNKNOWN);
     /// The server closed the connection: unknown for messages that were handed over and not answered, no for the rest.
     EOF => AWAY.written(NO_OR_UNKNOWN);
-    /// No sentinel names a master, or what it names is none now.
-    NO_MASTER => AWAY.advice("see nodes and sentinel_master, and what SENTINEL MASTER says; a failover takes some seconds");
+    /// No sentinel names a master, or the server that it names is not a master now.
+    NO_MASTER => AWAY.advice("check nodes and sentinel_master, and what SENTINEL MASTER says; a failover takes a few seconds");
     /// The sentinels name another master: unknown for messages that were handed over and not answered, no for the rest.
     SWITCHED => AWAY.written(NO_OR_UNKNOWN);
     /// No node of the cluster has the slot of the stream, or the nodes disagree about it.
-    NO_SLOT => AWAY.advice("see nodes, and what CLUSTER SLOTS says; a failover takes some seconds");
+    NO_SLOT => AWAY.advice("check nodes, and what CLUSTER SLOTS says; a failover takes a few seconds");
     /// The TLS handshake failed: trust, name, validity, client certificate, version, or a tampered connection.
     TLS => PERMANENT.means(&[Means::Connection])
-        .advice("see tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate");
+        .advice("check tls_ca_cert, tls_cert, tls_key and tls_server_name, and the server's certificate");
     /// A reply that does not fit the command: unknown for messages that were handed over and not answered, no for the rest.
     PROTOCOL => RETRYABLE
         .means(&[Means::Connection])
         .written(NO_OR_UNKNOWN)
         .advice("check that host and port belong to a Redis or Valkey server");
-    /// A file or a variable that the endpoint names cannot be read now (password, TLS key, process-wide defaults), or a
-    /// callable gave no password.
-    CONFIG => RETRYABLE.advice("the message names what is missing; with Spark it must be there on every executor");
-    /// A defect of headrace ended the call: no for rows that it could not encode, unknown for messages whose reply it could not
+    /// A file or a variable that the endpoint names cannot be read now (password, TLS key, process-wide defaults), or a callable
+    /// returned no password.
+    CONFIG => RETRYABLE.advice("the message names what is missing; with Spark it must be present on every executor");
+    /// A defect in headrace ended the call: no for rows that it could not encode, unknown for messages whose reply it could not
     /// read.
     INTERNAL => PERMANENT.written(NO_OR_UNKNOWN)
         .advice("report the place that the logger headrace names; the error says which row it was");
     /// Ctrl-C came before the row was taken from its record batch.
     INTERRUPTED => RETRYABLE.advice("the call was interrupted: produce the row again");
     /// `nomkstream` is set, and the stream does not exist.
-    NO_STREAM => RETRYABLE.advice("create the stream, or leave nomkstream out");
-    /// The entry's ID is below `minid`: it was written, and trimmed at once or soon.
-    TRIMMED => PERMANENT.written(UNKNOWN).advice("see minid: it is above the entry's ID");
-    /// The message is larger than the server takes (`proto-max-bulk-len`, 512 MiB by default), or its entry of Arrow IPC is
-    /// larger than 512 MiB, or than 1 GiB before compression.
+    NO_STREAM => RETRYABLE.advice("create the stream, or do not set nomkstream");
+    /// The entry's ID is below `minid`: it was written, and trimmed immediately or soon after.
+    TRIMMED => PERMANENT.written(UNKNOWN).advice("check minid: it is above the entry's ID");
+    /// The message is larger than the server accepts (`proto-max-bulk-len`, 512 MiB by default), or its Arrow IPC entry is larger
+    /// than 512 MiB, or than 1 GiB before compression.
     TOO_LARGE => ROW;
     /// The row's payload is null.
     NULL_PAYLOAD => ROW;
@@ -251,43 +251,44 @@ own_codes! {
     /// The row's own entry ID has none of the forms `*`, `ms`, `ms-seq`, `ms-*`.
     BAD_ENTRY_ID => ROW;
     /// `fields=`, `json=`: a column of the row holds a value that its type does not allow, such as a time outside a day.
-    /// `fields_from=`: the name of a field is null. `arrow_ipc`: a column of the entry has a null within where its type allows
+    /// `fields_from=`: the name of a field is null. `arrow_ipc`: a column of the entry contains a null where its type allows
     /// none.
     BAD_VALUE => ROW;
-    /// `exactly_once`: a message before it in its stream was not written, and messages stay in order.
+    /// `exactly_once`: an earlier message of its stream was not written, and messages stay in order.
     BLOCKED => RETRYABLE.advice("exactly once keeps the order of a stream: see what failed before these rows");
-    /// `exactly_once`: the marker of the batch is gone, or behind messages that were acknowledged.
+    /// `exactly_once`: the marker of the batch is missing, or behind messages that were acknowledged.
     MARKER_LOST => PERMANENT
-        .advice("the server lost the marker of how far the batch had come: see docs/exactly-once.md");
-    /// `shards`: the stream has another number of them, or another hash or other names; or the key that says so is gone.
-    BAD_SHARDS => PERMANENT.advice("take the shards that the stream has: see docs/cluster.md#shards");
-    /// The server cannot do what an option asks for; the message says what it would take.
-    UNSUPPORTED => PERMANENT.advice("the message says what it would take");
+        .advice("the server lost the marker that records how far the batch got: see docs/exactly-once.md");
+    /// `shards`: the stream has a different number of shards, a different hash or different names; or the key that records them
+    /// is missing.
+    BAD_SHARDS => PERMANENT.advice("use the shards that the stream has: see docs/cluster.md#shards");
+    /// The server does not support what an option asks for; the message says what is required.
+    UNSUPPORTED => PERMANENT.advice("the message says what is required");
     /// `exactly_once_key="message_id"`: the message has no ID.
-    NULL_MESSAGE_ID => PERMANENT.advice("give each row a message ID, or leave exactly_once_key out");
+    NULL_MESSAGE_ID => PERMANENT.advice("give each row a message ID, or do not set exactly_once_key");
     /// `exactly_once_key="message_id"`: another message of the batch has the same ID.
-    DUPLICATE_ID => PERMANENT.advice("give each row a message ID of its own, or leave exactly_once_key out");
+    DUPLICATE_ID => PERMANENT.advice("give each row a message ID of its own, or do not set exactly_once_key");
     /// The batch has more than 1,048,576 messages (`exactly_once_key="message_id"`) or 262,144 streams
     /// (`exactly_once="script"`).
-    TOO_MANY => RETRYABLE.advice("begin another batch; with Spark write in more partitions");
+    TOO_MANY => RETRYABLE.advice("start another batch; with Spark, write in more partitions");
     /// `wait_replicas`, `wait_aof`: the server has the message, but too few replicas or files had it in time, or the connection
     /// ended before that was known.
     NOT_REPLICATED => RETRYABLE.written(UNKNOWN)
-        .advice("see that enough replicas keep up, and wait_timeout: docs/durability.md");
+        .advice("make sure enough replicas keep up, or raise wait_timeout: see docs/durability.md");
 }
 
 server_codes! {
-    /// The server wants a password, and the endpoint has none.
+    /// The server requires a password, and the endpoint has none.
     NOAUTH => PASSWORD;
     /// Wrong user name or password; a password that can change was read once more: docs/credentials.md.
     WRONGPASS => PASSWORD;
-    /// The ACL user may not use the command, or not this key.
-    NOPERM => PERMANENT.advice("allow the ACL user what the message names");
+    /// The ACL user is not allowed to use the command or the key.
+    NOPERM => PERMANENT.advice("grant the ACL user what the message names");
     /// The key holds something other than a stream.
     WRONGTYPE => PERMANENT.advice("the key holds something other than a stream: choose another stream_key");
     /// The server's `maxmemory` is reached.
     OOM => Code::new(Permanent::ExceptFailover).passes().advice(
-        "give the server memory, or bound the stream by maxlen; error_overrides={\"OOM\": \"retryable\"} waits for it");
+        "give the server more memory, or bound the stream with maxlen; error_overrides={\"OOM\": \"retryable\"} waits for it");
     /// The server is a replica.
     READONLY => Code::new(Permanent::ExceptFailover).passes()
         .advice("connect to the primary; classify=failover waits for a failover");
@@ -295,23 +296,23 @@ server_codes! {
     BAD_MARKER => PERMANENT.advice("the key of the batch's marker holds something else: see docs/exactly-once.md");
     /// The server refuses connections from other hosts (protected mode).
     DENIED => Code::new(Permanent::OnlyStrict).means(&[Means::Close]);
-    /// The server does not speak the version of the protocol.
+    /// The server does not support the version of the protocol.
     NOPROTO => Code::new(Permanent::OnlyStrict);
-    /// The keys of one command are in different slots of a cluster: `exactly_once="script"`, and a stream key with a `}` and without
-    /// a `{tag}`, in whose slot no marker can be.
+    /// The keys of one command are in different slots of a cluster: `exactly_once="script"`, and a stream key with a `}` and
+    /// without a `{tag}`, in whose slot no marker can be.
     CROSSSLOT => PERMANENT.advice("give the stream a key without braces, or with a {tag}");
     /// The server is a node of a cluster, and the key is on another one: with topology 'cluster' after `max_redirects` tries,
-    /// else at once.
-    MOVED => RETRYABLE.advice("give nodes, or topology='cluster': docs/cluster.md");
-    /// The server is a node of a cluster, and the key is moving to another one: as `MOVED`.
-    ASK => RETRYABLE.advice("give nodes, or topology='cluster': docs/cluster.md");
-    /// The server loads its data after a start.
+    /// otherwise immediately.
+    MOVED => RETRYABLE.advice("set nodes, or topology='cluster': see docs/cluster.md");
+    /// The server is a node of a cluster, and the key is moving to another one: like `MOVED`.
+    ASK => RETRYABLE.advice("set nodes, or topology='cluster': see docs/cluster.md");
+    /// The server is loading its data after a start.
     LOADING => RETRYABLE.passes().means(&[Means::NotYet]);
-    /// The replica has lost its primary, and may not answer with old data.
+    /// The replica has lost its primary, and is not allowed to answer with old data.
     MASTERDOWN => RETRYABLE.passes().means(&[Means::NotYet]);
-    /// A script or function blocks the server.
+    /// A script or function is blocking the server.
     BUSY => RETRYABLE.passes().means(&[Means::NotYet]);
-    /// Fewer replicas are connected than `min-replicas-to-write` asks for, or none where `wait_replicas='all'` needs one.
+    /// Fewer replicas are connected than `min-replicas-to-write` requires, or none where `wait_replicas='all'` needs one.
     NOREPLICAS => RETRYABLE.passes();
     /// The cluster is down, or the slot has no node.
     CLUSTERDOWN => RETRYABLE.passes();
@@ -321,7 +322,7 @@ server_codes! {
     MISCONF => RETRYABLE.passes();
     /// The server does not know the script; it is sent again with its text.
     NOSCRIPT => RETRYABLE.passes();
-    /// In reading: the server became a replica while it waited for new entries.
+    /// When reading: the server became a replica while it waited for new entries.
     UNBLOCKED => RETRYABLE.passes();
 }
 

@@ -100,7 +100,7 @@ impl<'a> Node<'a> {
             return Err(Invalid::of_type(data_type, "has a negative length or offset"));
         };
         if rows.end > length {
-            let reason = format!("has {length} rows where there must be {}", rows.end);
+            let reason = format!("has {length} rows where {} are needed", rows.end);
             return Err(Invalid::of_type(data_type, &reason));
         }
         let rows = offset + rows.start..offset + rows.end;
@@ -139,7 +139,7 @@ impl<'a> Node<'a> {
             DataType::FixedSizeBinary(size) => self.import_fixed(usize::try_from(*size).unwrap_or(0)),
             other => match other.primitive_width() {
                 Some(width) => self.import_fixed(width),
-                None => Err(Invalid::new(format!("has the type {other}, which is not read"))),
+                None => Err(Invalid::new(format!("has the type {other}, which is not supported"))),
             },
         };
         whole.map(Part::of_leaf)
@@ -194,7 +194,7 @@ impl<'a> Node<'a> {
 
     /// The part of the buffer at `index` that holds these elements, each `width` bytes wide.
     fn values(&self, index: usize, elements: Range<usize>, width: usize) -> Checked<Buffer> {
-        let bytes = elements.end.checked_mul(width).ok_or_else(|| self.refused("has more bytes than there can be"))?;
+        let bytes = elements.end.checked_mul(width).ok_or_else(|| self.refused("has more bytes than possible"))?;
         let Some(buffer) = self.array.buffer(index, bytes, self.owner) else {
             return if bytes == 0 { Ok(MutableBuffer::new(0).into()) } else { Err(self.refused("lacks a buffer")) };
         };
@@ -283,8 +283,7 @@ impl<'a> Node<'a> {
 
     fn expand_fixed_list(&self, element: &'a FieldRef, size: i32) -> Checked<Part<'a>> {
         let width = usize::try_from(size).unwrap_or(0);
-        let place =
-            |row: usize| row.checked_mul(width).ok_or_else(|| self.refused("has more elements than there can be"));
+        let place = |row: usize| row.checked_mul(width).ok_or_else(|| self.refused("has more elements than possible"));
         let elements = place(self.rows.start)?..place(self.rows.end)?;
         self.check_children(elements.end)?;
         let nulls = self.nulls()?;

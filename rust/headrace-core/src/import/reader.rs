@@ -42,7 +42,7 @@ impl Reader {
         // SAFETY: promised by the caller.
         let mut stream = unsafe { CStream::take(stream) };
         if stream.is_released() {
-            return Err(Error::schema("the Arrow stream was read before: it can be read once"));
+            return Err(Error::schema("the Arrow stream was read before: it can be read only once"));
         }
         let schema = stream.schema().map_err(|message| Error::Reader { message })?;
         Ok(Self::new(Source::Stream(stream), schema::read(&schema)?))
@@ -60,7 +60,7 @@ impl Reader {
         let (schema, array) = unsafe { (CSchema::take(schema), CArray::take(array)) };
         let read = schema::read(&schema);
         if array.is_released() {
-            return Err(Error::schema("the Arrow array was read before: its capsules can be read once"));
+            return Err(Error::schema("the Arrow array was read before: its capsules can be read only once"));
         }
         match read {
             Ok(schema) => Ok(Self::new(Source::Array(array), schema)),
@@ -123,7 +123,7 @@ impl Reader {
         let columns = self.read_schema.fields();
         if array.child_count() != Some(columns.len()) {
             return Err(invalid(&format!(
-                "it has another number of columns than its schema, which has {}",
+                "it has a different number of columns from its schema, which has {}",
                 columns.len()
             )));
         }
@@ -179,7 +179,7 @@ impl Iterator for Reader {
         let batch = batch.unwrap_or_else(|_| {
             let columns = self.schema.fields().iter().take(20).map(|field| field.name().as_str());
             let columns = columns.collect::<Vec<_>>().join(", ");
-            Err(format!("a defect of headrace: the columns cannot be imported ({columns})"))
+            Err(format!("a defect in headrace: the columns cannot be imported ({columns})"))
         });
         if batch.is_err() {
             self.source = Source::Ended;

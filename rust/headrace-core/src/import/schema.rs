@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// Reads the schema of a record batch, which is a struct with the columns as its members.
 pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
     if schema.is_released() {
-        return Err(Error::schema("the Arrow data was read before: its capsules can be read once"));
+        return Err(Error::schema("the Arrow data was read before: its capsules can be read only once"));
     }
     if schema.format() != Some("+s") {
         let format = schema.format().unwrap_or_default();

@@ -117,7 +117,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize, all: &[u8]) -> Check<&'a [u8]> {
             *rest = after;
             Ok(taken)
         }
-        None => Err(format!("it is cut: its {} bytes lack at least {}", all.len(), length - rest.len())),
+        None => Err(format!("it is truncated: it has {} bytes and lacks at least {}", all.len(), length - rest.len())),
     }
 }
 

@@ -137,7 +137,7 @@ impl Encoder {
         };
         let (first, now) = (listed(first), listed(now));
         Err(Error::schema(format!(
-            "the record batch has a different schema than the first one: {now}; it was: {first}"
+            "the record batch has a different schema from the first one: {now}; it was: {first}"
         )))
     }
 

@@ -198,7 +198,7 @@ fn unsupported_types_schemas_and_codecs_are_refused() {
     let other = batch(vec![("b", Arc::new(Int32Array::from(vec![1])))]);
     let whole = batch(vec![("a", Arc::new(Int32Array::from(vec![1])))]);
     let error = encoder(&whole, None).check(&other).unwrap_err().to_string();
-    assert_eq!(error, "the record batch has a different schema than the first one: \"b\" Int32; it was: \"a\" Int32");
+    assert_eq!(error, "the record batch has a different schema from the first one: \"b\" Int32; it was: \"a\" Int32");
     assert_eq!(Codec::named("zstd"), Ok(Codec::Zstd));
     let error = Codec::named("gzip").unwrap_err().to_string();
     assert_eq!(error, "codec must be None, \"lz4\" or \"zstd\": got \"gzip\"");
@@ -243,7 +243,10 @@ fn truncated_and_extended_streams_are_refused() {
     for stream in streams() {
         for length in 0..stream.len() {
             let error = decode(stream[..length].to_vec()).unwrap_err().to_string();
-            assert!(error.starts_with("the payload is not a readable Arrow IPC stream: it is cut: its "), "{error}");
+            assert!(
+                error.starts_with("the payload is not a readable Arrow IPC stream: it is truncated: it has "),
+                "{error}"
+            );
         }
         let error = decode([&stream[..], b"x"].concat()).unwrap_err().to_string();
         assert!(error.ends_with(": 1 bytes follow its end"), "{error}");

@@ -89,7 +89,7 @@ impl ClusterNodes {
         watch: &mut dyn Watch,
     ) -> Result<SlotMap, ConnectError> {
         let Some(cluster) = endpoint.cluster() else {
-            return Err(Fault::new(code::CONFIG, "the endpoint is of no cluster").into());
+            return Err(Fault::new(code::CONFIG, "the endpoint does not name a cluster").into());
         };
         let now = Instant::now();
         let until = now.checked_add(settings.connect_timeout).unwrap_or(now);
@@ -230,7 +230,7 @@ impl ClusterNodes {
     /// Records the nodes in a reply to CLUSTER SLOTS.
     fn note(&mut self, reply: &Value, sender: &Node) -> Result<SlotMap, Fault> {
         let Some(slots) = Slots::read(reply) else {
-            let message = format!("the reply of {sender} to CLUSTER SLOTS is no list of slots");
+            let message = format!("the reply of {sender} to CLUSTER SLOTS is not a list of slots");
             return Err(Fault::new(code::PROTOCOL, message));
         };
         let mut listed = Vec::new();
@@ -296,7 +296,7 @@ fn refused(title: &str, refusal: Fault) -> Fault {
     let said = format!("{title} refused CLUSTER SLOTS, which says where a stream is: {}", refusal.message);
     if refusal.code == "ERR" {
         // Cluster support is off, or it is a sentinel or a proxy.
-        let hint = "for a server that is no node of a cluster give host and topology='single'";
+        let hint = "for a server that is not a cluster node, give host and topology='single'";
         return Fault::new(code::UNSUPPORTED, format!("{said}; {hint}"));
     }
     let hint = match &*refusal.code {
@@ -314,5 +314,5 @@ pub(super) fn no_answer(slot: u16, mut faults: Vec<Fault>) -> Fault {
         return faults.swap_remove(at);
     }
     let said: Vec<_> = faults.into_iter().map(|fault| fault.message).collect();
-    Fault::new(code::NO_SLOT, format!("no node says which one has slot {slot}: {}", said.join("; ")))
+    Fault::new(code::NO_SLOT, format!("no node says which node has slot {slot}: {}", said.join("; ")))
 }

@@ -164,7 +164,7 @@ impl Stage {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Password => "while the password was asked for",
+            Self::Password => "while waiting for the password",
             Self::Resolve => "while resolving the host name",
             Self::Open => "while opening the connection",
             Self::Tls => "in the TLS handshake",

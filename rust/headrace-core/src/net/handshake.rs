@@ -105,8 +105,8 @@ pub(super) async fn run(
 }
 
 /// The reason that a sentinel gets no messages.
-const IS_SENTINEL: &str = "it is a sentinel, which has no streams but knows who has them: give it as nodes, in place of host, with \
-     sentinel_master, the name of the master";
+const IS_SENTINEL: &str = "it is a sentinel, which holds no streams but knows the server that does: pass it as nodes instead of \
+     host, with sentinel_master, the name of the master";
 
 /// The fault if the server does not have the database.
 fn not_selected(refusal: Fault, is_of_cluster: bool) -> Fault {

@@ -17,7 +17,7 @@ pub(super) async fn in_thread<T: Send + 'static>(
     call: impl FnOnce() -> T + Send + 'static,
     patience: &mut Deadline<'_>,
 ) -> Result<T, ConnectError> {
-    let no_thread = |error| Fault::new(code::CONNECT, format!("no thread to connect with: {}", reason(&error)));
+    let no_thread = |error| Fault::new(code::CONNECT, format!("cannot start a thread to connect: {}", reason(&error)));
     // `awake` is closed when the thread ends, which makes the other end readable.
     let (awake, closed) = UnixStream::pair().map_err(no_thread)?;
     let closed = Socket::from(closed);

@@ -141,7 +141,7 @@ impl MasterLookup {
         Ok(Some(match replied {
             Ok(Ok(reply)) => match value::list(&reply) {
                 Some(replicas) => Ok(replicas.len() as u64),
-                None => Err(Fault::new(code::PROTOCOL, "the reply of a sentinel to SENTINEL REPLICAS is no list")),
+                None => Err(Fault::new(code::PROTOCOL, "the reply of a sentinel to SENTINEL REPLICAS is not a list")),
             },
             Ok(Err(refusal)) => Err(refusal.of_command("SENTINEL REPLICAS")),
             Err(error) => {
@@ -291,7 +291,7 @@ async fn confirm(
         Ok(transport) => {
             transport.close();
             let (master, was) = (&sentinels.master, &named.master);
-            let message = format!("the sentinels name {found} as the master '{master}', in place of {was}");
+            let message = format!("the sentinels name {found} as the master '{master}' instead of {was}");
             Err(Fault::new(code::SWITCHED, message).into())
         }
         Err(ConnectError::Interrupted) => Err(ConnectError::Interrupted),

@@ -55,7 +55,10 @@ impl OwnerLookup {
             {
                 Ok(Some(owner)) => owner,
                 Ok(None) => {
-                    faults.push(Fault::new(code::NO_SLOT, format!("{node} says that no node has slot {}", self.slot)));
+                    faults.push(Fault::new(
+                        code::NO_SLOT,
+                        format!("according to {node}, no node has slot {}", self.slot),
+                    ));
                     continue;
                 }
                 Err(ConnectError::Fault(fault)) => {

@@ -32,7 +32,7 @@ impl Peer<'_> {
     /// The addresses of its host; never empty.
     pub(super) async fn addresses(&self, patience: &mut Deadline<'_>) -> Result<Vec<SocketAddr>, ConnectError> {
         let Address::Tcp { host, port } = self.address else {
-            return Err(Fault::new(code::CONFIG, "a socket file has no addresses").into());
+            return Err(Fault::new(code::CONFIG, "a Unix socket has no IP addresses").into());
         };
         resolve(host, *port, patience).await.map_err(|error| match error {
             ConnectError::Fault(fault) => self.explained(fault, patience.stage()).into(),

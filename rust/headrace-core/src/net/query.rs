@@ -87,7 +87,7 @@ impl Transport {
             }
             bytes.drain(..start);
             if replies == 0 && !bytes.is_empty() {
-                return Err(no_reply("more than was asked for").into());
+                return Err(no_reply("more than was requested").into());
             }
             if replies > 0 {
                 // A peer that never pauses must not prevent Ctrl-C from being noticed.
@@ -105,7 +105,7 @@ fn parsed(reply: &[u8]) -> Result<Result<Value, Fault>, ConnectError> {
         return Ok(Err(Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line))));
     }
     // redis-rs would trust the depth and the lengths that a header declares: `Outline` has checked them.
-    parse_redis_value(reply).map(Ok).map_err(|_| no_reply("something that is no reply").into())
+    parse_redis_value(reply).map(Ok).map_err(|_| no_reply("something that is not a reply").into())
 }
 
 fn no_reply(what: &str) -> Fault {

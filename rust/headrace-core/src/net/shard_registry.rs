@@ -53,7 +53,7 @@ impl ShardRegistry<'_> {
         let parts = list(reply).map(|parts| parts.iter().map(bytes).collect::<Option<Vec<_>>>());
         match parts.flatten() {
             Some(parts) => self.first_missing(&parts),
-            None => Err(Fault::new(code::PROTOCOL, "the server's reply to HGETALL is no list of fields and values")),
+            None => Err(Fault::new(code::PROTOCOL, "the server's reply to HGETALL is not a list of fields and values")),
         }
     }
 
@@ -91,8 +91,8 @@ impl ShardRegistry<'_> {
         let (key, fields) = (self.key(), self.fields());
         let fields: Vec<_> = fields.iter().map(|(field, value)| format!("{field} {value}")).collect();
         let message = format!(
-            "the key '{}' is gone, which says how many shards the stream has, and shards of it exist; if the endpoint is right, run \
-             HSET {} {}",
+            "the key '{}', which says how many shards the stream has, is gone, but shards of the stream exist; if the endpoint \
+             is right, run HSET {} {}",
             key.escape_ascii(),
             key.escape_ascii(),
             fields.join(" "),
@@ -114,7 +114,7 @@ impl ShardRegistry<'_> {
             let shown = |name: &str| value(name).map_or("?".into(), |value| value.escape_ascii().to_string());
             let [n, hash, names] = fields;
             let message = format!(
-                "the stream '{}' has {} shards (shard_hash '{}', shard_names '{}'), and the endpoint says {} ('{}', '{}')",
+                "the stream '{}' has {} shards (shard_hash '{}', shard_names '{}'), but the endpoint says {} ('{}', '{}')",
                 self.name.escape_ascii(),
                 shown("n"),
                 shown("hash"),

@@ -180,7 +180,7 @@ impl Transport {
         socket::abort(self.socket());
     }
 
-    /// Ends the connection gracefully, with a TLS close_notify if the socket accepts it immediately.
+    /// Ends the connection gracefully, with a TLS `close_notify` if the socket accepts it immediately.
     pub(crate) fn close(mut self) {
         #[cfg(any(test, fuzzing))]
         if matches!(self.0, Stream::Mock(_)) {
@@ -193,7 +193,7 @@ impl Transport {
     }
 
     /// Closes only this process's copy of the descriptor: in a forked child the connection belongs to the parent, and a
-    /// shutdown, a TLS close_notify or a linger change would affect it.
+    /// shutdown, a TLS `close_notify` or a linger change would affect it.
     #[allow(clippy::unused_self)] // dropped here
     pub(crate) fn forget(self) {}
 

@@ -27,7 +27,7 @@ pub(super) fn server_name(tls: &Tls, address: &Address) -> Result<ServerName<'st
     };
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     ServerName::try_from(bare.to_owned())
-        .map_err(|_| Fault::new(code::TLS, format!("no certificate can hold this server name: {bare}")))
+        .map_err(|_| Fault::new(code::TLS, format!("this server name is not valid in a certificate: {bare}")))
 }
 
 pub(super) struct TlsStream {
@@ -166,7 +166,7 @@ impl TlsStream {
         Readiness { readable: ready.readable || readable, ..ready }
     }
 
-    /// Sends close_notify if the socket accepts it without waiting.
+    /// Sends `close_notify` if the socket accepts it without waiting.
     pub(super) fn goodbye(&mut self) {
         self.session.send_close_notify();
         let _ = self.push();
@@ -182,10 +182,10 @@ impl TlsStream {
 fn tls_fault(error: &rustls::Error, handshaking: bool) -> Fault {
     match error {
         rustls::Error::InvalidCertificate(error) => Fault::new(code::TLS, certificate_fault(error)),
-        rustls::Error::NoCertificatesPresented => Fault::new(code::TLS, "the server showed no certificate"),
+        rustls::Error::NoCertificatesPresented => Fault::new(code::TLS, "the server presented no certificate"),
         rustls::Error::PeerIncompatible(why) => Fault::new(
             code::TLS,
-            format!("the server offers no TLS version or cipher that is taken (TLS 1.2+): {why:?}"),
+            format!("the server offers no TLS version or cipher that is accepted (TLS 1.2+): {why:?}"),
         ),
         rustls::Error::AlertReceived(alert) => alert_fault(*alert),
         rustls::Error::InvalidMessage(_) | rustls::Error::PeerSentOversizedRecord => {
@@ -193,12 +193,12 @@ fn tls_fault(error: &rustls::Error, handshaking: bool) -> Fault {
         }
         // Includes a downgrade by someone in the middle, which the server can indicate by RFC 8446, 4.1.3.
         rustls::Error::PeerMisbehaved(how) if handshaking => {
-            Fault::new(code::TLS, format!("the server, or somebody on the way, broke the rules of TLS: {how:?}"))
+            Fault::new(code::TLS, format!("the server, or something in between, violated the TLS protocol: {how:?}"))
         }
         rustls::Error::InappropriateMessage { .. }
         | rustls::Error::InappropriateHandshakeMessage { .. }
         | rustls::Error::PeerMisbehaved(_) => {
-            Fault::new(code::PROTOCOL, format!("the server broke the TLS protocol: {error}"))
+            Fault::new(code::PROTOCOL, format!("the server violated the TLS protocol: {error}"))
         }
         rustls::Error::DecryptError => Fault::new(code::RESET, "the TLS session broke: a record cannot be decrypted"),
         // Not worth listing in full: the others (keys, names, revocation lists) concern the configuration.
@@ -230,7 +230,7 @@ fn certificate_fault(error: &CertificateError) -> String {
         CertificateError::BadSignature
         | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "what the server signed with its certificate, or what a CA signed in it, does not verify".to_owned()
+            "the signature made with the server's certificate, or a CA's signature in it, does not verify".to_owned()
         }
         // The verifier has no variant of its own for this error.
         CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity" => {

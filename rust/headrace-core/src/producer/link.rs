@@ -353,7 +353,7 @@ impl Producer {
         };
         if answered.is_err() {
             // Its reply would be matched to the next command.
-            self.renew(at, &Fault::new(code::RESET, "the node did not say who has which slots"));
+            self.renew(at, &Fault::new(code::RESET, "the node did not report which nodes have which slots"));
         }
         let map = match answered {
             Ok(Some(map)) => map,

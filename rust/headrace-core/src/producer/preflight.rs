@@ -86,7 +86,7 @@ impl Server<'_, '_> {
             Ok(Value::Int(_)) => Ok(()),
             Ok(Value::Array(counts)) if matches!(counts[..], [Value::Int(_), Value::Int(_)]) => Ok(()),
             Ok(_) => {
-                let message = format!("the server sent no reply to {}", durability.name());
+                let message = format!("the server sent no valid reply to {}", durability.name());
                 Err(Fault::new(code::PROTOCOL, message).into())
             }
             Err(refusal) => durability.unavailable(refusal).map_or(Ok(()), |fault| Err(fault.into())),
@@ -112,7 +112,7 @@ impl Server<'_, '_> {
                  marker"
             )),
             _ if said == "ready" => return Ok(()),
-            _ => Fault::new(code::PROTOCOL, "the server's reply to EVAL is none of the script's"),
+            _ => Fault::new(code::PROTOCOL, "the server's reply to EVAL is not one of the script"),
         };
         Err(fault.into())
     }
@@ -140,7 +140,7 @@ impl Server<'_, '_> {
             // Changing a setting forgets every name, including those of other producers.
             let key = String::from_utf8_lossy(self.key);
             return Err(unsupported(format!(
-                "{} remembers names for {} s, {} of a producer, and it must be {needed} s and {rows}. To change it forgets \
+                "{} remembers names for {} s, {} of a producer, and it must be {needed} s and {rows}. Changing it forgets \
                  names: once no other producer sends, run XCFGSET {key} IDMP-DURATION {needed} IDMP-MAXSIZE {rows}",
                 self.name(),
                 memory.duration,

@@ -24,62 +24,65 @@ pub const READER_OPTIONS: &[OptionSpec] = &joined::<{ OWN.len() + RETRY_OPTIONS.
 option_table! {
     OWN:
 
-    /// Where to begin: `earliest`, `latest` (behind the newest entry at the time when the reader is made), an entry ID (from
-    /// there on), milliseconds (from the first entry of that time on), or the position of a reader (behind it). With `reverse`:
-    /// `latest` (the newest entry, the default), an entry ID, milliseconds (from the last entry of that time on), or a position.
+    /// Where to begin: `earliest`, `latest` (after the newest entry at the time when the reader is created), an entry ID
+    /// (inclusive), milliseconds (from the first entry at or after that time), or the position of a reader (after it). With
+    /// `reverse`: `latest` (the newest entry, the default), an entry ID, milliseconds (from the last entry at or before that
+    /// time), or a position.
     start => option(Takes::Text).or_depends(Text("earliest"));
-    /// Where to end: `latest` (the newest entry at the time when the reader is made), an entry ID, or milliseconds, each
-    /// included. By default the reader goes on with new entries as they come. With `reverse`: `earliest` (the default), an
+    /// Where to end: `latest` (the newest entry at the time when the reader is created), an entry ID, or milliseconds, each
+    /// inclusive. By default the reader continues with new entries as they arrive. With `reverse`: `earliest` (the default), an
     /// entry ID, or milliseconds.
     end => option(Takes::Text);
     /// Whether to read from new entries to old ones, one stream after the other.
     reverse => option(Takes::Boolean).or(Bool(false));
-    /// Most entries to read in all.
+    /// Maximum number of entries to read in total.
     limit => option(Takes::Integer { min: 1, max: i64::MAX });
     /// Fields of the entries that become a column each, as text; the others are left out. By default all fields are in one
     /// column, `fields`.
     fields => option(Takes::Columns);
-    /// With `fields` or `schema`: how rows are packed into entries, by the keyword that `produce_batch` was given for it.
-    /// `payload`: a payload is a row, the value of the only column. `json`: a payload is a row, a JSON object with the columns.
-    /// `arrow_ipc`: the payload is an Arrow IPC stream of rows. By default an entry is one row, and its fields are the columns.
+    /// With `fields` or `schema`: how rows are packed into entries, named after the keyword that `produce_batch` was given for
+    /// it. `payload`: a payload is a row, the value of the only column. `json`: a payload is a row, a JSON object with the
+    /// columns. `arrow_ipc`: the payload is an Arrow IPC stream of rows. By default an entry is one row, and its fields are the
+    /// columns.
     unpack => option(Takes::Choice(&Unpack::NAMES));
     /// With `unpack`: the dispatcher's `payload_field`.
     payload_field => option(Takes::Text).or(Text(PAYLOAD_FIELD));
-    /// With `unpack`: most bytes that the rows of an entry may take when they are unpacked. An entry with more does not fit.
+    /// With `unpack`: maximum number of bytes that the rows of an entry may take when they are unpacked. An entry with more does
+    /// not fit.
     max_entry_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(64 * 1024 * 1024));
     /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column, or with a payload that
-    /// cannot be read. `fail` raises `FieldError`; `null` has a null in its place, or a row of nulls; `keep` the same, and all
-    /// fields of the entry in the metadata column `raw`.
+    /// cannot be read. `fail` raises `FieldError`; `null` puts a null in its place, or a row of nulls; `keep` does the same, and
+    /// keeps all fields of the entry in the metadata column `raw`.
     on_bad_field => option(Takes::Choice(&["fail", "null", "keep"])).or(Text("fail"));
     /// Metadata columns, before the fields: `stream`, `entry_id` (text), `entry_ms`, `entry_seq` (unsigned 64-bit integers),
-    /// `timestamp`, `row_in_entry`, and `raw` with `on_bad_field="keep"`. With `fields` or `schema` there are none by default but
-    /// for `raw`, which is the last one unless it is named. A mapping gives them other names: `{"entry_id": "id"}`.
+    /// `timestamp`, `row_in_entry`, and `raw` with `on_bad_field="keep"`. With `fields` or `schema` there are none by default
+    /// except `raw`, which comes last unless it is named. A mapping gives them other names: `{"entry_id": "id"}`.
     metadata => option(Takes::RenamedColumns).or_depends(Text("stream,entry_id,timestamp"));
-    /// What the column `fields` or `raw` is: a `map` from names to values, of equal names the last one; or a `list` of all names and
-    /// values in their order.
+    /// What the column `fields` or `raw` is: a `map` from names to values, with the last value of a repeated name; or a `list` of
+    /// all names and values in their order.
     fields_as => option(Takes::Choice(&["map", "list"])).or(Text("map"));
-    /// What names are: `text`, where a byte that is not UTF-8 is `\xNN` and a backslash is doubled; or `binary`.
+    /// The type of names: `text`, where a byte that is not UTF-8 is `\xNN` and a backslash is doubled; or `binary`.
     names => option(Takes::Choice(&["text", "binary"])).or(Text("text"));
-    /// Most rows of a batch.
+    /// Number of rows at which a batch is complete.
     batch_rows => option(Takes::Integer { min: 1, max: MAX_BATCH_ROWS }).or(Int(8_192));
-    /// Size in bytes from which a batch takes no further page.
+    /// Size in bytes at which a batch takes no further page.
     batch_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(16 * 1024 * 1024));
-    /// Bytes to ask the server for at once, by the sizes of recent entries.
+    /// Number of bytes to request from the server at a time, estimated from the sizes of recent entries.
     page_bytes => option(Takes::Integer { min: 1, max: 1 << 30 }).or(Int(1024 * 1024));
     /// How long the server waits for new entries before it is asked again.
     block => option(Takes::Seconds { min: 0.001, max: 3600.0 }).or(Float(1.0));
-    /// In a cluster: most connections to each node. Slots that share one are asked in turn, without a wait for entries at the server:
-    /// if none of them had anything, they pause for up to `block` or 0.1 s, whichever is less. By default each slot that has streams
-    /// has a connection of its own.
+    /// In a cluster: maximum number of connections to each node. Slots that share one are asked in turn, without waiting for
+    /// entries at the server: if none of them had anything, they pause for up to `block` or 0.1 s, whichever is less. By default
+    /// each slot that has streams has a connection of its own.
     connections => option(Takes::Integer { min: 1, max: MAX_CONNECTIONS });
-    /// How long new entries wait for more of them before they are handed out.
+    /// How long new entries wait for more before they are returned.
     linger => option(Takes::Seconds { min: 0.0, max: 60.0 }).or(Float(0.005));
     /// What happens if entries were trimmed before they were read: `fail` raises `DataLossError`, `report` counts them in
-    /// `ReadBatch.lost` and goes on.
+    /// `ReadBatch.lost` and continues.
     on_loss => option(Takes::Choice(&["fail", "report"])).or(Text("fail"));
-    /// Whether a server that is away, starts or is busy is waited for. In Python it is a `RetryPolicy`, which has the options
-    /// `retry_*` as its fields. By default a lost connection is replaced at once, a single time between two replies. What was not
-    /// read is asked for again, so nothing is lost or doubled.
+    /// Whether to wait for a server that is unreachable, starting or busy. In Python it is a `RetryPolicy`, whose fields are the
+    /// options `retry_*`. By default a lost connection is replaced immediately, once between two replies. What was not read is
+    /// requested again, so nothing is lost or duplicated.
     retry => option(Takes::Boolean).or_depends(Bool(false));
 }
 
@@ -227,7 +230,7 @@ mod tests {
         for (name, value, part) in [
             ("start", OptionValue::text("newest"), "start must be 'earliest', 'latest'"),
             ("start", OptionValue::text("5-"), "got '5-'"),
-            ("start", OptionValue::text("{}"), "start is no position of a reader"),
+            ("start", OptionValue::text("{}"), "start is not a position of a reader"),
             ("end", OptionValue::text("earliest"), "end must be 'latest'"),
             ("limit", OptionValue::Int(0), "at least 1"),
             ("batch_rows", OptionValue::Int(0), "from 1 to 1048576"),

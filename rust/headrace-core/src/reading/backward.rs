@@ -279,7 +279,7 @@ impl BackwardSession {
         self.push_batch(loss.filter(|_| !fails && !is_replaced));
         self.streams[self.at].handed_out = EntryId::default();
         if is_replaced {
-            let reason = "its last entry is older than the one that was there at the beginning";
+            let reason = "its last entry is older than the one it had at the beginning";
             self.ready.push_back(Err(stream_replaced(&key, reason)));
         } else if let Some(loss) = loss.filter(|_| fails) {
             let position = self.position().to_text();
@@ -392,7 +392,7 @@ impl Exchange for BackwardSession {
             }
         }
         (self.in_flight, self.needed) = (None, 1);
-        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply to nothing that was sent")) }
+        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
     }
 
     fn took(&mut self, waited: Duration, busy: Duration) {

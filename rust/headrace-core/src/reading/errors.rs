@@ -8,12 +8,15 @@ use crate::resp::EntryId;
 /// `first`: the oldest remaining entry.
 pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>, position: String) -> Error {
     let Loss { entries, exact } = loss;
-    let (bound, subject) =
-        (if exact { "" } else { "at most " }, if entries == 1 { "entry was" } else { "entries were" });
+    let bound = if exact { "" } else { "at most " };
+    let subject = match entries {
+        1 => "entry was trimmed before it was read",
+        _ => "entries were trimmed before they were read",
+    };
     let remaining = first.map_or("no entry is left".to_owned(), |oldest| format!("the oldest entry is {oldest}"));
     let message = format!(
-        "stream {}: {bound}{entries} {subject} trimmed before they were read, and {remaining}; go on from the position of this error, or \
-         read with on_loss 'report'",
+        "stream {}: {bound}{entries} {subject}, and {remaining}; continue from the position of this error, or read with on_loss \
+         'report'",
         escaped(stream)
     );
     Error::DataLoss { stream: stream.to_vec(), lost: entries, exact, position, message }

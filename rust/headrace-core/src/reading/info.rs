@@ -43,7 +43,7 @@ impl InfoReply {
             None => parse_redis_value(&reply)
                 .ok()
                 .and_then(|value| read(&value))
-                .ok_or_else(|| protocol("a reply that is none to XINFO STREAM"))
+                .ok_or_else(|| protocol("a reply that does not fit XINFO STREAM"))
                 .map(Some),
         }
     }

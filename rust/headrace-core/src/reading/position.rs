@@ -57,13 +57,13 @@ impl Position {
 
     /// Parses the result of [`to_text`](Self::to_text). Errors name `option`.
     pub(crate) fn parse(option: &str, text: &str) -> Result<Self> {
-        let wrong = |reason: &str| Error::config(option, format!("{option} is no position of a reader: {reason}"));
+        let wrong = |reason: &str| Error::config(option, format!("{option} is not a position of a reader: {reason}"));
         let whole: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         let Value::Object(mut whole) = whole else { return Err(wrong("it must be a JSON object")) };
         match whole.remove("v").and_then(|version| version.as_u64()) {
             Some(VERSION) => {}
             Some(other) => {
-                return Err(wrong(&format!("its version is {other}, and this headrace reads version {VERSION}")));
+                return Err(wrong(&format!("its version is {other}, but this headrace reads version {VERSION}")));
             }
             None => return Err(wrong("it has no version \"v\"")),
         }
@@ -138,7 +138,10 @@ mod tests {
             (r#"{"v":1,"streams":{},"more":1}"#, "unknown member \"more\""),
         ] {
             let error = Position::parse("start", text).unwrap_err().to_string();
-            assert!(error.starts_with("start is no position of a reader") && error.contains(reason), "{text}: {error}");
+            assert!(
+                error.starts_with("start is not a position of a reader") && error.contains(reason),
+                "{text}: {error}"
+            );
         }
     }
 }

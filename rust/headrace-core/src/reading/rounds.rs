@@ -148,7 +148,7 @@ impl Rounds {
         self.asks_at = Some(Instant::now() + began.elapsed());
         let fault = match asked {
             Ok(()) if self.owners.get(slot).is_some() => return Ok(()),
-            Ok(()) => Fault::new(code::NO_SLOT, format!("the nodes say that no node has slot {slot}")),
+            Ok(()) => Fault::new(code::NO_SLOT, format!("according to the nodes, no node has slot {slot}")),
             Err(ConnectError::Fault(fault)) => fault,
             Err(ConnectError::Interrupted) => return Err((at, Error::Interrupted)),
         };

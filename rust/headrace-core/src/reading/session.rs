@@ -309,6 +309,6 @@ impl Exchange for Session {
                 self.hand_out();
             }
         }
-        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply to nothing that was sent")) }
+        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
     }
 }

@@ -53,7 +53,7 @@ impl EntrySink for Sink<'_> {
     fn stream(&mut self, key: &[u8]) {
         match self.streams.iter().position(|stream| *stream.key == *key) {
             Some(at) => self.pages.push((at, Page::default())),
-            None => *self.violation = Some("entries of a stream that was not asked for"),
+            None => *self.violation = Some("entries of a stream that was not requested"),
         }
     }
 

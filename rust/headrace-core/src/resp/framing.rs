@@ -87,7 +87,7 @@ impl Head {
             None => return Ok(None),
             Some(b'+' | b'-') => MAX_LINE,
             Some(b':' | b'$' | b'*') => MAX_HEADER,
-            Some(_) => return Err("a reply that is none of RESP2"),
+            Some(_) => return Err("a reply that is not RESP2"),
         };
         let line = match memchr(b'\r', &bytes[..bytes.len().min(longest)]) {
             None if bytes.len() >= longest => return Err("a line that is too long"),
@@ -143,7 +143,7 @@ fn declared(digits: &[u8]) -> Result<Option<u64>, Wrong> {
     match (digits, decimal::parse(digits)) {
         (b"-1", _) => Ok(None),
         (_, Some(declared)) => Ok(Some(declared)),
-        (_, None) => Err("a length that is no number"),
+        (_, None) => Err("a length that is not a number"),
     }
 }
 

@@ -253,7 +253,7 @@ impl StreamReply {
                 // Nil is a bulk string or an array, depending on version and command.
                 Some(b'$') => match header(bytes, 0, b'$')? {
                     Header::Nil(end) => (Next::Nothing, end),
-                    Header::Number(..) => return Err(Violation("a reply that is no array of entries").into()),
+                    Header::Number(..) => return Err(Violation("a reply that is not an array of entries").into()),
                     Header::Missing => return Ok(Found::Missing(bytes.len() + 1)),
                 },
                 _ => match header(bytes, 0, b'*')? {
@@ -273,7 +273,7 @@ impl StreamReply {
             Next::Stream => match header(bytes, 0, b'*')? {
                 Header::Number(2, end) => (Next::Key, end),
                 Header::Missing => return Ok(Found::Missing(bytes.len() + 1)),
-                _ => return Err(Violation("a stream that is no array of a key and entries").into()),
+                _ => return Err(Violation("a stream that is not an array of a key and entries").into()),
             },
             Next::Key => match bulk(bytes, 0, self.limits.entry_bytes)? {
                 Bulk::Whole(_, end) if end + 2 > self.limits.entry_bytes => return Err(part::TOO_LARGE.into()),

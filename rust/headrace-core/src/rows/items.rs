@@ -77,7 +77,7 @@ impl<'a> Items<'a> {
 
     fn count_named(&self, row: usize) -> Result<usize, Fault> {
         if self.fields(row).any(|(name, _)| name.is_none()) {
-            let message = format!("column {:?}: the name of a field is null, and its value is not", self.column);
+            let message = format!("column {:?}: the name of a field is null, but its value is not", self.column);
             return Err(Fault::new(code::BAD_VALUE, message));
         }
         Ok(self.fields(row).count())

@@ -142,7 +142,7 @@ fn a_field_without_a_name_fails_its_row() {
     let names: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, None, Some("b")]));
     let values: ArrayRef = Arc::new(StringArray::from(vec![Some("1"), Some("2"), None, Some("3")]));
     let rows = written(&list(&[2, 2], entries([("name", names), ("value", values)])));
-    let message = "column \"f\": the name of a field is null, and its value is not";
+    let message = "column \"f\": the name of a field is null, but its value is not";
     assert_eq!(rows, [Err(Fault::new(code::BAD_VALUE, message)), pairs([(b"b", b"3")])]);
 }
 

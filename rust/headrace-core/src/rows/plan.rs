@@ -280,7 +280,8 @@ impl Source {
         let same = same.filter(|field| *field.data_type() == self.data_type);
         same.and_then(|_| bind(batch.column(self.index))).ok_or_else(|| {
             Error::schema(format!(
-                "the record batch has a different schema than the first one: column {} was {:?} of type {}, now its columns are {}",
+                "the record batch has a different schema from the first one: column {} was {:?} of type {}, now its \
+                 columns are {}",
                 self.index + 1,
                 self.name,
                 self.data_type,

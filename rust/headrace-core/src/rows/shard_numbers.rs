@@ -20,13 +20,13 @@ pub fn shard_numbers(batch: &RecordBatch, shards: i64, hash: &str) -> Result<Int
     })?;
     let schema = batch.schema();
     let (Some(field), Some(array)) = (schema.fields().first(), batch.columns().first()) else {
-        return Err(Error::schema("there is no column with the keys of shards"));
+        return Err(Error::schema("no column with the keys of shards is given"));
     };
     let shape = Shape::new(field, Role::ShardKey).map_err(|refused| {
-        Error::schema(format!("the keys of shards cannot be such a column: it {}", refused.reason))
+        Error::schema(format!("the column cannot hold the keys of shards: it {}", refused.reason))
     })?;
     let keys = Column::new(array, &shape, Some(0..batch.num_rows()))
-        .ok_or_else(|| Error::schema("the keys of shards are in no column of a known type"))?;
+        .ok_or_else(|| Error::schema("the keys of shards are not in a column of a known type"))?;
     // The number of shards is small enough.
     let number = |row| shard_of_value(&keys, row, |key| i32::try_from(hash.shard(key, count)).unwrap_or_default());
     Ok((0..batch.num_rows()).map(number).collect())

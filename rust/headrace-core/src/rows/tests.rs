@@ -253,7 +253,7 @@ fn rows_of_any_length_are_written() {
 fn a_record_batch_with_a_different_schema_is_refused() {
     let first = batch(vec![("p", Arc::new(StringArray::from(vec!["x"])))]);
     let plan = RowPlan::new(&first.schema(), &payload("p"), "payload", None).unwrap();
-    let message = "the record batch has a different schema than the first one: column 1 was \"p\" of type Utf8, now its columns are";
+    let message = "the record batch has a different schema from the first one: column 1 was \"p\" of type Utf8, now its columns are";
     for (other, columns) in [
         (batch(vec![("p", Arc::new(BinaryArray::from_vec(vec![b"x"])))]), "p"),
         (batch(vec![("q", Arc::new(StringArray::from(vec!["x"])))]), "q"),

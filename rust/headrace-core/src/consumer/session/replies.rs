@@ -105,7 +105,7 @@ impl Session {
         let reply = unread.get(..length).unwrap_or_default();
         let value = match reply.strip_prefix(b"-") {
             Some(line) => Err(Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line))),
-            None => Ok(parse_redis_value(reply).map_err(|_| protocol("something that is no reply"))?),
+            None => Ok(parse_redis_value(reply).map_err(|_| protocol("something that is not a reply"))?),
         };
         self.input.consume(length);
         self.needed = 1;

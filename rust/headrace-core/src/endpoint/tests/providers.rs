@@ -94,7 +94,7 @@ fn providers_are_compared_shown_and_handed_back() {
 
 #[test]
 fn a_provider_is_for_a_password_that_is_typed() {
-    assert_eq!(message(build(&[("host", scripted("f", &[]))])), "host must be text that is not empty, got a callable");
+    assert_eq!(message(build(&[("host", scripted("f", &[]))])), "host must be non-empty text, got a callable");
     assert_eq!(
         message(build(&[("password", scripted("f", &[])), ("password_env", text("P"))])),
         "password, password_env and password_file are mutually exclusive"
@@ -102,7 +102,7 @@ fn a_provider_is_for_a_password_that_is_typed() {
     let options = [("host", text("h")), ("stream_key", text("s")), ("password", scripted("f", &[]))];
     assert_eq!(
         message(build_in(Form::Text, &options, &[])),
-        "password must be text where all options are, got the callable f; give password_env or password_file"
+        "password must be text if all options are text, got the callable f; give password_env or password_file"
     );
     let url = Endpoint::from_url("redis://u@h/?stream_key=s", pairs(&[("password", scripted("f", &[]))])).unwrap();
     assert!(url.access().has_provider());

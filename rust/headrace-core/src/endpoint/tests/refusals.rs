@@ -84,7 +84,7 @@ fn unknown_options_name_the_nearest_known_one() {
 #[test]
 fn wrong_types_are_named_with_what_is_allowed() {
     let cases = [
-        ("host", int(5), "host must be text that is not empty, got 5"),
+        ("host", int(5), "host must be non-empty text, got 5"),
         ("stream_key", int(5), "stream_key must be text or bytes, of 1 byte to 512 MiB, got 5"),
         ("stream_key", text(""), "stream_key must be text or bytes, of 1 byte to 512 MiB, got '' (empty)"),
         (
@@ -92,16 +92,16 @@ fn wrong_types_are_named_with_what_is_allowed() {
             OptionValue::bytes(b""),
             "stream_key must be text or bytes, of 1 byte to 512 MiB, got bytes (empty)",
         ),
-        ("username", OptionValue::bytes(b"u"), "username must be text that is not empty, got bytes"),
+        ("username", OptionValue::bytes(b"u"), "username must be non-empty text, got bytes"),
         (
             "password",
             int(12_345),
-            "password must be text or bytes that are not empty, or a callable that returns them, got an integer",
+            "password must be non-empty text or bytes, or a callable that returns them, got an integer",
         ),
         (
             "password",
             text(""),
-            "password must be text or bytes that are not empty, or a callable that returns them, got text (empty)",
+            "password must be non-empty text or bytes, or a callable that returns them, got text (empty)",
         ),
         ("password_env", text("a b"), "password_env must be the name of an environment variable, got text"),
         ("password_env", text("1A"), "password_env must be the name of an environment variable, got text"),

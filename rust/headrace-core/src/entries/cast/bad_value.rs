@@ -126,7 +126,7 @@ fn of_type(data_type: &DataType) -> String {
         DataType::FixedSizeBinary(size) => format!("{size} bytes"),
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "below 2 GiB in a record batch".to_owned(),
         DataType::Dictionary(keys, values) => {
-            format!("{}; as many different values in a record batch as {keys} can number", of_type(values))
+            format!("{}; as many different values in a record batch as {keys} can index", of_type(values))
         }
         DataType::List(_) | DataType::LargeList(_) => "arrays of values that fit its elements".to_owned(),
         DataType::FixedSizeList(_, size) => format!("arrays of {size} values that fit its elements"),
@@ -143,6 +143,6 @@ fn whole_numbers<T: fmt::Display>(least: T, most: T) -> String {
 fn precision(unit: TimeUnit) -> String {
     match per_second(unit).ilog10() {
         0 => ", without a fraction of a second".to_owned(),
-        digits => format!(", with up to {digits} digits of a second's fraction"),
+        digits => format!(", with up to {digits} digits in the fraction of a second"),
     }
 }

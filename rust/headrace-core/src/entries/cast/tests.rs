@@ -295,7 +295,7 @@ fn a_dictionary_ends_where_its_keys_end() {
             column.push(Some(number.to_string().as_bytes())).unwrap();
         }
         let bad = column.push(Some(b"128")).unwrap_err().to_string();
-        assert!(bad.contains("as many different values in a record batch as Int8 can number"), "{bad}");
+        assert!(bad.contains("as many different values in a record batch as Int8 can index"), "{bad}");
         column.push(Some(b"127")).unwrap();
         column.push(None).unwrap();
         let array = column.finish().unwrap();

@@ -170,7 +170,7 @@ impl Column {
         }
         if self.on_bad == OnBadField::Fail || !self.field.is_nullable() {
             return Err(BadValue::of_entry(format!(
-                "its column {:?} has the type {}, of which no value of type {} can be read",
+                "its column {:?} has the type {}, from which no value of type {} can be read",
                 self.field.name(),
                 array.data_type(),
                 self.field.data_type()

@@ -12,7 +12,7 @@ pub(super) fn push(columns: &mut FieldColumns, payload: &[u8]) -> Result<(), Unr
                 columns.field(name.as_bytes(), text.as_bytes());
             }
         };
-        for_each_member(text, &mut take).map_err(|error| format!("it is no JSON object: {error}"))
+        for_each_member(text, &mut take).map_err(|error| format!("it is not a JSON object: {error}"))
     });
     match object {
         Ok(()) => columns.end().map_err(Unreadable::Value),

@@ -96,7 +96,7 @@ impl Entry {
         let at = match header(bytes, 0, b'*')? {
             Header::Number(2, at) => at,
             Header::Missing => return incomplete,
-            _ => return Err(Violation("an entry that is no array of an ID and fields")),
+            _ => return Err(Violation("an entry that is not an array of an ID and fields")),
         };
         let (start, end) = match bulk(bytes, at, limits.entry_bytes)? {
             Bulk::Whole(start, end) => (start, end),

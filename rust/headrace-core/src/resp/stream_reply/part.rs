@@ -105,7 +105,7 @@ fn any(bytes: &[u8], at: usize, marker: u8) -> Result<Header, Violation> {
     match &line[1..] {
         b"-1" => Ok(Header::Nil(end)),
         digits => {
-            let number = decimal::parse(digits).ok_or(Violation("a length that is no number of 64 bits"))?;
+            let number = decimal::parse(digits).ok_or(Violation("a length that is not a 64-bit number"))?;
             Ok(Header::Number(number, end))
         }
     }
