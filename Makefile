@@ -28,7 +28,7 @@
 #   make wheels-twice   builds a wheel and the sdist twice, in different folders, and compares the bytes
 #   make msrv    compiles with the oldest supported Rust
 #   make prepare    everything that CI builds and installs; with --jobs=6 side by side
-#   make lint    formatting, types, lints, the order of the modules, the licences and origins of all crates
+#   make lint    formatting, types, lints, links of the Rust documentation, the order of the modules, the licences and origins of all crates
 #   make api-check   compares public names and signatures with those of the last release; part of make lint
 #   make docs    the Rust documentation
 #   make site    the documentation site in .site/html, with a check of its links; needs no network once it is set up
@@ -226,7 +226,7 @@ endif
 wheels-twice: machine
 	@"$$(tools/check_machine.sh)" tools/wheels_twice.py
 
-lint: machine $(VENV)/.lint clippy apple
+lint: machine $(VENV)/.lint clippy apple docs
 	@cargo fmt --all --check
 	@$(VENV)/bin/ruff check --quiet
 	@$(VENV)/bin/ruff format --quiet --check
@@ -245,7 +245,7 @@ api-check: machine $(VENV)/.lint
 	$(STEP) "Comparing the public names with those of the last release" $(PY) tools/check_api.py
 
 docs: machine
-	@RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --no-deps --package headrace-core
+	@RUSTDOCFLAGS="--deny warnings" cargo doc --quiet $(LOCKED) --no-deps --package headrace-core
 	@echo "The Rust documentation is in $${CARGO_TARGET_DIR:-target}/doc/headrace_core/index.html"
 
 recipes: machine $(VENV)/.recipes

@@ -1,6 +1,6 @@
 //! Reads streams through a consumer group: each entry is delivered until it is acknowledged.
 //!
-//! [`Session`] reads. [`Ledger`] records which entries the caller holds and the caller's decision on each: acknowledged, failed
+//! `Session` reads. `Ledger` records which entries the caller holds and the caller's decision on each: acknowledged, failed
 //! or released. The keeper's thread renews leases, and sends the decisions while the session waits.
 
 mod batch;
