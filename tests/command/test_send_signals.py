@@ -1,4 +1,4 @@
-"""Pipes that pause, signals, and a server that stands still."""
+"""Pipes that pause, signals, and a server that does not reply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from command.conftest import HEADRACE
 from headrace.testing import LocalServer
-from support.processes import stopped, wait_until
+from support.processes import wait_until
 
 
 @contextmanager
@@ -66,14 +66,15 @@ def test_what_is_open_is_counted_and_a_second_signal_ends_at_once(any_server: Lo
         give(process, b"row\n")
         wait_until(lambda: client.xlen("s") == 1)
         assert process.stderr is not None
-        with stopped(any_server):
-            give(process, b"row\n" * 3)
-            # It has read them when the pipe is empty.
-            wait_until(lambda: _readable(process) == 0)
-            process.send_signal(signal.SIGINT)
-            line = process.stderr.readline()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(10) == -signal.SIGINT
+        client.client_pause(60_000, all=False)
+        give(process, b"row\n" * 3)
+        # Rows of one read are sent together, when it waits for their outcomes.
+        wait_until(lambda: any("b" in one["flags"] for one in client.client_list()))
+        process.send_signal(signal.SIGINT)
+        line = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == -signal.SIGINT
+        client.client_unpause()
     assert b"interrupted: waiting for the outcomes of 3 rows; a second signal ends the command immediately" in line
 
 
@@ -93,15 +94,3 @@ def test_rows_whose_fate_is_unknown_are_counted(any_server: LocalServer, client:
         _, error = process.communicate()
     assert b"1 of these may have been written" in error
     assert process.returncode == (128 + signal.SIGTERM if is_interrupted else 4)
-
-
-def _readable(process: subprocess.Popen[bytes]) -> int:
-    """Bytes in the pipe of the input that the process has not read."""
-    import array
-    import fcntl
-    import termios
-
-    assert process.stdin is not None
-    count = array.array("i", [0])
-    fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, count)
-    return count[0]
