@@ -35,3 +35,15 @@ pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue, position: 
 pub(super) fn protocol(reason: &'static str) -> Fault {
     Fault::new(code::PROTOCOL, format!("the server's reply cannot be read: it sent {reason}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_names_the_number_of_entries() {
+        let text = |entries, exact| data_loss(b"s", Loss { entries, exact }, None, String::new()).to_string();
+        assert!(text(1, true).starts_with("stream s: 1 entry was trimmed before it was read, and no entry is left;"));
+        assert!(text(2, false).starts_with("stream s: at most 2 entries were trimmed before they were read, and"));
+    }
+}
