@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_end_by_their_lengths_with_known_and_unknown_shapes() {
+    fn commands_are_delimited_by_their_lengths_in_known_and_unknown_shapes() {
         let stream: Vec<Vec<u8>> = vec![
             packed(&[b"XADD", b"key", b"*", b"payload", b"a payload, 1 ", b"ts", b"2026-04-14T12:00:00Z"]),
             packed(&[b"XADD", b"key", b"*", b"payload", b"\r\n$7\r\npayl.", b"ts", b"2026-04-14T12:00:01Z"]),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_command_is_a_part_and_asks_for_at_most_the_rest() {
+    fn a_truncated_command_is_partial_and_asks_for_at_most_its_missing_bytes() {
         let command = packed(&[b"XADD", b"key", b"*", b"payload", b"12345678901", b"ts", b"now"]);
         let mut commands = Commands::default();
         for known in [false, true] {

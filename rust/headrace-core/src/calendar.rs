@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_that_no_calendar_has_are_none() {
+    fn invalid_dates_are_rejected() {
         for year in [-400_i64, -4, -1, 0, 1800, 1899, 1900, 2000, 2023, 2024, 999_999_999_999] {
             for month in 0..15 {
                 for day in 0..34 {

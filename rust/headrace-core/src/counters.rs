@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_counts_in_the_first_bucket_that_holds_it() {
+    fn a_flush_is_counted_in_the_first_bucket_that_includes_it() {
         let counters = Counters::default();
         for millis in [0, 1, 2, 3, 61_000] {
             counters.flushed(Duration::from_millis(millis));

@@ -135,7 +135,7 @@ mod tests {
         [("dead:stream", "s"), ("dead:id", "1-0"), ("dead:reason", "r"), ("dead:failures", "2")];
 
     #[test]
-    fn what_a_consumer_appended_is_at_the_end_and_in_order() {
+    fn fields_appended_by_a_consumer_are_found_at_the_end_in_order() {
         let expected = Letter {
             stream: Some(1),
             original_id: Some(2),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn other_entries_have_only_fields_of_their_own() {
+    fn entries_that_are_not_dead_letters_have_only_their_own_fields() {
         let mut moved = TAIL;
         moved.swap(0, 1);
         for fields in [&TAIL[1..], &moved, &[], &[("payload", "x"), ("stream_key", "s"), ("code", "OOM")]] {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_letters_of_the_spark_writer_go_by_their_names() {
+    fn dead_letters_of_the_spark_writer_are_identified_by_field_names() {
         let fields = [
             ("payload", "x"),
             ("stream_key", "s"),

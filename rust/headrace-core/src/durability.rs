@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_has_milliseconds_and_never_waits_for_ever() {
+    fn the_command_timeout_is_in_milliseconds_and_never_infinite() {
         let (wait, waitaof) = (durability(2, false, 1_500), durability(1, true, 0));
         assert_eq!(command(|out| wait.write(2, out)), "*3 $4 WAIT $1 2 $4 1500 ");
         assert_eq!(command(|out| waitaof.write(1, out)), "*4 $7 WAITAOF $1 1 $1 1 $1 1 ");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_counted() {
+    fn missing_replicas_and_files_are_counted() {
         let missing = |replicas, aof, local, acknowledged| {
             durability(replicas, aof, 1_500).shortfall(local, acknowledged, replicas).map(|fault| fault.message)
         };
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_command_and_a_replica_may_speak_for_itself() {
+    fn refusals_name_the_command_unless_the_server_is_a_replica() {
         let (wait, waitaof) = (durability(1, false, 1), durability(0, true, 1));
         let refused = wait.refused(b"NOPERM no rights");
         assert_eq!((&*refused.code, &*refused.message), ("NOT_REPLICATED", "WAIT was refused: NOPERM no rights"));

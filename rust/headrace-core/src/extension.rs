@@ -113,7 +113,7 @@ mod tests {
         }
 
         #[test]
-        fn a_text_with_another_byte_is_no_uuid(place in 0..UUID_TEXT, byte in any::<u8>()) {
+        fn a_text_with_an_invalid_byte_is_not_a_uuid(place in 0..UUID_TEXT, byte in any::<u8>()) {
             let mut text = uuid_text(&[0x5a; 16]);
             let is_digit = char::from(byte).is_ascii_hexdigit();
             text[place] = byte;

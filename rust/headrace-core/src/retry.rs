@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_up_to_the_longest_and_chance_shortens_them() {
+    fn backoff_grows_up_to_its_maximum_and_jitter_shortens_it() {
         let policy = RetryPolicy::default();
         let pauses: Vec<_> = [1, 2, 3, 4, 5, 99, u32::MAX].map(|n| policy.backoff(n, 0.0).as_millis()).into();
         assert_eq!(pauses, [50, 100, 200, 400, 500, 500, 500]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_end_with_their_number_or_with_the_deadline() {
+    fn attempts_end_at_their_maximum_or_at_the_deadline() {
         let policy = RetryPolicy { max_attempts: Some(3), ..RetryPolicy::default() };
         assert!(policy.allows(2, Duration::ZERO));
         assert!(!policy.allows(3, Duration::ZERO));

@@ -137,13 +137,13 @@ mod tests {
 
     /// zlib's check value, and what librdkafka's tests expect of it: `crc32("")` is 0.
     #[test]
-    fn crc32_is_that_of_zlib() {
+    fn crc32_matches_zlib() {
         assert_eq!(ShardHash::Crc32.shard(b"123456789", 1 << 32), 0xcbf4_3926);
         assert_eq!(ShardHash::Crc32.shard(b"", 7), 0);
     }
 
     #[test]
-    fn names_of_hashes_name_them() {
+    fn hashes_are_found_by_their_names() {
         for name in ShardHash::NAMES {
             assert_eq!(ShardHash::named(name).map(ShardHash::name), Some(name));
         }
@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn messages_without_a_key_take_turns() {
+    fn messages_without_a_key_are_assigned_to_shards_in_turn() {
         let shards = Shards::new(b"orders", 3, ShardHash::Murmur2, ShardNames::Plain);
         let turns: Vec<_> = (0..5).map(|ordinal| shards.of_ordinal(ordinal)).collect();
         assert_eq!(turns, [0, 1, 2, 0, 1]);
     }
 
     #[test]
-    fn a_slot_names_its_shard_unless_there_are_two() {
+    fn a_slot_identifies_its_shard_unless_two_shards_share_it() {
         let shards = Shards::new(b"orders", 3, ShardHash::Murmur2, ShardNames::Plain);
         assert_eq!(shards.only_in_slot(slot(b"orders:2")), Some(2));
         assert_eq!(shards.only_in_slot(slot(b"other")), None);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_names_the_shards() {
+    fn shards_are_read_from_a_registry() {
         let read = |fields: &[&[u8]]| Shards::from_registry(b"orders", fields);
         let complete: [&[u8]; 8] = [b"names", b"spread", b"n", b"3", b"later", b"field", b"hash", b"crc32"];
         assert_eq!(read(&complete), Ok(Shards::new(b"orders", 3, ShardHash::Crc32, ShardNames::Spread)));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_registry_is_in_the_slot_of_the_name() {
+    fn the_registry_is_in_the_slot_of_the_stream_name() {
         assert_eq!(registry_key(b"orders"), b"{orders}:shards");
         assert_eq!(slot(&registry_key(b"orders")), slot(b"orders"));
     }

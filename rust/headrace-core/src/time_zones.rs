@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_folder_is_used_and_lacks_no_name() {
+    fn a_newer_folder_is_used_with_the_compiled_in_table_as_fallback() {
         for (file, text) in [("tzdata.zi", "# version 9999a\nR d 1916 o"), ("+VERSION", "9999a\n")] {
             let folder = folder_of(file, text);
             let database = Database::find(Some(folder.path()));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_iana_as_it_spells_them() {
+    fn only_iana_names_in_their_exact_spelling_are_accepted() {
         let database = Database::find(None);
         for name in ["europe/berlin", "Factory", "posix/Europe/Berlin", "../Europe/Berlin", "localtime", "PST", ""] {
             assert!(database.zone(name).is_none(), "{name}");

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_escaped() {
+    fn bytes_that_are_not_utf8_are_escaped() {
         for (bytes, text) in [
             (&b"orders"[..], "orders"),
             ("größe€\0".as_bytes(), "größe€\0"),
@@ -224,7 +224,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_bytes_come_back(parts in prop::collection::vec(prop_oneof![
+        fn escaped_bytes_are_unescaped_to_the_same_bytes(parts in prop::collection::vec(prop_oneof![
             bytes(), Just(b"\\".to_vec()), Just(b"x".to_vec()), Just(b"5c".to_vec()), Just(b"\\xab".to_vec()),
         ], 0..8)) {
             let bytes = parts.concat();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_and_views_out_of_bounds_are_not_texts() {
+    fn offsets_and_views_out_of_bounds_are_not_valid_texts() {
         assert!(are_texts::<i32>(&[], b""));
         assert!(are_texts(&[3], b""));
         assert!(!are_texts(&[0, 3], b"ab"));

@@ -161,7 +161,7 @@ fn a_silent_server_blocks_no_call_while_a_connection_is_opened() {
 }
 
 #[test]
-fn what_comes_behind_a_failed_connect_connects_again() {
+fn a_message_after_a_failed_connect_connects_again() {
     let port = free_port();
     let mut dispatcher = dispatcher(tcp_endpoint(port, &[]), &[]);
     let mut seen = Seen::default();
@@ -176,7 +176,7 @@ fn what_comes_behind_a_failed_connect_connects_again() {
 }
 
 #[test]
-fn an_interrupt_gives_up_a_connect_and_the_message_waits_for_the_next() {
+fn an_interrupted_connect_is_given_up_and_the_message_waits_for_the_next_one() {
     let (listener, port) = silent();
     let mut dispatcher = dispatcher(tcp_endpoint(port, &[("password", "x"), ("connect_timeout", "60")]), &[]);
     let mut seen = Seen::default();
@@ -192,7 +192,7 @@ fn an_interrupt_gives_up_a_connect_and_the_message_waits_for_the_next() {
 }
 
 #[test]
-fn files_and_names_are_looked_up_elsewhere() {
+fn files_and_host_names_are_looked_up_without_blocking() {
     let Some(server) = Server::start_tcp("--port", &["--requirepass", "secret"]) else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("password");
@@ -219,7 +219,7 @@ fn wait_is_requested_for_the_last_entries() {
 }
 
 #[test]
-fn a_flush_before_does_not_delay_the_wake_up() {
+fn an_earlier_flush_does_not_delay_the_wake_up() {
     let Some(server) = Server::start_tcp("--port", &[]) else { return };
     let mut dispatcher = dispatcher(tcp_endpoint(server.port.unwrap(), &[]), &[]);
     let mut seen = Seen::default();
@@ -306,7 +306,7 @@ fn a_cut_connection_is_replaced_by_the_retry_policy() {
 }
 
 #[test]
-fn a_connect_that_failed_is_tried_again_once_no_message_waits() {
+fn a_failed_connect_is_retried_for_the_next_message() {
     let Some(server) = Server::start(&["--requirepass", "secret"]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]), &[]);
     let mut seen = Seen::default();
@@ -324,7 +324,7 @@ fn a_connect_that_failed_is_tried_again_once_no_message_waits() {
 }
 
 #[test]
-fn rows_are_taken_as_long_as_there_is_room() {
+fn rows_are_accepted_while_there_is_room() {
     let Some(server) = Server::start_tcp("--port", &[]) else { return };
     let mut dispatcher = dispatcher(tcp_endpoint(server.port.unwrap(), &[]), &[("window_max_entries", "100")]);
     let sent: Vec<_> = (0..5_000).map(|number| number.to_string()).collect();

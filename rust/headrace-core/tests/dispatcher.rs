@@ -48,7 +48,7 @@ fn messages_with_every_kind_of_id_are_stored_in_order_and_reported_once() {
 }
 
 #[test]
-fn without_room_a_message_is_refused_and_not_taken() {
+fn a_message_is_refused_while_the_window_is_full() {
     let Some(server) = Server::start(&[]) else { return };
     let window = [("window_max_entries".to_owned(), OptionValue::Int(3))];
     let mut dispatcher =
@@ -160,7 +160,7 @@ fn a_message_larger_than_the_window_is_delivered() {
 }
 
 #[test]
-fn a_dispatched_message_follows_the_others_and_is_in_no_report() {
+fn a_dispatched_message_follows_earlier_messages_and_is_not_reported() {
     let Some(server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
     produce(&mut dispatcher, "a", IdArgument::None);

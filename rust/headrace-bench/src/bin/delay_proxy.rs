@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn each_direction_takes_the_delay_once() {
+    fn each_direction_is_delayed_once() {
         precise_sleep();
         let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::from_millis(50), 0.0))).unwrap();
         peer.set_nodelay(true).unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_pass_at_the_bandwidth() {
+    fn bytes_are_forwarded_at_the_configured_bandwidth() {
         // 20 megabits a second: half a megabyte takes 0.2 s.
         let mut peer = TcpStream::connect(("127.0.0.1", proxy_to_echo(Duration::ZERO, 400.0))).unwrap();
         let took = shortest(|| {

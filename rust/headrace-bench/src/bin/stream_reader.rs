@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_a_reply_is_that_of_its_bytes() {
+    fn the_size_of_a_reply_is_its_number_of_bytes() {
         let reply = b"*1\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$7\r\npayload\r\n$10\r\n0123456789\r\n";
         let value = redis::parse_redis_value(reply);
         assert_eq!(value.map(|value| bytes_of(&value)), Ok(reply.len()));

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_made_from_its_right() {
+    fn a_command_is_packed_from_its_acl_name() {
         let mut packed = Vec::new();
         Command::write("xgroup|create").key(b"s\xff").arg("g").arg(&["$", "MKSTREAM"][..]).pack(&mut packed);
         let expected = b"*6\r\n$6\r\nXGROUP\r\n$6\r\nCREATE\r\n$2\r\ns\xff\r\n$1\r\ng\r\n$1\r\n$\r\n$8\r\nMKSTREAM\r\n";
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_is_named_as_a_rule() {
+    fn a_missing_permission_is_named_as_an_acl_rule() {
         let (code, kind, message) = error("xinfo|groups", Some(b"a\xff"), "NOPERM No permissions to access a key");
         assert_eq!((&*code, kind), ("NOPERM", Kind::Permanent));
         let expected =
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn other_refusals_repeat_what_the_server_says() {
+    fn other_errors_include_the_server_message() {
         let (code, _, message) = error("xpending", Some(b"k"), "WRONGTYPE Operation against a key");
         assert_eq!(code, "WRONGTYPE");
         assert_eq!(message, "the key 'k' does not hold a stream: XPENDING: WRONGTYPE Operation against a key");

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reply_of_resp2_is_read() {
+    fn every_resp2_reply_type_is_read() {
         let value = Value::Array(vec![
             Value::Nil,
             Value::Int(-1),

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_has_four_parts() {
+    fn a_pending_entry_has_four_parts() {
         let text = |text: &[u8]| Value::BulkString(text.to_vec());
         let parts = |id| vec![text(id), text(b"c\xff"), Value::Int(12), Value::Int(3)];
         let entry = Value::Array(parts(b"5-1"));

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_end_a_record_batch_early_and_no_rows_make_none() {
+    fn long_texts_end_a_record_batch_early_and_an_empty_table_has_no_batches() {
         let mut table = TableBuilder::new(&COLUMNS[..1]);
         let name = "x".repeat(BATCH_BYTES / 2);
         for _ in 0..3 {

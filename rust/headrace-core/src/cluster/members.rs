@@ -52,7 +52,7 @@ mod tests {
         i\n";
 
     #[test]
-    fn masters_have_an_address_and_perhaps_a_name() {
+    fn masters_are_found_by_address_or_host_name() {
         let members = Members::read(REPLY);
         let contain = |host: Option<&str>, port| members.contain(&NodeName { host: host.map(str::to_owned), port });
         for (host, port) in [("10.0.0.1", 6379), ("10.0.0.2", 6379), ("db2", 6379), ("::1", 6380), ("10.0.0.7", 6381)] {

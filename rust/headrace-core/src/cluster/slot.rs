@@ -58,13 +58,13 @@ mod tests {
 
     /// The check value of the specification, and slots that servers name (tests/cluster asks them about many more).
     #[test]
-    fn slots_are_those_of_the_specification() {
+    fn slots_match_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!([&b"foo"[..], b"bar", b""].map(slot), [12_182, 5_061, 0]);
     }
 
     #[test]
-    fn eight_bytes_at_a_time_are_as_one_after_the_other() {
+    fn crc16_of_eight_bytes_at_a_time_matches_crc16_byte_by_byte() {
         let one_by_one = |bytes: &[u8]| {
             bytes.iter().fold(0, |crc: u16, byte| (crc << 8) ^ TABLES[0][usize::from((crc >> 8) as u8 ^ byte)])
         };
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_in_the_first_braces_counts() {
+    fn the_first_hash_tag_determines_the_slot() {
         for key in ["{foo}", "a{foo}b", "{foo}{bar}", "a{foo}}"] {
             assert_eq!(slot(key.as_bytes()), slot(b"foo"), "{key}");
         }

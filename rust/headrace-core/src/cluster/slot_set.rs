@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_come_and_go() {
+    fn slots_are_inserted_and_removed() {
         let mut set = SlotSet::default();
         for slot in [0, 63, 64, SLOTS - 1] {
             assert!(!set.contains(slot));

@@ -128,7 +128,7 @@ mod tests {
 
     /// `cluster-preferred-endpoint-type` ip, hostname (known or not), unknown-endpoint.
     #[test]
-    fn hosts_that_are_missing_are_not_taken_from_a_replica() {
+    fn missing_hosts_are_not_taken_from_a_replica() {
         let replica = || node(text("db2"), 2, &[]);
         let owner = |master| {
             let slots = Slots::read(&Value::Array(vec![range(0, 9, vec![master, replica()])])).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_ranges_is_refused() {
+    fn malformed_lists_of_slot_ranges_are_refused() {
         let good = || vec![node(text("db1"), 1, &[])];
         for reply in [
             Value::Nil,

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_command_has_no_stream_key() {
+    fn other_and_malformed_commands_have_no_stream_key() {
         for bytes in [&b""[..], b"*1\r\n", b"*1\r\n$6\r\nASKING\r\n", b"*2\r\n$4\r\nXADD\r\n$9\r\nab\r\n"] {
             assert_eq!(stream_key(bytes), b"");
         }

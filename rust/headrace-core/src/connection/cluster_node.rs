@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn one_command_of_each_slot_goes_out_until_it_is_taken() {
+    fn one_command_of_each_slot_is_sent_until_it_is_accepted() {
         let (mut node, mut window) = (ClusterNode::default(), InFlight::default());
         assert_eq!(node.sendable(&window), 0);
         for slot in [1, 2, 1, 3, 2] {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_goes_out_with_the_command_behind_it() {
+    fn asking_is_sent_with_the_command_after_it() {
         let (mut node, mut window) = (ClusterNode::default(), InFlight::default());
         push(&mut window, 1);
         window.push_control(7, Expect::Asking);

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_said_last_counts() {
+    fn the_last_redirect_counts() {
         let mut detours = Detours::default();
         let said = [
             detour("ASK 1 h:1", "a"),

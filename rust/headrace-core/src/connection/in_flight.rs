@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_always_fits_and_then_the_limits_hold() {
+    fn one_message_always_fits_and_then_the_limits_apply() {
         let limits = Limits { max_entries: 2, max_bytes: 100 };
         let mut window = InFlight::default();
         assert!(window.has_room(limits, 0));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_not_left_in_part() {
+    fn the_rest_of_a_partly_sent_command_is_known() {
         let mut window = InFlight::default();
         assert_eq!(window.rest_of_command(), 0);
         for length in [10, 20] {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_to_a_command_that_was_not_sent_is_a_surplus() {
+    fn a_reply_to_a_command_that_was_not_sent_is_surplus() {
         let mut window = InFlight::default();
         assert_eq!((window.answer(), window.expects()), (None, None));
         push(&mut window, 10, 1);
@@ -533,7 +533,7 @@ mod tests {
     proptest! {
         /// Compared with a plain list: which commands leave in which order, with which messages, and how much of each was sent.
         #[test]
-        fn commands_leave_as_they_do_from_a_list(steps in prop::collection::vec((0..6_u8, 1..50_usize), 1..200)) {
+        fn commands_leave_the_window_as_they_leave_a_plain_queue(steps in prop::collection::vec((0..6_u8, 1..50_usize), 1..200)) {
             let mut window = InFlight::default();
             let mut model: VecDeque<Model> = VecDeque::new();
             let (mut encoded, mut handed, mut number) = (0_u64, 0_u64, 0_u64);

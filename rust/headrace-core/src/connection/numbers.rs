@@ -100,7 +100,7 @@ mod tests {
     use crate::command::EntryId;
 
     #[test]
-    fn outcomes_are_split_where_the_numbers_do_not_follow_each_other() {
+    fn outcomes_are_split_where_the_numbers_are_not_consecutive() {
         let delivered = |seq, entries| Outcome::Delivered { first: EntryId { ms: 7, seq }, entries, rows: 1 };
         let spans = [(3, 2), (9, 1), (20, 3)].map(|(first, count)| Span { first, count });
         let seen = |numbers: &Numbers, skipped, outcomes: &[Outcome]| {

@@ -100,7 +100,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn entries_of_several_rows_make_runs_of_their_own() {
+    fn entries_with_different_numbers_of_rows_are_separate_runs() {
         let of = |rows, seq, entries| Outcome::Delivered { first: EntryId { ms: 7, seq }, entries, rows };
         let mut run = of(10, 0, 1);
         assert!(run.absorb(&of(10, 1, 1)) && !run.absorb(&of(3, 2, 1)) && !run.absorb(&of(10, 1, 1)));

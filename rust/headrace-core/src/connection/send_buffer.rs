@@ -231,7 +231,7 @@ mod tests {
     proptest! {
         /// However much the socket takes at a time.
         #[test]
-        fn what_goes_in_comes_out_in_order(parts in prop::collection::vec((any::<bool>(), 1..120_000_usize), 1..30)) {
+        fn bytes_are_sent_in_the_order_in_which_they_were_added(parts in prop::collection::vec((any::<bool>(), 1..120_000_usize), 1..30)) {
             let (mut transport, mut peer) = Transport::pair();
             peer.set_nonblocking(true).unwrap();
             let (mut buffer, mut expected, mut seen) = (SendBuffer::new(false), Vec::new(), Vec::new());

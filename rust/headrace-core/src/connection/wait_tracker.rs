@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_is_due_after_every_so_many_entries() {
+    fn wait_is_due_after_the_configured_number_of_entries() {
         let (mut window, mut tracker, mut send) = (InFlight::default(), tracker(3), SendBuffer::new(false));
         for left in [3, 2, 1, 0, 0] {
             assert_eq!(tracker.until_due(&window), left);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_decides_nothing_about_slots_that_the_server_handed_over() {
+    fn wait_does_not_confirm_entries_of_slots_that_were_handed_over() {
         let (mut window, mut tracker, mut send) = (InFlight::default(), tracker(3), SendBuffer::new(false));
         let mut decided = |tracker: &mut WaitTracker| {
             window.push(10, window.added(), 1, Expect::EntryId, Owner::Report);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_decides_nothing_about_streams_that_the_server_handed_over() {
+    fn wait_does_not_confirm_entries_of_streams_that_were_handed_over() {
         let mut tracker = tracker(3);
         let [first, second] = [b"a", b"b"].map(|key| Arc::<[u8]>::from(&key[..]));
         let decided = |tracker: &mut WaitTracker| {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_wait_will_confirm_is_given_up() {
+    fn entries_that_no_wait_can_confirm_are_given_up() {
         let mut tracker = tracker(3);
         for number in 0..3 {
             tracker.hold(number, delivered(7, number, 1), Owner::Report, number as u16, None);

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_group_s_columns_follow_the_others() {
+    fn the_group_columns_follow_the_other_columns() {
         let column: ArrayRef = Arc::new(UInt64Array::from(vec![7, 8]));
         let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
         let ids = vec![EntryId { ms: 1, seq: 0 }, EntryId { ms: 2, seq: 0 }];

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_never_count_or_block_0() {
+    fn commands_never_block_for_ever() {
         let keys = [&b"a"[..], b"b"];
         assert_eq!(
             text(|out, names| read_new(out, names, &keys, 5, None, true)),

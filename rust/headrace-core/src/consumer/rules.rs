@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_that_come_back_are_halved_down_to_one() {
+    fn batches_of_redelivered_entries_are_halved_down_to_one_entry() {
         let sizes: Vec<usize> = (0..=8).map(|deliveries| company(100, deliveries)).collect();
         assert_eq!(sizes, [100, 50, 25, 12, 6, 3, 1, 1, 1]);
         assert_eq!(company(1 << 20, ALONE), 1);
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn only_deliveries_alone_and_failures_that_were_named_count() {
+    fn only_isolated_deliveries_and_named_failures_count_as_failures() {
         assert_eq!((0..ALONE).map(failures).max(), Some(0), "deliveries in company");
         // Alone for the first time: delivered once more, then it crashes.
         assert_eq!(failures(isolated(3)), 0);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_came_back_are_read_in_halves() {
+    fn redelivered_entries_are_read_in_halves() {
         let once: Vec<_> = (1..=8).map(|ms| (ms, 1, false)).collect();
         assert_eq!(planned(&once, 8), [vec![1, 2, 3, 4], vec![5, 6, 7, 8]]);
         assert_eq!(planned(&once, 100), [(1..=8).collect::<Vec<_>>()]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_must_be_alone_is_alone_and_others_are_read_around_what_is_held() {
+    fn an_isolated_entry_is_read_alone_and_a_held_entry_splits_a_read() {
         let entries = [(1, 1, false), (2, 9, false), (3, 1, false), (4, 1, true), (5, 1, false)];
         assert_eq!(planned(&entries, 8), [vec![1], vec![2], vec![3], vec![4, 5]]);
     }

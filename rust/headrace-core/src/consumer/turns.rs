@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_waits_for_entries_and_their_batches_take_turns() {
+    fn each_connection_waits_for_entries_and_their_batches_take_turns() {
         let (mut turns, now) = (Turns::new(3, IDLE), Instant::now());
         assert!((0..3).all(|at| turns.reads(at, now) == Reads::Waits));
         for at in [0, 1, 2, 0] {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn for_a_slow_caller_one_line_after_the_other_asks() {
+    fn connections_ask_one_after_another_for_a_slow_caller() {
         let (mut turns, now) = (Turns::new(3, IDLE), Instant::now());
         turns.took(2, Duration::ZERO);
         turns.call_begins(Duration::from_secs(16));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_was_slow_has_to_be_quick_for_a_while() {
+    fn a_slow_caller_must_be_quick_for_a_while_before_connections_wait_again() {
         let (mut turns, now) = (Turns::new(2, IDLE), Instant::now());
         turns.took(0, Duration::ZERO);
         turns.call_begins(IDLE);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_always_waits_and_reads_ahead_by_its_own_rules() {
+    fn a_single_connection_always_reads_ahead() {
         let mut turns = Turns::new(1, IDLE);
         assert!(turns.took(0, Duration::ZERO));
         turns.call_begins(IDLE);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sockets_are_looked_at_now_and_then() {
+    fn all_sockets_are_checked_periodically() {
         let mut turns = Turns::new(2, IDLE);
         let at = Duration::from_secs(100);
         assert!(turns.looks(at));

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_a_script_are_told_from_lost_connections_on_every_server() {
+    fn script_errors_of_every_server_are_distinguished_from_lost_connections() {
         let ids = vec![id(1)];
         let work = Work { stream: 0, action: Action::Ack, ids, is_repeated: false, since: Duration::ZERO };
         let refused = |line: &str| refusal(&work, &Fault::from_reply(line.as_bytes()));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_letters_may_have_a_stream_in_the_slot_of_each_stream() {
+    fn a_dead_letter_stream_can_share_the_slot_of_its_stream() {
         let of = |given: &str, key: &str| {
             let names = Names { group: Vec::new(), consumer: Vec::new(), dead_letter_key: Some(given.into()) };
             let dead = names.dead_letter_key(key.as_bytes()).unwrap_or_default().into_owned();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_name_what_was_missed() {
+    fn replies_name_the_missed_entries() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let reply = Value::Array(vec![text("1-0"), text("gone"), text("2-0"), text("other")]);
         assert_eq!(missed(&reply), Some(vec![(id(1), Missed::Gone), (id(2), Missed::Other)]));

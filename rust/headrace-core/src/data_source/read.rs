@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_row_is_missing_or_there_twice() {
+    fn every_option_is_listed_exactly_once() {
         let mut names: Vec<_> = data_source_read_options().iter().map(|spec| spec.name).collect();
         assert_eq!(names.len(), OWN_OPTIONS.len() + OF_THE_READER.len());
         names.sort_unstable();

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn invalid_options_are_refused_with_the_allowed_values() {
         for (name, value, message) in [
             ("window_max_entries", OptionValue::Int(0), "window_max_entries must be an integer of at least 1, got 0"),
             (
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_are_defaults_but_for_the_time() {
+    fn null_is_the_default_except_for_ts_field() {
         assert!(read("error_overrides", OptionValue::text(r#"{"OOM": "later"}"#)).is_err());
         assert!(read("error_overrides", OptionValue::text(r#"{"oom": "retryable"}"#)).is_err());
         assert_eq!(read("payload_field", OptionValue::Null).unwrap(), DispatcherOptions::default());

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn both_forms_give_the_same_map() {
         let map = read("10.0.0.1:6379=proxy:7001, [::1]:1 = [fe80::1]:2").unwrap();
         assert_eq!(map, read(r#"{"10.0.0.1": "proxy:7001", "[0:0:0:0:0:0:0:1]:1": "[fe80::1]:2"}"#).unwrap());
         for (shown, used) in [

@@ -100,20 +100,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_decoded(bytes: Vec<u8>, width in 1_usize..80, end in "\r?\n|\r") {
+        fn encoded_bytes_are_decoded_to_the_same_bytes(bytes: Vec<u8>, width in 1_usize..80, end in "\r?\n|\r") {
             let text = STANDARD.encode(&bytes);
             let lines: Vec<_> = text.as_bytes().chunks(width).map(|line| str::from_utf8(line).unwrap()).collect();
             prop_assert_eq!(one(&lines.join(&end)).unwrap(), bytes);
         }
 
         #[test]
-        fn it_takes_what_others_take(text in "[A-Za-z0-9+/=_-]{0,9}") {
+        fn texts_are_accepted_exactly_as_by_the_base64_crate(text in "[A-Za-z0-9+/=_-]{0,9}") {
             prop_assert_eq!(one(&text).ok(), STANDARD.decode(&text).ok());
         }
     }
 
     #[test]
-    fn each_byte_is_a_digit_or_none() {
+    fn each_byte_is_a_base64_digit_or_invalid() {
         for byte in 0..=u8::MAX {
             let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
             let expected = digits.iter().position(|&digit| digit == byte).map_or(-1, |at| i32::try_from(at).unwrap());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_told_apart_by_their_labels() {
+    fn sections_are_distinguished_by_their_labels() {
         let pem = b"Bag Attributes\n-----BEGIN X-----\nno base64\n-----END X-----\r\n-----BEGIN B B-----  \r\nAA==\r\n\
             -----END B B-----\n-----BEGIN C-----\n-----END C-----";
         let found = sections(pem, |label| label != b"X").unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_repeating_it() {
+    fn errors_do_not_repeat_the_content() {
         let wrong = |pem: &str| sections(pem.as_bytes(), |_| true).map(|found| found.len());
         assert_eq!(wrong("-----BEGIN A\n-----END A-----"), Err("is not PEM: a BEGIN line is malformed"));
         assert_eq!(wrong("-----BEGIN A-----\nAA==\n-----END B-----"), Err("is not PEM: a section has no end"));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decoded_never_moves_in_memory() {
+    fn decoded_bytes_never_move_in_memory() {
         for length in 0..200 {
             let text = STANDARD.encode(vec![7; length]);
             let lines: Vec<_> = text.as_bytes().chunks(64).collect();

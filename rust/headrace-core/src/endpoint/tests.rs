@@ -53,7 +53,7 @@ fn message(result: Result<Endpoint>) -> String {
 }
 
 #[test]
-fn the_built_in_defaults_are_those_of_the_table() {
+fn the_built_in_defaults_match_the_option_table() {
     let endpoint = build(&[]).unwrap();
     let settings = endpoint.settings().unwrap();
     let (nodes, master) = (("nodes", OptionValue::Names(vec!["s1".to_owned()])), ("sentinel_master", text("m")));
@@ -92,7 +92,7 @@ fn the_built_in_defaults_are_those_of_the_table() {
 }
 
 #[test]
-fn integers_have_their_ranges() {
+fn integers_outside_their_ranges_are_refused() {
     let cases: [(&str, i128, i128); 4] = [
         ("port", 1, 65_535),
         ("db", 0, i128::from(i32::MAX)),
@@ -126,7 +126,7 @@ fn integers_have_their_ranges() {
 }
 
 #[test]
-fn timeouts_are_seconds_with_or_without_fraction() {
+fn timeouts_are_seconds_with_or_without_a_fraction() {
     for name in ["connect_timeout", "command_timeout"] {
         for good in [int(1), int(3600), OptionValue::Float(0.001), OptionValue::Float(3600.0)] {
             assert!(build(&[(name, good.clone())]).is_ok(), "{name} {good:?}");
@@ -148,7 +148,7 @@ fn timeouts_are_seconds_with_or_without_fraction() {
 }
 
 #[test]
-fn text_form_reads_numbers_and_booleans_and_nothing_that_looks_like_them() {
+fn text_form_accepts_only_well_formed_numbers_and_booleans() {
     let build_text = |name: &str, value: &str| {
         build_in(Form::Text, &[("host", text("h")), ("stream_key", text("s")), (name, text(value))], &[])
     };
@@ -177,7 +177,7 @@ fn text_form_reads_numbers_and_booleans_and_nothing_that_looks_like_them() {
 }
 
 #[test]
-fn minid_is_an_id_and_goes_over_the_wire_as_written() {
+fn minid_is_an_entry_id_and_is_sent_as_written() {
     let cases: [(OptionValue, &str, (u64, u64)); 5] = [
         (int(1_713_091_234_567), "1713091234567", (1_713_091_234_567, 0)),
         (text("1713091234567"), "1713091234567", (1_713_091_234_567, 0)),
@@ -205,7 +205,7 @@ fn minid_is_an_id_and_goes_over_the_wire_as_written() {
 }
 
 #[test]
-fn trimming_comes_from_minid_then_maxlen_and_zero_is_none() {
+fn minid_takes_precedence_over_maxlen_and_zero_disables_trimming() {
     let trim = |options: &[(&str, OptionValue)]| {
         let endpoint = build(options).unwrap();
         endpoint.trim().map(|trim| format!("{} {} {}", trim.strategy(), trim.approximate(), trim.threshold()))
@@ -254,7 +254,7 @@ fn hosts_are_names_or_addresses() {
 }
 
 #[test]
-fn shows_no_secret_anywhere() {
+fn endpoints_and_errors_show_no_secret() {
     let canary = "canary-secret";
     let key = format!("-----BEGIN PRIVATE KEY-----\n{canary}");
     let endpoint = build(&[("username", text("writer@x")), ("password", text(canary)), ("db", int(2))]).unwrap();
@@ -279,7 +279,7 @@ fn shows_no_secret_anywhere() {
 }
 
 #[test]
-fn a_password_is_read_when_it_is_asked_for() {
+fn a_password_is_read_each_time_it_is_requested() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("password");
     let endpoint = build(&[("username", text("u")), ("password_file", text(path.to_str().unwrap()))]).unwrap();
@@ -303,7 +303,7 @@ fn a_password_is_read_when_it_is_asked_for() {
 }
 
 #[test]
-fn restored_endpoints_equal_the_ones_they_came_from() {
+fn restored_endpoints_equal_the_original_ones() {
     let all = build_in(
         Form::Typed,
         &[
@@ -342,7 +342,7 @@ fn restored_endpoints_equal_the_ones_they_came_from() {
 }
 
 #[test]
-fn every_option_is_carried_over_by_its_own_name() {
+fn every_option_is_restored_under_its_own_name() {
     // Pickling would lose any option that `options` omits.
     let tls = [("tls", OptionValue::Bool(true)), ("tls_server_name", text("n")), ("tls_ca_cert", text("/a"))];
     let client = [("tls_cert", text("/b")), ("tls_key", text("/c")), ("host", text("h")), ("stream_key", text("s"))];
@@ -357,7 +357,7 @@ fn every_option_is_carried_over_by_its_own_name() {
 }
 
 #[test]
-fn only_host_leaves_open_what_the_server_is() {
+fn only_an_endpoint_with_host_and_no_topology_is_undecided() {
     let undecided = build(&[("port", int(7000)), ("tls", OptionValue::Bool(true))]).unwrap();
     assert!(undecided.is_undecided());
     assert!(undecided.cluster().is_none());

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_stays_as_it_is_but_for_backslashes() {
+    fn text_is_unchanged_except_for_backslashes() {
         for (name, text) in [
             (&b""[..], ""),
             (b"user id\0", "user id\0"),
@@ -65,7 +65,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_text_leads_back_to_the_name(name in prop::collection::vec(
+        fn an_escaped_name_is_unescaped_to_the_same_name(name in prop::collection::vec(
             prop_oneof![prop::sample::select(b"\\xab8\xc3\xa9\xe2\x82\xac\xff".to_vec()), any::<u8>()], 0..12,
         )) {
             prop_assert_eq!(unescaped(&escaped(&name)), Some(name));

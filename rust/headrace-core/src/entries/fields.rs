@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_in_any_order_and_others_are_ignored() {
+    fn fields_are_found_in_any_order_and_other_fields_are_ignored() {
         let mut columns = columns(&[int("a"), int("b")], OnBadField::Fail);
         for entry in [
             &[("a", "1"), ("b", "2")][..],
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_with_a_bad_value_is_no_row() {
+    fn an_entry_with_a_bad_value_in_a_required_column_becomes_no_row() {
         let required = Field::new("b", DataType::Int64, false);
         for on_bad in [OnBadField::Fail, OnBadField::Null] {
             let mut columns = columns(&[int("a"), required.clone(), int("c")], on_bad);
@@ -335,7 +335,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_of_any_shape_become_the_rows_of_a_map(
+        fn entries_of_any_shape_give_the_same_rows_as_a_hash_map(
             asked in prop::sample::subsequence((0..12).collect::<Vec<_>>(), 1..12),
             entries in prop::collection::vec(prop::collection::vec((0..14, prop_oneof![9 => 0..100_i64, 1 => Just(-1)]), 0..14), 0..20),
             on_bad in prop::sample::select(vec![OnBadField::Fail, OnBadField::Null]),

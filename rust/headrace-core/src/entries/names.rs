@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_of_large_names_is_given_back() {
+    fn the_memory_of_large_names_is_released() {
         let mut names = Names::new(NamesAs::Utf8, true);
         for large in [vec![b'x'; 4 * KEPT], vec![0xff; 4 * KEPT], vec![b'x'; 4 * KEPT]] {
             names.push(&large);

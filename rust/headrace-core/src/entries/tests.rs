@@ -59,7 +59,7 @@ fn texts(batch: &RecordBatch, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_usual_columns_say_where_an_entry_is_from_and_map_its_fields() {
+fn the_default_columns_are_stream_entry_id_timestamp_and_fields() {
     let plan = default_plan();
     let mut columns = EntryColumns::new(&plan);
     columns.stream(b"orders");
@@ -113,7 +113,7 @@ fn each_metadata_column_has_its_type() {
 }
 
 #[test]
-fn the_types_are_those_of_arrow() {
+fn the_fields_column_is_an_arrow_map_or_list() {
     let shown = |fields_as, names_as| MapPlan { fields_as, names_as }.field().data_type().to_string();
     assert_eq!(
         shown(FieldsAs::Map, NamesAs::Utf8),
@@ -123,7 +123,7 @@ fn the_types_are_those_of_arrow() {
 }
 
 #[test]
-fn the_last_of_equal_names_stays_in_a_map_and_all_stay_in_a_list() {
+fn a_map_keeps_the_last_of_equal_names_and_a_list_keeps_all() {
     let many: Vec<_> = (0..40).map(|n| (format!("name{}", n % 30).into_bytes(), n.to_string().into_bytes())).collect();
     let many: Vec<(&[u8], &[u8])> = many.iter().map(|(name, value)| (&name[..], &value[..])).collect();
     let entries: [Pairs<'_>; 6] = [
@@ -160,7 +160,7 @@ fn the_last_of_equal_names_stays_in_a_map_and_all_stay_in_a_list() {
 }
 
 #[test]
-fn names_that_are_no_utf8_are_escaped_or_binary() {
+fn names_that_are_not_utf8_are_escaped_or_binary() {
     let fields: Pairs<'_> = &[(b"\xff", b"1"), (b"\\xff", b"2"), ("größe".as_bytes(), b"3")];
     for (names_as, expected) in [
         (NamesAs::Utf8, [r"\xff=1", r"\\xff=2", "größe=3"]),
@@ -213,14 +213,14 @@ fn the_memory_is_known_before_the_record_batch_is_made() {
 }
 
 #[test]
-fn a_column_is_named_once() {
+fn a_column_that_is_named_twice_is_refused() {
     let body = BodyPlan::Map(MapPlan::default());
     let error = plan_of(&[MetadataColumn::EntryId, MetadataColumn::EntryId], body).unwrap_err();
     assert_eq!(error.to_string(), "metadata must name each column once, got 'entry_id' twice");
 }
 
 #[test]
-fn fields_that_were_asked_for_are_columns_behind_the_metadata() {
+fn requested_fields_are_columns_after_the_metadata() {
     let fields = vec![Field::new("id", DataType::Int32, false), Field::new("city", DataType::Utf8, true)];
     let body = BodyPlan::Fields(FieldsPlan::new(fields, OnBadField::Fail).unwrap());
     let plan = Arc::new(plan_of(&[MetadataColumn::EntryId], body).unwrap());
@@ -266,7 +266,7 @@ fn a_field_with_the_name_of_a_metadata_column_is_refused() {
 }
 
 #[test]
-fn entries_that_do_not_fit_are_kept_among_the_metadata() {
+fn entries_that_do_not_fit_are_kept_in_the_raw_column() {
     let fields = || vec![Field::new("id", DataType::Int32, false), Field::new("city", DataType::Int32, true)];
     let metadata = [MetadataColumn::EntryMs, MetadataColumn::EntrySeq].map(|column| (column, column.name().to_owned()));
     for (fields_as, last_id) in [(FieldsAs::Map, "id=5"), (FieldsAs::List, "id=4|id=5")] {

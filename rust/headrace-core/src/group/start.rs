@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_the_first_entry_and_servers_get_the_one_before() {
+    fn a_start_is_converted_to_the_last_delivered_id() {
         let cases = [
             ("earliest", "0-0", Some("-")),
             ("latest", "$", None),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_refused() {
+    fn invalid_starts_are_refused() {
         for bad in ["", "$", "+", "-", ">", "*", "5-", "-5", "5-*", "((5", "(", "5 ", "Latest", "18446744073709551616"]
         {
             assert_eq!(parsed(bad), None, "{bad}");

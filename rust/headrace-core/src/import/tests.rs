@@ -82,7 +82,7 @@ fn record_batches_of_a_stream_are_imported_unchanged_including_slices_of_slices(
 }
 
 #[test]
-fn an_array_is_read_once() {
+fn an_array_can_be_read_only_once() {
     let batch = columns().slice(2, 9);
     let data = StructArray::from(batch.clone()).into_data();
     let mut schema = FFI_ArrowSchema::try_from(batch.schema().as_ref()).unwrap();

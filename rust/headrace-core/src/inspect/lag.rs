@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn at_both_ends_of_a_stream_the_lag_is_known_on_every_server() {
+    fn the_lag_at_both_ends_of_a_stream_is_known_on_every_server() {
         for added in [None, Some(100)] {
             let full = stream(41, 100, added);
             for (position, expected) in [(0, 60), (40, 60), (100, 0), (200, 0)] {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_stream_it_is_the_servers_or_there_is_a_reason() {
+    fn the_lag_within_a_stream_is_that_of_the_server_or_unknown() {
         let new = stream(41, 100, Some(100));
         assert_eq!(lag(&new, &at(50, Some(50), Some(50))), Ok(50));
         assert_eq!(lag(&new, &at(99, Some(4), Some(96))), Ok(60), "not more than there are");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_count_as_lost_when_the_group_has_not_read_them() {
+    fn trimmed_entries_count_as_lost_if_the_group_has_not_read_them() {
         let trimmed = stream(81, 100, Some(100));
         assert_eq!(trimmed_unread(&trimmed, &at(60, Some(60), Some(40))), Some(20));
         assert_eq!(trimmed_unread(&trimmed, &at(80, Some(80), Some(20))), Some(0));

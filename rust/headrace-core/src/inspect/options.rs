@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_match_more_than_itself_is_a_pattern() {
+    fn only_text_with_special_characters_is_a_pattern() {
         let text = OptionValue::text;
         for pattern in ["*", "orders-?", "[ab]", "a\\*"] {
             assert_eq!(Streams::pattern(&text(pattern)), Ok(Streams::Pattern(pattern.as_bytes().to_vec())));

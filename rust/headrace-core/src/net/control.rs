@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn error_replies_are_returned_and_a_bad_reply_ends_the_connection() {
+    fn error_replies_are_returned_and_a_malformed_reply_is_a_protocol_fault() {
         let (mut transport, mut peer) = Transport::pair();
         peer.write_all(b":7\r\n-NOPERM not \xff you\r\n+OK\r\n").unwrap();
         let refused = refusals(&mut transport, 3).unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_counts_although_the_connection_ends_after_it() {
+    fn a_reply_counts_even_if_the_connection_ends_after_it() {
         let (mut transport, mut peer) = Transport::pair();
         peer.write_all(b"-WRONGPASS no\r\n").unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_before_the_end_are_the_reason() {
+    fn the_last_error_explains_the_end_of_the_connection() {
         let (mut transport, mut peer) = Transport::pair();
         peer.write_all(b"-DENIED protected mode\r\n").unwrap();
         drop(peer); // the write fails before the error reply is read

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_is_asked_before_each_wait_and_wins_over_the_deadline() {
+    fn the_watch_is_polled_before_each_wait_and_takes_precedence_over_the_deadline() {
         let mut watch = Counting(0);
         let mut patience = Deadline::new(Instant::now() + Duration::from_secs(60), &mut watch);
         assert_eq!(patience.slice().unwrap(), SLICE);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_of_silence_moves_with_each_sign_of_the_peer() {
+    fn a_silence_deadline_moves_whenever_the_peer_sends_something() {
         let mut watch = NeverInterrupted;
         let mut silence = Deadline::of_silence(Duration::from_secs(60), &mut watch);
         let first = silence.end;
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_passed_deadline_names_the_stage() {
+    fn a_timeout_names_the_stage() {
         let mut watch = Counting(0);
         let mut patience = Deadline::new(Instant::now(), &mut watch);
         patience.enter(Stage::Auth);

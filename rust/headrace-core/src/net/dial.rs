@@ -101,7 +101,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn an_address_that_swallows_packets_leaves_time_for_the_next() {
+    fn an_unresponsive_address_leaves_time_for_the_next_one() {
         let listen = || {
             let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
             listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();

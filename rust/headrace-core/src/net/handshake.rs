@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn auth_has_one_argument_or_two_and_never_moves_in_memory() {
+    fn auth_has_one_or_two_arguments_and_never_moves_in_memory() {
         let password = Secret::new(b"pa\r\nss".to_vec());
         assert_eq!(&**packed_auth(None, &password), b"*2\r\n$4\r\nAUTH\r\n$6\r\npa\r\nss\r\n");
         assert_eq!(&**packed_auth(Some("u"), &password), b"*3\r\n$4\r\nAUTH\r\n$1\r\nu\r\n$6\r\npa\r\nss\r\n");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_that_a_refusal_repeats_is_left_out() {
+    fn a_password_in_an_error_reply_is_masked() {
         assert_eq!(without(b"pass", b"ERR no pass like pass"), b"ERR no *** like ***");
         assert_eq!(without(b"hunter2", b"WRONGPASS hunter2"), b"WRONGPASS ***");
         for known in KNOWN_REFUSALS {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_or_protected_server_says_is_no_answer_to_auth() {
+    fn errors_of_a_full_or_protected_server_are_not_auth_errors() {
         for line in ["ERR max number of clients reached", "DENIED Redis is running in protected mode"] {
             let fault = refusal_of(Fault::from_reply(line.as_bytes()), "AUTH");
             assert!(!fault.in_auth);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_says_where_and_hints_at_a_wrong_port() {
+    fn a_fault_names_the_address_and_hints_at_a_wrong_port() {
         let said = |code, message: &str, stage, tls| explained(Fault::new(code, message), stage, tls).message;
         assert_eq!(
             said(code::TIMEOUT, "timed out in the TLS handshake", Stage::Tls, true),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_a_fault_permanent_survives_the_explanation() {
+    fn an_explained_fault_keeps_its_code_and_text() {
         let auth = Fault::from_reply(b"ERR AUTH <password> called without any password").of_command("AUTH");
         let same = explained(auth.clone(), Stage::Auth, false);
         assert!(same.in_auth);

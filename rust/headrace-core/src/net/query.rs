@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_any_shape_are_taken_and_error_replies_are_faults() {
+    fn replies_of_any_shape_are_accepted_and_error_replies_are_faults() {
         let both = vec![Value::Int(7), Value::Array(vec![Value::BulkString(b"a".to_vec())])];
         assert_eq!(query(b"*2\r\n:7\r\n*1\r\n$1\r\na\r\n").unwrap(), Ok(Value::Array(both)));
         for line in [&b"NOPERM no"[..], b"ERR no such key", b"NOGROUP No such key '\xff'"] {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_to_several_commands_come_one_by_one_however_they_are_cut() {
+    fn replies_to_several_commands_are_returned_one_by_one_however_they_are_split() {
         let replies = b":1\r\n-ERR no\r\n*2\r\n$1\r\na\r\n:2\r\n$-1\r\n";
         let expected = [
             Ok(Value::Int(1)),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_replies_that_fill_every_buffer_pass_each_other() {
+    fn commands_and_replies_that_fill_every_buffer_do_not_deadlock() {
         let (mut transport, mut peer) = Transport::pair();
         let (count, command) = (2_000, b"x".repeat(4_096));
         let length = command.len();
@@ -195,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_believed_that_is_only_declared() {
-        if !is_alone("net::query::tests::nothing_is_believed_that_is_only_declared") {
+    fn declared_lengths_are_not_trusted() {
+        if !is_alone("net::query::tests::declared_lengths_are_not_trusted") {
             return;
         }
         let deep = |depth| [b"*1\r\n".repeat(depth), b":1\r\n".to_vec()].concat();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_too_early_or_is_no_reply_ends_the_connection() {
+    fn a_truncated_or_malformed_reply_is_a_fault() {
         for (reply, code) in [(&b"*2\r\n:7\r\n"[..], "EOF"), (b"?\r\n", "PROTOCOL"), (b":x\r\n", "PROTOCOL")] {
             let failure = query(reply).unwrap_err();
             assert!(matches!(&failure, ConnectError::Fault(fault) if fault.code == code), "{failure:?}");

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replicas_are_counted_by_a_master() {
+    fn replicas_are_counted_from_the_replication_info() {
         let count = |text: &str| count(&Value::BulkString(text.as_bytes().to_vec()));
         assert_eq!(count("# Replication\r\nrole:master\r\nconnected_slaves:2\r\nslave0:ip=::1\r\n"), Some(2));
         assert_eq!(count("role:slave\r\nmaster_host:db\r\nconnected_slaves:0\r\n"), Some(1));

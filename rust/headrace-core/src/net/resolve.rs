@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_is_asked_while_the_resolver_is_silent() {
+    fn the_watch_is_polled_while_the_resolver_is_silent() {
         struct Second(bool);
         impl Watch for Second {
             fn interrupted(&mut self) -> bool {

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_named_by_what_the_caller_can_do() {
+    fn io_errors_are_mapped_to_fault_codes() {
         let fault = |kind| io_fault(&io::Error::from(kind)).code;
         assert_eq!(fault(io::ErrorKind::ConnectionReset), code::RESET);
         assert_eq!(fault(io::ErrorKind::BrokenPipe), code::RESET);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_as_they_are_there_and_the_end_after_them() {
+    fn available_bytes_are_received_before_the_end() {
         let (mut transport, mut peer, _copy) = tcp_pair();
         let mut buf = [0; 8];
         assert_eq!(transport.receive(&mut buf), Ok(0));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_many_bytes_is_not_woken_for_few() {
+    fn a_wait_for_many_bytes_is_not_ended_by_a_few() {
         let (mut transport, mut peer, _copy) = tcp_pair();
         peer.write_all(&[b'x'; 99]).unwrap();
         assert!(transport.wait(false, LONG).readable);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_told_from_an_end() {
+    fn a_reset_is_distinguished_from_eof() {
         let (mut transport, peer, _copy) = tcp_pair();
         Socket::from(peer).set_linger(Some(Duration::ZERO)).unwrap();
         assert_eq!(end_of(&mut transport), code::RESET);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_takes_nothing_and_does_not_block() {
+    fn a_full_socket_accepts_no_bytes_and_does_not_block() {
         let (mut transport, mut peer) = Transport::pair();
         let chunk = vec![b'x'; 64 * 1024];
         let mut sent = 0;
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn close_ends_in_order_even_when_another_process_holds_a_copy() {
+    fn close_is_orderly_even_when_another_process_holds_a_copy() {
         let (mut transport, mut peer, copy) = tcp_pair();
         transport.send(b"last").unwrap();
         transport.close();

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_errors_say_what_to_look_at() {
+    fn certificate_errors_name_their_cause() {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
         let past = UnixTime::since_unix_epoch(Duration::from_secs(1_700_000_000));
         for (error, words) in [
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn alerts_about_trust_are_tls_and_others_a_reset() {
+    fn alerts_about_trust_are_tls_faults_and_other_alerts_are_resets() {
         let alert = |alert| tls_fault(&rustls::Error::AlertReceived(alert), true);
         let required = alert(AlertDescription::CertificateRequired);
         assert_eq!(required.code, code::TLS);

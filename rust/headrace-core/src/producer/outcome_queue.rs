@@ -311,7 +311,7 @@ mod tests {
     proptest! {
         /// Entries of several connections, one by one and as runs, and failures between them, in any order.
         #[test]
-        fn entry_ids_are_those_of_their_messages(
+        fn entry_ids_match_their_messages(
             given in prop::collection::vec(prop_oneof![
                 5 => Just(Given::Entries(1)), 2 => (1..30_u64).prop_map(Given::Entries), 1 => (1..9_u64).prop_map(Given::Failed),
             ], 1..60).prop_flat_map(|given| {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_far_behind_the_first_message_is_kept_as_well() {
+    fn an_entry_far_after_the_first_message_is_kept() {
         let mut queue = OutcomeQueue::default();
         let count = 3 * early_ids::PLACES as u64;
         queue.recorder.push_ordinals(count);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_outcomes_that_come_early_are_one_run() {
+    fn equal_early_outcomes_are_kept_as_one_run() {
         let mut queue = OutcomeQueue::default();
         queue.recorder.push_ordinals(100);
         queue.number(100);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outcome_of_a_call_is_in_no_report() {
+    fn the_outcome_of_a_call_is_not_in_a_report() {
         let mut queue = OutcomeQueue::default();
         queue.recorder.push_ordinals(2);
         queue.number(1);

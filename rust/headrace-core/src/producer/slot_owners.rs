@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_follows_the_one_that_has_its_slots_was_replaced() {
+    fn a_node_that_follows_the_new_owner_of_its_slots_was_replaced() {
         let mut owners = half_each();
         let map = [(0..=8_191, node(7)), (8_192..=16_383, node(2))];
         assert_eq!(owners.see(&map, &[(node(1), node(7))]), [moved(8_192, 1, 7, true)]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_to_a_replica_is_one_of_all_slots() {
+    fn a_redirect_to_a_replica_moves_all_slots_of_its_master() {
         let mut owners = half_each();
         assert_eq!(owners.redirected(5, &node(1)), None);
         assert_eq!(owners.redirected(5, &node(2)), Some(moved(1, 1, 2, false)));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_before_anything_is_known_is_no_move() {
+    fn a_redirect_before_any_owner_is_known_is_not_a_move() {
         assert_eq!(SlotOwners::default().redirected(5, &node(1)), None);
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn their_number_and_their_bytes_are_bounded() {
+    fn stream_routes_are_bounded_in_number_and_in_bytes() {
         let mut routes = StreamRoutes::default();
         for number in 0..MAX_STREAMS {
             assert!(routes.add(&number.to_be_bytes(), 0, 0).is_some());

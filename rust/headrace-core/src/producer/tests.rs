@@ -65,7 +65,7 @@ fn read(peer: &mut UnixStream) -> Vec<u8> {
 }
 
 #[test]
-fn an_idle_connection_is_checked_with_ping_and_any_reply_will_do() {
+fn an_idle_connection_is_checked_with_ping_and_any_reply_is_accepted() {
     for reply in [&b"+PONG\r\n"[..], b"-NOPERM this user has no permissions to run the 'ping' command\r\n"] {
         let (mut producer, mut peer) = idle_producer();
         let server = thread::spawn(move || {
@@ -92,7 +92,7 @@ fn a_dead_idle_connection_leaves_no_message_in_doubt() {
 }
 
 #[test]
-fn ping_ends_with_the_deadline_of_flush() {
+fn ping_ends_at_the_deadline_of_flush() {
     let (mut producer, _peer) = idle_producer();
     let started = Instant::now();
     producer.drain(Some(started + Duration::from_millis(50)), &mut NeverInterrupted).unwrap();
@@ -132,7 +132,7 @@ fn codes(producer: &mut Producer) -> Vec<String> {
 }
 
 #[test]
-fn commands_that_wait_for_a_retry_fail_when_connecting_fails_for_good() {
+fn commands_that_wait_for_a_retry_fail_when_connecting_fails_permanently() {
     let (mut producer, mut peer) = lost_producer(Some(RetryPolicy::default()), None);
     produce(&mut producer, 1);
     producer.poll();
@@ -157,7 +157,7 @@ fn gathered_rows_fail_with_the_connection() {
 }
 
 #[test]
-fn rows_gathered_before_a_retry_have_outcomes_of_their_own() {
+fn rows_gathered_before_a_retry_have_their_own_outcomes() {
     let retry = RetryPolicy { initial_backoff: Duration::ZERO, max_backoff: Duration::ZERO, ..RetryPolicy::default() };
     let (mut producer, mut peer) = lost_producer(Some(retry), Some(ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
     produce(&mut producer, 1);
@@ -203,7 +203,7 @@ fn waiting_producer() -> (Producer, UnixStream) {
 }
 
 #[test]
-fn wrong_replies_to_wait_confirm_nothing() {
+fn wrong_replies_to_wait_confirm_no_message() {
     for (replies, codes) in [
         (&b"$3\r\n7-1\r\n$3\r\n7-2\r\n"[..], vec![code::NOT_REPLICATED]),
         (b"$3\r\n7-1\r\n*0\r\n", vec![code::NOT_REPLICATED]),
@@ -227,7 +227,7 @@ fn wrong_replies_to_wait_confirm_nothing() {
 }
 
 #[test]
-fn failures_behind_a_wrong_reply_are_reported() {
+fn failures_after_a_wrong_reply_are_reported() {
     let failure = |producer: &Producer| producer.failure(&Fault::new(code::EMPTY, "of no use"), Written::No);
     let (mut producer, mut peer) = waiting_producer();
     producer.recorder().push_ordinals(1);
@@ -250,7 +250,7 @@ fn failures_behind_a_wrong_reply_are_reported() {
 }
 
 #[test]
-fn a_surplus_reply_is_noticed_before_the_next_message_goes_out() {
+fn a_surplus_reply_is_noticed_before_the_next_message_is_sent() {
     for surplus in ["$3\r\n7-2\r\n", "-ERR x\r\n", "-ERR x", "$3\r\n7-", "$"] {
         let (mut producer, mut peer) = connected(NOWHERE, None, None, None, Instant::now());
         produce(&mut producer, 1);
@@ -298,7 +298,7 @@ fn a_dead_connection_leaves_unconfirmed_messages_in_doubt() {
 }
 
 #[test]
-fn idmp_ids_that_may_be_forgotten_are_not_sent_again() {
+fn idmp_ids_that_the_server_may_have_forgotten_are_not_sent_again() {
     for (silence, code) in [(11, code::EOF), (1, code::CONNECT)] {
         let policy = RetryPolicy { deadline: Duration::from_millis(50), ..RetryPolicy::default() };
         let once = ExactlyOnce::Idmp { by_message_id: false, duration: policy.deadline };
@@ -316,7 +316,7 @@ fn idmp_ids_that_may_be_forgotten_are_not_sent_again() {
 }
 
 #[test]
-fn a_stream_that_is_ahead_of_its_slot_has_its_own_route_also_where_it_is_known() {
+fn a_stream_that_moved_before_its_slot_has_its_own_route() {
     let cluster = [("host", "localhost"), ("stream_key", "{s}own"), ("topology", "cluster")];
     let (mut producer, _peer) = connected(cluster, None, None, None, Instant::now());
     let slot = producer.lanes.home_slot();

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_table() {
+    fn options_have_their_documented_defaults() {
         let options = ReaderOptions::default();
         assert_eq!(options.beginning, Beginning::Start(Start::Earliest));
         assert_eq!((options.way, options.limit, options.batch_rows), (Way::Forward(End::Never), u64::MAX, 8_192));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn invalid_options_are_refused_with_the_allowed_values() {
         for (name, value, part) in [
             ("start", OptionValue::text("newest"), "start must be 'earliest', 'latest'"),
             ("start", OptionValue::text("5-"), "got '5-'"),

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_pauses_for_longer_and_longer_when_no_session_has_anything() {
+    fn a_connection_pauses_longer_and_longer_while_no_session_has_entries() {
         let pauses = |block| {
             let (mut assignment, now) = (Assignment::new(1, block), Instant::now());
             for session in 0..3 {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_begins_when_all_active_sessions_had_nothing_in_a_row() {
+    fn a_pause_begins_after_all_active_sessions_in_a_row_had_no_entries() {
         let (mut assignment, now) = (Assignment::new(1, BLOCK), Instant::now());
         for session in 0..3 {
             assignment.assign(session, &node(1));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_gone_is_noticed_once_and_tried_again_in_time() {
+    fn a_lost_connection_is_noticed_once_and_retried_later() {
         let (mut assignment, now) = (Assignment::new(1, BLOCK), Instant::now());
         assignment.assign(0, &node(1));
         assert!(!assignment.closed(0), "there was none yet");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_whose_request_was_lost_connects_and_others_ask_before_it() {
+    fn a_session_whose_request_was_lost_reconnects_and_then_asks_last() {
         let mut assignment = Assignment::new(1, BLOCK);
         for session in 0..3 {
             assignment.assign(session, &node(1));

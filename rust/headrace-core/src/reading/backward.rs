@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_trimmed_before_it_was_read_is_counted_at_the_end() {
+    fn entries_trimmed_before_they_were_read_are_counted_at_the_end() {
         let exactly = |entries| Some(Loss { entries, exact: true });
         assert_eq!(stream(EntryId::MAX, 0, 90).loss(&info(100, 11)), exactly(0));
         assert_eq!(stream(EntryId::MAX, 0, 90).loss(&info(130, 51)), exactly(0), "trimmed behind the reader");
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_the_newest_entry_that_there_is() {
+    fn reading_backward_begins_with_the_newest_entry() {
         assert_eq!(stream(EntryId::MAX, 0, 0).next, Some(id(100)));
         assert_eq!(stream(id(50), 0, 0).next, Some(id(50)));
         assert_eq!(stream(id(50), 51, 0).next, None);

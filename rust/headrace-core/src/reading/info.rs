@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_of_entries_are_passed_over() {
+    fn the_fields_of_entries_are_skipped() {
         let expected = StreamInfo {
             length: 2,
             last_id: EntryId { ms: 7, seq: 5 },
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn a_malformed_reply_is_refused() {
         let mut unended = shown(5, 2);
         let end = unended.len() - 1;
         unended[end] = b'x';
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn old_servers_do_not_count_and_empty_streams_have_no_first_entry() {
+    fn old_servers_report_no_counts_and_empty_streams_no_first_entry() {
         let id = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let entry = |text| Value::Array(vec![id(text), Value::Array(vec![id("a"), id("b")])]);
         let mut fields = vec![

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_out_in_order_whatever_is_consumed() {
+    fn bytes_are_read_in_order_however_many_are_consumed() {
         let mut input = Input::default();
         let (mut written, mut read) = (0_u8, 0_u8);
         for step in 0..20_000_usize {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_grows_with_what_came_and_is_given_back() {
+    fn memory_grows_with_unread_bytes_and_is_released_afterwards() {
         let mut input = Input::default();
         while input.unread().len() < 4 << 20 {
             let count = input.space().len().min(60_000);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replica_is_waited_for_until_the_patience_ends() {
+    fn a_lagging_replica_is_awaited_for_a_limited_time() {
         let mut lag = Lag::default();
         for _ in 0..60 {
             assert!(lag.suspect() && lag.is_suspected() && !lag.waits());
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn another_connection_is_asked_again() {
+    fn a_new_connection_is_asked_again() {
         let mut lag = Lag::default();
         assert!(lag.suspect());
         lag.resolve(false);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_it_was_trimmed_is_not_lost() {
+    fn entries_read_before_they_were_trimmed_are_not_lost() {
         // 61 to 70 were lost, 71 to 80 were read; later trimming continued to 76, or past all of them.
         for first in [71, 76, 81] {
             assert_eq!(
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_make_the_number_an_upper_bound() {
+    fn deletions_make_the_loss_an_upper_bound() {
         let info = StreamInfo { max_deleted_id: id(90), length: 19, ..trimmed(100, 81) };
         assert_eq!(read(60, []).loss(&info), Some(Loss { entries: 21, exact: false }));
         // 55-0 was deleted before it was read, in mid-stream, so the reader counts one too few up to 60-0.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_count_the_number_is_an_upper_bound_or_unknown() {
+    fn without_a_count_the_loss_is_an_upper_bound_or_unknown() {
         let unknown = ReadSince { added: None, ..read(60, []) };
         assert_eq!(unknown.loss(&trimmed(100, 81)), Some(Loss { entries: 80, exact: false }));
         let since = ReadSince { removed: Some(50), ..unknown.clone() };

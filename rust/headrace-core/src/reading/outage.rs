@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_policy_a_connection_that_brought_a_reply_is_replaced_once() {
+    fn without_a_policy_a_connection_is_replaced_once_after_a_reply() {
         let (mut outage, now) = (Outage::new(None), Instant::now());
         assert_eq!(outage.faulted(&fault(code::EOF), now, 0.0), After::Failure(None));
         assert_eq!(outage.answered(now), None);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_pauses_before_each_try_until_its_deadline() {
+    fn a_policy_pauses_before_each_attempt_until_its_deadline() {
         let (mut outage, start) = (Outage::new(Some(policy())), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(outage.faulted(&fault(code::CONNECT), start, 0.0), After::Again(Some(policy().deadline)));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_pass_by_itself_is_not_tried_again() {
+    fn errors_that_do_not_resolve_themselves_are_not_retried() {
         let (mut outage, now) = (Outage::new(Some(policy())), Instant::now());
         for code in ["WRONGPASS", "NOPERM", "READONLY", "OOM", "ERR", code::PROTOCOL, code::TLS] {
             assert_eq!(outage.faulted(&fault(code), now, 0.0), After::Failure(None), "{code}");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_attempt_is_no_wait() {
+    fn a_policy_with_one_attempt_does_not_retry() {
         let policy = RetryPolicy { max_attempts: Some(1), ..policy() };
         let (mut outage, now) = (Outage::new(Some(policy)), Instant::now());
         outage.answered(now);

@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_network_gets_pages_up_to_the_bound_in_bytes() {
+    fn pages_grow_up_to_the_limits_on_a_slow_network() {
         let mut paging = Paging::new(MIB, 8_192);
         assert_eq!(counts(&mut paging, 120, true, 10).last(), Some(&(MIB / 184)));
         assert_eq!(counts(&mut Paging::new(MIB, 2_000), 120, true, 10).last(), Some(&2_000));
     }
 
     #[test]
-    fn one_large_entry_makes_pages_small_at_once_and_for_a_while() {
+    fn one_large_entry_shrinks_pages_immediately_and_for_a_while() {
         let mut paging = Paging::new(MIB, 8_192);
         counts(&mut paging, 120, false, 8);
         assert_eq!(counts(&mut paging, 5 << 20, false, 1), [1]);

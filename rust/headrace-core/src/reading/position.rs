@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_read_as_it_was_written() {
+    fn a_position_survives_a_round_trip() {
         for position in [
             position(&[], false),
             position(&[(b"orders", 1_795_324_724_029, 361, Some(1_000_000))], false),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_position_is_refused() {
+    fn invalid_positions_are_refused() {
         for (text, reason) in [
             ("", "EOF"),
             ("[]", "JSON object"),

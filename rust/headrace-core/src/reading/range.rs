@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn milliseconds_without_a_number_mean_all_entries_of_them() {
+    fn an_id_without_a_sequence_number_covers_the_whole_millisecond() {
         assert_eq!(Start::parse("5"), Some(Start::At(id(5, 0))));
         assert_eq!(End::parse("5"), Some(End::At(id(5, u64::MAX))));
         assert_eq!((Start::parse("5-7"), End::parse("5-7")), (Some(Start::At(id(5, 7))), Some(End::At(id(5, 7)))));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_gone_before_is_no_loss() {
+    fn entries_trimmed_before_the_start_are_not_lost() {
         let info = StreamInfo {
             length: 80,
             last_id: id(100, 0),

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_name_full_ids_and_never_count_or_block_0() {
+    fn commands_use_full_ids_and_never_block_for_ever() {
         assert_eq!(
             text(|out| range(out, b"k", ID, EntryId::MAX, 17)),
             "XRANGE k 5-0 18446744073709551615-18446744073709551615 COUNT 17"

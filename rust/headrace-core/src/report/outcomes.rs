@@ -233,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn outcomes_read_back_as_pushed(runs in prop::collection::vec(prop_oneof![
+        fn outcomes_are_read_back_as_pushed(runs in prop::collection::vec(prop_oneof![
             (prop_oneof![any::<u64>(), 0..4_u64], prop_oneof![0..u64::MAX - 100, 0..4_u64], 1..9_u64, 1..4_u64)
                 .prop_map(|(ms, seq, entries, rows)| Run::Delivered { first: EntryId { ms, seq }, entries, rows }),
             (1..9_u64).prop_map(|count| Run::Deduplicated { count }),

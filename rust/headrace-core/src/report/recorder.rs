@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_takes_the_messages_with_an_outcome_and_leaves_the_ids_of_the_others() {
+    fn a_report_takes_messages_with_an_outcome_and_leaves_the_other_ids() {
         let mut recorder = Recorder::default();
         for id in [10, 11, 12, 13] {
             recorder.push_int(id);

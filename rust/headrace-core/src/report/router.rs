@@ -183,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_outcome_is_received_or_in_the_report_in_order(
+        fn each_outcome_is_received_or_reported_in_order(
             messages in prop::collection::vec((given(), 0..4_u8, any::<bool>(), any::<bool>()), 0..60),
             cuts in prop::collection::vec(0..9_usize, 0..20),
         ) {

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_length_prefixed_whatever_they_hold() {
+    fn bytes_are_length_prefixed_whatever_they_contain() {
         let mut out = Vec::new();
         write_array_header(&mut out, 2);
         write_bulk(&mut out, b"");

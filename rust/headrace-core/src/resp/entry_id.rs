@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_reach_to_the_end_of_their_range() {
+    fn ids_are_parsed_up_to_the_end_of_their_range() {
         let max = format!("{}-{}", u64::MAX, u64::MAX);
         assert_eq!(entry_id(max.as_bytes()), Some(EntryId { ms: u64::MAX, seq: u64::MAX }));
         assert_eq!(entry_id(b"18446744073709551616-0"), None);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_follow_each_other_are_read_as_if_each_were_the_first() {
+    fn consecutive_ids_are_read_as_if_each_were_the_first() {
         let mut reader = EntryIdReader::default();
         for text in [
             "0000000000000-7",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_written_as_it_is_shown() {
+    fn an_id_is_written_as_it_is_displayed() {
         for id in [EntryId::default(), EntryId { ms: 1_795_249_090_487, seq: 12 }, EntryId::MAX] {
             let mut out = b"id ".to_vec();
             id.write(&mut out);

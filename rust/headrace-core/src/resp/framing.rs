@@ -184,7 +184,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_or_too_much_is_refused_before_it_is_here() {
+    fn a_malformed_or_oversized_reply_is_refused_before_it_is_complete() {
         let deep = |depth| b"*1\r\n".repeat(depth);
         for bytes in [
             &b"\r\n"[..],

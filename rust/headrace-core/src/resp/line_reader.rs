@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_they_are_cut() {
+    fn lines_are_the_same_however_they_are_split() {
         let bytes = b"+OK\r\n-ERR a b\r\n:-12\r\n+\r\n";
         for size in 1..=bytes.len() {
             let mut lines = LineReader::default();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_expected_lines_is_taken() {
+    fn only_the_expected_lines_are_accepted() {
         assert!(refused(b"+OK\r\n+", 1).contains("more than"));
         assert!(refused(b"+OK\r\n", 0).contains("more than"));
         assert!(refused(b"$5\r\nhello\r\n", 1).contains("0x24"));
@@ -120,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_of_what_was_sent_is_not_shown() {
+    fn an_echoed_command_is_not_shown() {
         assert!(!refused(b"*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n", 1).contains("secret"));
     }
 
     #[test]
-    fn a_line_ends_at_64_kib() {
+    fn a_line_longer_than_64_kib_is_refused() {
         let mut line = vec![b'+'; MAX_LINE];
         line.extend_from_slice(b"\r\n");
         LineReader::default().feed(&line, 1).unwrap();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_say_why_a_connection_ends() {
+    fn the_last_error_explains_the_end_of_the_connection() {
         let mut lines = LineReader::default();
         lines.feed(b"+OK\r\n", 3).unwrap();
         assert_eq!(lines.last_words(), None);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_reply_is_kept_as_it_is() {
+    fn a_whole_reply_is_kept_unchanged() {
         for reply in REPLIES {
             for piece in 1..=reply.len() + 1 {
                 let followed = [reply, b"*"].concat();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_passed_over() {
+    fn fields_are_skipped() {
         let reply = b"*3\r\n$1\r\na\r\n*2\r\n$3\r\n1-0\r\n*4\r\n$1\r\nf\r\n$-1\r\n*1\r\n:7\r\n$5\r\n\r\n\r\n1\r\n*2\r\n$1\r\nb\r\n:8\r\n";
         let expected = b"*3\r\n$1\r\na\r\n*2\r\n$3\r\n1-0\r\n*0\r\n*2\r\n$1\r\nb\r\n:8\r\n";
         for piece in 1..=reply.len() {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_may_be_larger_and_more_than_what_is_kept() {
+    fn skipped_fields_may_exceed_the_limit_of_kept_bytes() {
         let large = [&b"*2\r\n$3\r\n1-0\r\n*1\r\n*1\r\n$300000\r\n"[..], &vec![b'x'; 300_000], b"\r\n"].concat();
         let many = [&b"*2\r\n$3\r\n1-0\r\n*1\r\n*50000\r\n"[..], &b"$1\r\na\r\n".repeat(50_000)].concat();
         for reply in [large, many] {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_or_too_much_is_refused_before_it_is_here() {
+    fn a_malformed_or_oversized_reply_is_refused_before_it_is_complete() {
         let deep = |depth| b"*1\r\n".repeat(depth);
         for bytes in [
             &b"\r\n"[..],

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_every_length_have_their_digits() {
+    fn numbers_of_every_length_have_the_right_digits() {
         for power in (0..8).map(|power| 10_u32.pow(power)) {
             for number in [0, power - 1, power, power + 1, power * 2, power * 10 - 1] {
                 assert_eq!(eight(number), *format!("{number:08}").as_bytes());

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_supported_type_gives_its_values() {
+    fn ids_of_every_supported_type_are_read() {
         let ints = [
             column(Int8Array::from(vec![None, Some(-7)])),
             column(Int16Array::from(vec![None, Some(-7)])),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_too_long_is_refused_by_row_unless_it_is_null() {
+    fn a_message_id_that_is_too_long_is_refused_with_its_row_unless_it_is_null() {
         let long = "x".repeat(MAX_MESSAGE_ID + 1);
         for array in [
             Arc::new(StringArray::from(vec!["a", &long])) as ArrayRef,

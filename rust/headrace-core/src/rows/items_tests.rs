@@ -67,7 +67,7 @@ fn empty(why: &str) -> Result<Fields, Fault> {
 }
 
 #[test]
-fn fields_are_the_items_in_their_order_whatever_their_bytes() {
+fn items_become_fields_in_order_whatever_their_bytes() {
     let names = [&b"b"[..], b"\0\r\n\xff", b"", b"b", b"last"].map(Some);
     let values = [&b"1"[..], b"", b"\xfe*1\r\n", b"2", &[b'x'; 5_000]].map(Some);
     let of: [Make; 3] = [
@@ -99,7 +99,7 @@ fn fields_are_the_items_in_their_order_whatever_their_bytes() {
 }
 
 #[test]
-fn names_and_values_are_text_of_every_kind() {
+fn names_and_values_may_be_text_of_every_kind() {
     let words = ["a", "ä", "a name that fills a view"];
     let arrays: [ArrayRef; 4] = [
         Arc::new(StringArray::from_iter_values(words)),
@@ -115,7 +115,7 @@ fn names_and_values_are_text_of_every_kind() {
 }
 
 #[test]
-fn a_list_of_a_fixed_size_has_as_many_fields_in_each_row() {
+fn a_fixed_size_list_has_the_same_number_of_fields_in_each_row() {
     let words: ArrayRef = Arc::new(StringArray::from_iter_values(["a", "b", "c", "d"]));
     let items = entries([("name", Arc::clone(&words)), ("value", words)]);
     let field = Arc::new(Field::new("item", items.data_type().clone(), true));
@@ -155,7 +155,7 @@ fn a_null_item_of_a_list_is_left_out() {
 }
 
 #[test]
-fn other_types_are_refused_with_what_is_allowed() {
+fn other_types_are_refused_with_the_supported_types() {
     let ints: ArrayRef = Arc::new(Int64Array::from(vec![1]));
     let words: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
     let named = |first: &str, second: &str| {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_json_requires_is_escaped() {
+    fn strings_are_escaped_only_where_json_requires_it() {
         assert_eq!(string(""), r#""""#);
         assert_eq!(string("a\"b\\c/"), r#""a\"b\\c/""#);
         assert_eq!(string("\u{8}\u{c}\n\r\t\0\u{1f}\u{7f}"), "\"\\b\\f\\n\\r\\t\\u0000\\u001F\u{7f}\"");

@@ -106,7 +106,7 @@ fn a_payload_is_unchanged_in_every_arrow_layout() {
 }
 
 #[test]
-fn rows_that_are_marked_together_have_the_marks_of_each() {
+fn rows_marked_together_have_the_same_marks_as_rows_marked_alone() {
     let numbers = Int32Array::from_iter((0..200).map(|row| (row % 3 > 0).then_some(row)));
     let words = (0..200).map(|row| (row % 7 > 1).then_some("a"));
     let columns: Vec<ArrayRef> = vec![

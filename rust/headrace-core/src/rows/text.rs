@@ -348,7 +348,7 @@ mod tests {
         }
 
         #[test]
-        fn a_decimal_is_its_digits_with_a_point(
+        fn a_decimal_is_written_as_its_digits_with_a_point(
             unscaled in prop_oneof![any::<i128>(), any::<i64>().prop_map(i128::from), -2000_i128..2000],
             scale in 0_i8..=38,
         ) {
@@ -364,7 +364,7 @@ mod tests {
         }
 
         #[test]
-        fn wide_decimals_have_the_digits_of_the_number(low in any::<u128>(), high in any::<i128>()) {
+        fn wide_decimals_are_written_with_all_digits(low in any::<u128>(), high in any::<i128>()) {
             let value = i256::from_parts(low, high);
             prop_assert_eq!(Line::written_text(|out| write_decimal256(out, value, 0, Style::Field)), value.to_string());
         }

@@ -30,7 +30,7 @@ mod tests {
 
     /// The values of Kafka's own test, `UtilsTest.testMurmur2`.
     #[test]
-    fn hashes_are_those_of_kafka() {
+    fn hashes_match_those_of_kafka() {
         for (text, hash) in [
             ("21", -973_932_308),
             ("foobar", -790_332_482),

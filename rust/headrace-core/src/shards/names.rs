@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_shards_have_the_names_that_anyone_would_guess() {
+    fn plain_shards_are_numbered_from_zero() {
         assert_eq!(ShardNames::Plain.keys(b"orders", 2), [b"orders:0", b"orders:1"]);
     }
 

@@ -78,7 +78,7 @@ mod tests {
     use crate::resp::write_bulk;
 
     #[test]
-    fn each_length_has_its_head() {
+    fn each_length_has_its_messagepack_header() {
         for (length, head) in [
             (0, &b"\xa0"[..]),
             (31, b"\xbf"),

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_each_key_trims_and_every_nth_after_it() {
+    fn the_first_command_of_each_key_and_every_nth_after_it_trims() {
         let mut schedule = TrimSchedule::new(100);
         let mut due = [0, 0];
         for _ in 0..250 {

@@ -63,7 +63,7 @@ fn replies() -> impl Strategy<Value = Vec<Owned>> {
 
 proptest! {
     #[test]
-    fn replies_come_out_as_they_went_in_however_the_bytes_are_cut(
+    fn replies_are_parsed_as_they_were_encoded_however_the_bytes_are_split(
         expected in replies(), cuts in prop::collection::vec(1..5_000_usize, 1..50)
     ) {
         let bytes: Vec<u8> = expected.iter().flat_map(Owned::to_bytes).collect();
@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic_or_stall(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn no_bytes_make_the_reply_buffer_panic_or_stall(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = feed(&mut ReplyBuffer::new(), &bytes, &mut Vec::new());
     }
 }
@@ -118,7 +118,7 @@ fn other_replies_to_xadd_are_violations() {
 }
 
 #[test]
-fn the_buffer_has_room_behind_the_longest_run() {
+fn the_buffer_has_room_after_the_longest_run() {
     let digits = |marker, number| format!("{marker}{number:020}\r\n");
     let id = digits('$', 41) + &format!("{:020}-{:020}\r\n", 7, 1);
     let start = digits('*', 1_003) + &digits(':', 0) + &digits('$', 1_024) + &"x".repeat(1_024) + "\r\n";
@@ -140,7 +140,7 @@ fn the_buffer_has_room_behind_the_longest_run() {
 }
 
 #[test]
-fn counts_are_read_where_wait_is_expected_however_the_bytes_are_cut() {
+fn counts_are_read_where_wait_is_expected_however_the_bytes_are_split() {
     let run: &[u8] = b"*4\r\n:1\r\n$0\r\n\r\n:1\r\n$3\r\n7-1\r\n";
     let entry: &[u8] = b"$3\r\n7-1\r\n";
     let counts: [(&[u8], u64, u64); 3] = [(b":12\r\n", 0, 12), (b"*2\r\n:1\r\n:0\r\n", 1, 0), (b":0\r\n", 0, 0)];

@@ -35,7 +35,7 @@ fn work(ledger: &mut Ledger) -> Vec<(Action, Vec<u64>)> {
 }
 
 #[test]
-fn what_is_acknowledged_in_parts_is_sent_together_and_once() {
+fn entries_acknowledged_in_parts_are_sent_once() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 4), Vec::new(), SECOND);
     ledger.ack(batch, Some(&[true, false, true, false]), SECOND);
@@ -50,7 +50,7 @@ fn what_is_acknowledged_in_parts_is_sent_together_and_once() {
 }
 
 #[test]
-fn an_entry_that_another_consumer_has_is_stale_and_said_to_be_lost_before_a_commit() {
+fn an_entry_that_another_consumer_claimed_is_stale_and_its_lease_is_lost() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 2), Vec::new(), SECOND);
     ledger.renew(20 * SECOND);
@@ -84,7 +84,7 @@ fn a_lease_ends_when_no_renewal_was_confirmed_in_time() {
 }
 
 #[test]
-fn an_entry_that_was_deleted_in_a_batch_that_is_not_handed_out_is_lost() {
+fn an_entry_deleted_in_a_batch_that_is_not_delivered_is_lost() {
     let mut ledger = ledger(None);
     for is_late in [false, true] {
         let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);
@@ -100,7 +100,7 @@ fn an_entry_that_was_deleted_in_a_batch_that_is_not_handed_out_is_lost() {
 }
 
 #[test]
-fn an_entry_that_a_renewal_finds_deleted_while_it_is_given_back_is_lost() {
+fn an_entry_found_deleted_by_a_renewal_during_its_release_is_lost() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);
     ledger.renew(20 * SECOND);
@@ -128,7 +128,7 @@ fn an_entry_that_is_deleted_before_it_is_delivered_alone_is_lost() {
 }
 
 #[test]
-fn an_acknowledgement_whose_reply_was_lost_is_repeated_and_then_known() {
+fn an_acknowledgement_whose_reply_was_lost_is_repeated() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);
     ledger.ack(batch, None, SECOND);
@@ -143,7 +143,7 @@ fn an_acknowledgement_whose_reply_was_lost_is_repeated_and_then_known() {
 }
 
 #[test]
-fn failures_come_back_ever_later_and_end_as_dead_letters() {
+fn failed_entries_are_redelivered_later_each_time_and_end_as_dead_letters() {
     let mut ledger = ledger(Some(3));
     let mut deliveries = 1;
     for delay in [1, 2] {
@@ -162,7 +162,7 @@ fn failures_come_back_ever_later_and_end_as_dead_letters() {
 }
 
 #[test]
-fn a_dead_letter_that_is_refused_leaves_the_entry_for_a_later_try() {
+fn a_refused_dead_letter_leaves_the_entry_for_a_later_attempt() {
     let mut ledger = ledger(Some(1));
     ledger.bury(0, id(1), "no".to_owned(), 1, SECOND);
     assert!(ledger.has(0, id(1)));
@@ -175,7 +175,7 @@ fn a_dead_letter_that_is_refused_leaves_the_entry_for_a_later_try() {
 }
 
 #[test]
-fn released_entries_are_left_to_others_for_a_while() {
+fn released_entries_are_left_to_other_consumers_for_a_while() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(1, ids(1, 2), vec![1, 2], SECOND);
     ledger.release(batch, None, Duration::ZERO, SECOND);
@@ -186,7 +186,7 @@ fn released_entries_are_left_to_others_for_a_while() {
 }
 
 #[test]
-fn a_piece_of_work_has_one_stream_one_action_and_ids_that_rise() {
+fn a_piece_of_work_has_one_stream_one_action_and_ascending_ids() {
     let mut ledger = ledger(None);
     let (first, second) =
         (ledger.hold(0, ids(5, 6), Vec::new(), SECOND), ledger.hold(1, ids(7, 7), Vec::new(), SECOND));
@@ -202,7 +202,7 @@ fn a_piece_of_work_has_one_stream_one_action_and_ids_that_rise() {
 }
 
 #[test]
-fn a_piece_of_work_of_a_connection_s_own_counts_until_it_is_done() {
+fn the_ledger_is_settled_only_once_all_work_is_done() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 1), Vec::new(), SECOND);
     ledger.ack(batch, None, SECOND);

@@ -10,7 +10,7 @@ fn with(environment: &[(&str, &str)], options: &[(&str, OptionValue)]) -> Result
 }
 
 #[test]
-fn options_win_over_environment_over_file_over_built_in() {
+fn options_override_the_environment_and_the_environment_overrides_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("defaults.json");
     std::fs::write(&file, r#"{"connect_timeout": 2, "command_timeout": 2.5, "default_db": 2, "default_port": 2}"#)
@@ -44,7 +44,7 @@ fn options_win_over_environment_over_file_over_built_in() {
 }
 
 #[test]
-fn variables_have_ranges_and_names() {
+fn environment_variables_outside_their_ranges_are_refused_by_name() {
     for (name, good, bad) in [
         ("HEADRACE_CONNECT_TIMEOUT", ["1", "60"], ["0.9", "61"]),
         ("HEADRACE_COMMAND_TIMEOUT", ["1", "300"], ["0", "301"]),
@@ -66,7 +66,7 @@ fn variables_have_ranges_and_names() {
 }
 
 #[test]
-fn a_defaults_file_is_strict() {
+fn invalid_defaults_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("defaults.json");
     let cases = [

@@ -42,7 +42,7 @@ fn endpoint(answers: &[std::result::Result<&str, NoPassword>]) -> Endpoint {
 }
 
 #[test]
-fn a_provider_is_asked_each_time() {
+fn a_provider_is_called_each_time() {
     let endpoint = endpoint(&[Ok("one"), Ok("two"), Err(NoPassword::Failed("raised E".to_owned())), Ok(""), Ok("six")]);
     assert_eq!(endpoint.password().unwrap().unwrap().expose(), b"one");
     assert_eq!(endpoint.password().unwrap().unwrap().expose(), b"two");
@@ -52,7 +52,7 @@ fn a_provider_is_asked_each_time() {
 }
 
 #[test]
-fn a_failure_is_one_of_the_connect_and_an_interrupt_is_none() {
+fn a_provider_failure_is_a_connect_fault_but_an_interrupt_is_not() {
     let endpoint = endpoint(&[Err(NoPassword::Failed("raised E".to_owned())), Err(NoPassword::Interrupted)]);
     let ConnectError::Fault(fault) = endpoint.password().unwrap_err().into() else { unreachable!() };
     assert_eq!(fault.code, code::CONFIG);
@@ -60,7 +60,7 @@ fn a_failure_is_one_of_the_connect_and_an_interrupt_is_none() {
 }
 
 #[test]
-fn a_changed_password_is_another_one_that_is_there() {
+fn only_a_different_available_password_counts_as_changed() {
     let failed = Err(NoPassword::Failed(String::new()));
     let endpoint = endpoint(&[Ok("old"), Ok("old"), Ok("new"), failed, Ok(""), Err(NoPassword::Interrupted)]);
     let old = endpoint.password().unwrap();
@@ -79,7 +79,7 @@ fn a_changed_password_is_another_one_that_is_there() {
 }
 
 #[test]
-fn providers_are_compared_shown_and_handed_back() {
+fn providers_are_compared_shown_and_returned() {
     let [one, same, other] = ["a", "a", "b"].map(|name| build(&[("password", scripted(name, &[]))]).unwrap());
     assert_eq!(one, same);
     assert_ne!(one, other);
@@ -93,7 +93,7 @@ fn providers_are_compared_shown_and_handed_back() {
 }
 
 #[test]
-fn a_provider_is_for_a_password_that_is_typed() {
+fn a_provider_is_accepted_only_as_a_password_in_typed_form() {
     assert_eq!(message(build(&[("host", scripted("f", &[]))])), "host must be non-empty text, got a callable");
     assert_eq!(
         message(build(&[("password", scripted("f", &[])), ("password_env", text("P"))])),

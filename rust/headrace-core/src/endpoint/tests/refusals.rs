@@ -8,7 +8,7 @@ fn exactly(options: &[(&str, OptionValue)]) -> String {
 }
 
 #[test]
-fn contradictions_are_named() {
+fn contradictory_options_are_named() {
     let tls = ("tls", OptionValue::Bool(true));
     let unchecked = ("tls_insecure_skip_verify", OptionValue::Bool(true));
     let (host, key) = (("host", text("h")), ("stream_key", text("s")));
@@ -82,7 +82,7 @@ fn unknown_options_name_the_nearest_known_one() {
 }
 
 #[test]
-fn wrong_types_are_named_with_what_is_allowed() {
+fn invalid_values_are_refused_with_the_allowed_values() {
     let cases = [
         ("host", int(5), "host must be non-empty text, got 5"),
         ("stream_key", int(5), "stream_key must be text or bytes, of 1 byte to 512 MiB, got 5"),
@@ -129,7 +129,7 @@ fn wrong_types_are_named_with_what_is_allowed() {
 }
 
 #[test]
-fn unix_sockets_are_paths_that_the_kernel_takes() {
+fn unix_sockets_must_be_paths_that_the_kernel_accepts() {
     for bad in ["", "/a\0b", &format!("/{}", "x".repeat(200))] {
         let said = exactly(&[("unix_socket", text(bad)), ("stream_key", text("s"))]);
         assert!(said.starts_with("unix_socket must be the path of a"), "{said}");
@@ -137,7 +137,7 @@ fn unix_sockets_are_paths_that_the_kernel_takes() {
 }
 
 #[test]
-fn pem_that_is_none_is_refused_without_its_content() {
+fn invalid_pem_is_refused_without_its_content() {
     let tls = ("tls", OptionValue::Bool(true));
     let no_certificate = "-----BEGIN PRIVATE KEY-----\nYWJj\n-----END PRIVATE KEY-----\n";
     let bad_certificate = "-----BEGIN CERTIFICATE-----\nYWJj\n-----END CERTIFICATE-----\n";

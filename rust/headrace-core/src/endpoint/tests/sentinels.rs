@@ -41,7 +41,7 @@ fn nodes_are_hosts_with_or_without_a_port() {
 }
 
 #[test]
-fn nodes_and_master_belong_together_and_exclude_a_server() {
+fn sentinel_options_need_nodes_and_exclude_a_server() {
     for (more, start) in [
         (("nodes", OptionValue::Null), "sentinel_master needs nodes"),
         (("host", text("h")), "host cannot be used with nodes"),
@@ -64,7 +64,7 @@ fn nodes_and_master_belong_together_and_exclude_a_server() {
 }
 
 #[test]
-fn sentinels_have_the_tls_of_the_server_or_their_own_and_never_its_password() {
+fn sentinels_use_the_tls_of_the_server_or_their_own_but_never_its_password() {
     let (on, off) = (OptionValue::Bool(true), OptionValue::Bool(false));
     let sentinels = |more: &[(&str, OptionValue)]| exactly(more).unwrap().sentinels().unwrap().access.clone();
     let server = [("tls", on.clone()), ("tls_server_name", text("db")), ("password", text("p"))];

@@ -32,7 +32,7 @@ fn tls_files_are_read_at_each_connect() {
 }
 
 #[test]
-fn pem_itself_is_as_good_as_a_file() {
+fn pem_content_is_accepted_in_place_of_a_file() {
     for given in [text(CA), OptionValue::bytes(CA.as_bytes()), text(&format!("Bag Attributes\n{CA}"))] {
         let endpoint = build(&[("tls", OptionValue::Bool(true)), ("tls_ca_cert", given)]).unwrap();
         assert!(matches!(&endpoint.tls().unwrap().ca_cert, Some(Pem::Bytes(_))));
@@ -41,7 +41,7 @@ fn pem_itself_is_as_good_as_a_file() {
 }
 
 #[test]
-fn what_makes_an_endpoint_weaker_is_told() {
+fn insecure_settings_are_reported_as_warnings() {
     let on = OptionValue::Bool(true);
     assert_eq!(build(&[("tls", on.clone())]).unwrap().warnings(), [""; 0]);
     let unchecked = build(&[("tls", on.clone()), ("tls_insecure_skip_verify", on)]).unwrap();

@@ -9,7 +9,7 @@ fn from_url(url: &str, options: &[(&str, OptionValue)]) -> Result<Endpoint> {
 }
 
 #[test]
-fn a_url_says_what_the_options_say() {
+fn a_url_is_equivalent_to_the_same_options() {
     let on = OptionValue::Bool(true);
     let key = ("stream_key", text("s"));
     let cases: Vec<(&str, Vec<(&str, OptionValue)>)> = vec![

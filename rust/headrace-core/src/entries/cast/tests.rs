@@ -59,7 +59,7 @@ fn rewritten(data_type: &DataType, text: &[u8]) -> Result<String, BadValue> {
 }
 
 #[test]
-fn other_texts_of_a_value_are_accepted() {
+fn alternative_texts_of_a_value_are_accepted() {
     let nanoseconds = |zone| DataType::Timestamp(TimeUnit::Nanosecond, zone);
     for (data_type, text, value) in [
         (DataType::Int8, "+127", "127"),
@@ -243,7 +243,7 @@ fn texts_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn texts_of_any_length_are_numbers() {
+fn numbers_may_be_texts_of_any_length() {
     let zeros = "0".repeat(1_000_000);
     for (data_type, text, value) in [
         (DataType::Float64, format!("{zeros}1.5{zeros}"), "1.5"),
@@ -257,7 +257,7 @@ fn texts_of_any_length_are_numbers() {
 }
 
 #[test]
-fn bytes_and_texts_are_checked_for_what_their_type_requires() {
+fn bytes_and_texts_are_checked_against_their_type() {
     for data_type in [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View] {
         assert!(rewritten(&data_type, b"a\xff").is_err());
         assert_eq!(rewritten(&data_type, "é".as_bytes()).unwrap(), "é");
@@ -286,7 +286,7 @@ fn a_date_does_not_depend_on_the_one_before_it() {
 }
 
 #[test]
-fn a_dictionary_ends_where_its_keys_end() {
+fn a_dictionary_is_limited_by_its_key_type() {
     let data_type = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Int64));
     let field = Field::new("a", data_type.clone(), true);
     let mut column = FieldColumn::new(&field, OnBadField::Fail).unwrap();
@@ -325,7 +325,7 @@ fn nested_types_are_refused() {
 }
 
 #[test]
-fn an_error_names_field_type_value_and_what_is_allowed() {
+fn an_error_names_the_field_type_value_and_allowed_values() {
     let bad = rewritten(&DataType::Int8, b"12x\n\xff").unwrap_err();
     assert_eq!(
         bad.to_string(),
@@ -378,7 +378,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_value_that_is_taken_back_leaves_no_trace(raws in raws(), again in any::<bool>()) {
+    fn a_removed_value_leaves_no_trace(raws in raws(), again in any::<bool>()) {
         for field in every_type() {
             let texts = texts(&field, column(&field, &raws));
             let mut column = FieldColumn::new(&field, OnBadField::Fail).unwrap();
@@ -399,7 +399,7 @@ proptest! {
 
     /// Texts that are mostly almost right.
     #[test]
-    fn whatever_is_accepted_is_written_and_read_as_the_same_value(
+    fn accepted_texts_are_written_and_read_as_the_same_value(
         raws in raws(),
         edits in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(prop_oneof![
             2 => prop::sample::select(b"0123456789+-.:eEINTZ '\0\xff".to_vec()),
@@ -430,7 +430,7 @@ proptest! {
     }
 
     #[test]
-    fn a_float_is_the_nearest_one(texts in prop::collection::vec(prop_oneof![
+    fn a_float_is_the_nearest_to_its_text(texts in prop::collection::vec(prop_oneof![
         "-?[0-9]{1,20}(\\.[0-9]{0,20})?(e-?[0-9]{1,2})?",
         "-?0?\\.0{0,12}[0-9]{1,8}",
     ], 1..50)) {
@@ -448,7 +448,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_value_or_refused(text in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn any_bytes_become_a_value_or_null(text in prop::collection::vec(any::<u8>(), 0..64)) {
         for field in every_type() {
             let mut column = FieldColumn::new(&field, OnBadField::Null).unwrap();
             column.push(Some(&text)).unwrap();

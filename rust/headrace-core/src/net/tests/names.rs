@@ -30,7 +30,7 @@ fn ask(addresses: &[SocketAddr], time: Duration) -> Result<usize, ConnectError> 
 }
 
 #[test]
-fn a_silent_node_leaves_time_for_the_next_address_of_the_name() {
+fn a_silent_node_leaves_time_for_the_next_address_of_its_name() {
     let bus = free_port().to_string();
     let options = ["--cluster-enabled", "yes", "--cluster-port", &bus];
     let Some(server) = Server::start_tcp("--port", &options) else { return };
@@ -49,7 +49,7 @@ fn a_silent_node_leaves_time_for_the_next_address_of_the_name() {
 }
 
 #[test]
-fn a_refusal_that_does_not_pass_is_that_of_all_addresses() {
+fn a_permanent_fault_of_one_address_is_returned() {
     let Some(server) = Server::start_tcp("--port", &[]) else { return };
     let single = SocketAddr::from(([127, 0, 0, 1], server.port.unwrap()));
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -116,7 +116,7 @@ fn a_password_for_a_server_without_one_is_a_permanent_fault() {
 }
 
 #[test]
-fn a_user_with_permission_for_xadd_only_connects() {
+fn a_user_with_only_xadd_permission_connects() {
     let Some(server) = Server::start(&["--user", "app", "on", ">pw", "~s", "+xadd"]) else { return };
     let app = [("username", "app"), ("password", "pw")];
     assert!(xadd(&mut try_connect(&server.endpoint(&app)).unwrap()).starts_with('$'));
@@ -158,7 +158,7 @@ fn a_full_server_is_retryable_after_any_first_command() {
 }
 
 #[test]
-fn names_and_addresses_reach_a_tcp_port() {
+fn a_tcp_port_is_reached_by_name_and_by_address() {
     let Some(server) = Server::start_tcp("--port", &[]) else { return };
     let port = server.port.unwrap().to_string();
     for host in ["127.0.0.1", "localhost"] {
@@ -168,7 +168,7 @@ fn names_and_addresses_reach_a_tcp_port() {
 }
 
 #[test]
-fn a_killed_connection_is_reported_as_eof_or_reset() {
+fn a_killed_connection_is_reported_as_eof() {
     let Some(server) = Server::start_tcp("--port", &[]) else { return };
     let mut transport = try_connect(&tcp_endpoint(server.port.unwrap(), &[])).unwrap();
     let killed: i64 = redis::cmd("CLIENT")
@@ -231,7 +231,7 @@ fn times_out(endpoint: &Endpoint, timeout: Duration) -> String {
 }
 
 #[test]
-fn a_listener_that_never_accepts_costs_the_connect_timeout() {
+fn connecting_to_a_listener_that_never_accepts_times_out() {
     let (listener, _waiting) =
         full_listener(Domain::IPV4, &"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into());
     let port = listener.local_addr().unwrap().as_socket().unwrap().port();
@@ -240,7 +240,7 @@ fn a_listener_that_never_accepts_costs_the_connect_timeout() {
 }
 
 #[test]
-fn a_unix_socket_with_a_full_backlog_is_tried_until_the_deadline() {
+fn a_unix_socket_with_a_full_backlog_is_retried_until_the_deadline() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let (listener, _waiting) = full_listener(Domain::UNIX, &SockAddr::unix(&path).unwrap());
@@ -262,7 +262,7 @@ fn a_unix_socket_with_a_full_backlog_is_tried_until_the_deadline() {
 }
 
 #[test]
-fn a_silent_peer_costs_the_connect_timeout_in_every_stage() {
+fn connecting_to_a_silent_peer_times_out_in_every_stage() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     for (option, stage) in [(None, "CLIENT SETINFO"), (Some(("password", "x")), "AUTH"), (Some(("db", "1")), "SELECT")]

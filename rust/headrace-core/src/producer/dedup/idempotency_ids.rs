@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_named_by_their_numbers_in_hundreds() {
+    fn row_ids_are_numbered_in_groups_of_a_hundred() {
         let mut names = IdempotencyIds::new(false, Duration::ZERO);
         names.begin("t".to_owned(), 7);
         assert_eq!(text(names.of_row()), "$4 IDMP $5 t:7:0 $1 0 ");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_id_names_one_message_of_a_batch() {
+    fn a_message_id_is_unique_within_a_batch() {
         let mut names = IdempotencyIds::new(true, Duration::ZERO);
         names.begin("t".to_owned(), 0);
         assert_eq!(text(names.of_message(b"a").unwrap()), "$4 IDMP $5 t:0:a $2 m1 ");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_different_batches_differ_whatever_they_contain() {
+    fn ids_of_different_batches_differ_whatever_they_contain() {
         let name = |token: &str, version, id: &str| {
             let mut names = IdempotencyIds::new(true, Duration::ZERO);
             names.begin(token.to_owned(), version);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_messages_of_a_batch_are_bounded() {
+    fn the_number_of_message_ids_in_a_batch_is_bounded() {
         let mut names = IdempotencyIds::new(true, Duration::ZERO);
         for n in 0..MAX_MESSAGES {
             assert!(names.of_message(&n.to_le_bytes()).is_ok());

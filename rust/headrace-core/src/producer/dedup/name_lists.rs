@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_taken_back_leave_nothing() {
+    fn removed_lists_leave_no_trace() {
         let mut lists = NameLists::default();
         number(&mut lists, &["a"]);
         let bytes = lists.bytes();

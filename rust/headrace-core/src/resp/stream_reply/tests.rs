@@ -100,7 +100,7 @@ fn told(shape: Shape, bytes: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn a_range_is_its_entries() {
+fn a_range_reply_is_read_as_its_entries() {
     let reply = b"*3\r\n*2\r\n$15\r\n1795249090487-0\r\n*4\r\n$1\r\na\r\n$0\r\n\r\n$4\r\n\r\n*1\r\n$2\r\n\xff$\r\n\
         *2\r\n$3\r\n2-0\r\n*-1\r\n\
         *2\r\n$41\r\n18446744073709551615-18446744073709551615\r\n*2\r\n$1\r\nb\r\n$12\r\n0123456789ab\r\n";
@@ -141,7 +141,7 @@ fn a_reply_without_entries_is_complete() {
 }
 
 #[test]
-fn an_error_is_shown_once_it_is_there() {
+fn an_error_is_returned_once_it_is_complete() {
     let reply = b"-NOGROUP No such key\r\n*1\r\n";
     for end in 0..22 {
         assert_eq!(scan_pieces(Shape::Streams, &reply[..end], [end]), Ok((Told::default(), 0, false)), "{end}");
@@ -158,7 +158,7 @@ fn violation<T>(text: &'static str) -> Result<T, Wrong> {
 }
 
 #[test]
-fn what_is_no_such_reply_is_refused() {
+fn a_malformed_reply_is_refused() {
     let no_array = "something else where an array belongs";
     let no_bulk = "something else where a bulk string belongs";
     let no_id = "something else where an entry ID belongs";
@@ -214,7 +214,7 @@ fn what_is_no_such_reply_is_refused() {
 }
 
 #[test]
-fn an_entry_may_have_as_many_bytes_as_the_limit_and_no_more() {
+fn an_entry_may_reach_but_not_exceed_the_byte_limit() {
     let entry =
         |value: usize| [&b"*1\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\na\r\n$4063\r\n"[..], &vec![b'v'; value]].concat();
     let largest = [entry(4063), b"\r\n".to_vec()].concat();
@@ -239,7 +239,7 @@ fn an_entry_may_have_as_many_bytes_as_the_limit_and_no_more() {
 }
 
 #[test]
-fn what_a_large_entry_needs_is_known_from_its_headers() {
+fn the_size_of_a_large_entry_is_known_from_its_headers() {
     let head = b"*1\r\n*2\r\n$3\r\n1-0\r\n*4\r\n$1\r\na\r\n$536870912\r\n";
     let mut reply = StreamReply::new(Shape::Entries, Limits { reply_entries: 1, ..Limits::default() });
     let scanned = reply.scan(head, &mut Told::default()).unwrap();

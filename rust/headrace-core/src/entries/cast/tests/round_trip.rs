@@ -116,7 +116,7 @@ fn refused(field: &Field, array: ArrayRef) -> String {
 }
 
 #[test]
-fn the_exceptions_of_the_table_do_not_come_back() {
+fn documented_exceptions_do_not_survive_a_round_trip() {
     let (field, array) = of::<Decimal128Type>(DataType::Decimal128(3, 1), vec![1000]);
     assert!(refused(&field, array).contains("\"100.0\" (allowed: numbers that 3 digits"));
     let (field, array) = of::<Decimal256Type>(DataType::Decimal256(76, 0), vec![i256::MAX]);
