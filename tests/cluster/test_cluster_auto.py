@@ -73,12 +73,14 @@ def failure_of(endpoint: Endpoint) -> tuple[str, str, str]:
 
 
 @IN_EACH_MODE
-def test_messages_of_one_stream(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_messages_go_directly_to_the_node_of_their_stream(
+    cluster: LocalCluster, key: str, mode: dict[str, Any]
+) -> None:
     write_to_one_stream(cluster, key, mode)
 
 
 @pytest.mark.needs("idmp")
-def test_messages_of_one_stream_with_idmp(cluster: LocalCluster, key: str) -> None:
+def test_messages_with_idmp_go_directly_to_the_node_of_their_stream(cluster: LocalCluster, key: str) -> None:
     write_to_one_stream(cluster, key, IDMP)
 
 
@@ -96,7 +98,7 @@ def write_to_one_stream(cluster: LocalCluster, key: str, mode: dict[str, Any]) -
 
 
 @IN_EACH_MODE
-def test_messages_of_streams_of_all_nodes(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_messages_go_directly_to_streams_on_all_nodes(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
     keys = keys_on_all_masters(cluster, key)
     with Dispatcher(auto(cluster.servers[0], keys[0]), **mode) as dispatcher:
         dispatcher.produce_batch(table(keys, range(1_200)), payload="payload", stream_key="key")
@@ -108,7 +110,9 @@ def test_messages_of_streams_of_all_nodes(cluster: LocalCluster, key: str, mode:
 
 
 @IN_EACH_MODE
-def test_messages_of_shards(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_messages_go_directly_to_the_nodes_of_their_shards(
+    cluster: LocalCluster, key: str, mode: dict[str, Any]
+) -> None:
     endpoint = auto(foreign(cluster, key), key, shards=12)
     with Dispatcher(endpoint, **mode) as dispatcher:
         for n in range(50):
@@ -121,7 +125,7 @@ def test_messages_of_shards(cluster: LocalCluster, key: str, mode: dict[str, Any
         assert sorted(map(int, pa.table(reader)["payload"].to_pylist())) == list(range(600))
 
 
-def test_trimming_a_consumer_group_and_a_stream_that_is_not_made(cluster: LocalCluster, key: str) -> None:
+def test_maxlen_consumer_group_and_nomkstream_apply_in_a_cluster(cluster: LocalCluster, key: str) -> None:
     node = foreign(cluster, key)
     assert failure_of(auto(node, key, nomkstream=True))[0] == "NO_STREAM"
     endpoint = auto(node, key, maxlen=10, maxlen_approximate=False, consumer_group="g")
@@ -134,7 +138,7 @@ def test_trimming_a_consumer_group_and_a_stream_that_is_not_made(cluster: LocalC
         assert [group["name"] for group in client.xinfo_groups(key)] == [b"g"]
 
 
-def test_a_slot_that_moves(cluster: LocalCluster, key: str) -> None:
+def test_messages_follow_a_moved_slot(cluster: LocalCluster, key: str) -> None:
     with Dispatcher(auto(foreign(cluster, key), key)) as dispatcher:
         for n in range(10):
             dispatcher.produce(b"%d" % n)
@@ -144,7 +148,7 @@ def test_a_slot_that_moves(cluster: LocalCluster, key: str) -> None:
     assert rows_of(cluster, key) == list(range(10))
 
 
-def test_a_batch_begun_by_way_of_nodes_is_the_same_batch(cluster: LocalCluster, key: str) -> None:
+def test_deduplication_does_not_depend_on_how_the_cluster_was_found(cluster: LocalCluster, key: str) -> None:
     """Tokens and markers do not depend on how the cluster was found."""
     rows = pa.table({"payload": [b"%d" % n for n in range(20)]})
     reports = []
@@ -166,18 +170,20 @@ def test_a_batch_begun_by_way_of_nodes_is_the_same_batch(cluster: LocalCluster, 
 
 
 @IN_EACH_MODE
-def test_messages_wait_for_a_cluster(start_cluster: StartCluster, mode: dict[str, Any]) -> None:
+def test_messages_wait_for_a_cluster_that_is_down(start_cluster: StartCluster, mode: dict[str, Any]) -> None:
     write_while_away(start_cluster(masters=1).servers[0], list("abcdef"), mode, is_of_cluster=True)
 
 
 @pytest.mark.parametrize("mode", [MODES["off"], MODES["script"], MODES["small window"]], ids=str)
-def test_messages_wait_for_one_server(start_server: StartServer, program: Program, mode: dict[str, Any]) -> None:
+def test_messages_wait_for_a_single_server_that_is_down(
+    start_server: StartServer, program: Program, mode: dict[str, Any]
+) -> None:
     write_while_away(start_server(program, transport="tcp"), list("abcdef"), mode, is_of_cluster=False)
 
 
 @pytest.mark.needs("idmp")
 @pytest.mark.parametrize("is_of_cluster", [True, False])
-def test_messages_with_idmp_wait(
+def test_messages_with_idmp_wait_for_a_server_that_is_down(
     start_cluster: StartCluster, start_server: StartServer, program: Program, is_of_cluster: bool
 ) -> None:
     server = start_cluster(masters=1).servers[0] if is_of_cluster else start_server(program, transport="tcp")
@@ -229,7 +235,7 @@ def rows_read(batches: Any) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_reader_of_streams_of_all_nodes(cluster: LocalCluster, key: str, reverse: bool) -> None:
+def test_a_reader_reads_and_resumes_streams_of_all_nodes(cluster: LocalCluster, key: str, reverse: bool) -> None:
     keys = keys_on_all_masters(cluster, f"{key} {reverse}")
     written = fill(cluster, keys)
     options: dict[str, Any] = {"fields": ["payload"], "metadata": ["stream"]}
@@ -246,7 +252,7 @@ def test_a_reader_of_streams_of_all_nodes(cluster: LocalCluster, key: str, rever
         assert rows_read(reader) == rest, "a position does not depend on how the cluster was found"
 
 
-def test_a_reader_follows_its_streams(cluster: LocalCluster, key: str) -> None:
+def test_a_reader_follows_a_moved_stream(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key)
     written = fill(cluster, keys)
     with Reader(auto(cluster.servers[0], keys[0]), keys, fields=["payload"], metadata=["stream"]) as reader:
@@ -264,7 +270,7 @@ def test_a_reader_follows_its_streams(cluster: LocalCluster, key: str) -> None:
     assert sorted(found) == sorted(written)
 
 
-def test_a_consumer_and_its_group(cluster: LocalCluster, key: str) -> None:
+def test_a_consumer_and_its_group_follow_a_moved_slot(cluster: LocalCluster, key: str) -> None:
     keys = [f"{{{key}}}:1", f"{{{key}}}:2"]
     written = fill(cluster, keys)
     endpoint = auto(foreign(cluster, key), keys[0])
@@ -302,7 +308,7 @@ def test_inspect_shows_streams_of_all_nodes(cluster: LocalCluster, key: str) -> 
 # What the server says, and what follows
 
 
-def test_a_url_and_a_copy_of_the_endpoint(cluster: LocalCluster, key: str) -> None:
+def test_an_endpoint_from_a_url_detects_the_cluster_after_pickling(cluster: LocalCluster, key: str) -> None:
     endpoint = Endpoint.from_url(f"redis://127.0.0.1:{foreign(cluster, key).port}", stream_key=key)
     with Dispatcher(pickle.loads(pickle.dumps(endpoint))) as dispatcher:
         dispatcher.produce(b"0")
@@ -334,7 +340,7 @@ def forget_commands(server: LocalServer) -> int:
         return int(client.info("stats")["total_connections_received"])
 
 
-def test_topology_single_asks_nothing_and_follows_nothing(cluster: LocalCluster, key: str) -> None:
+def test_topology_single_neither_discovers_nodes_nor_follows_redirects(cluster: LocalCluster, key: str) -> None:
     """A proxy that speaks for the cluster needs that."""
     node = foreign(cluster, key)
     forget_commands(node)
@@ -346,7 +352,7 @@ def test_topology_single_asks_nothing_and_follows_nothing(cluster: LocalCluster,
         Group(auto(node, key, topology="single"), "g").create()
 
 
-def test_one_server_is_asked_once_on_a_connection_that_is_used(start_server: StartServer, program: Program) -> None:
+def test_topology_detection_needs_no_extra_connection(start_server: StartServer, program: Program) -> None:
     server = start_server(program, transport="tcp")
     endpoint = auto(server, "s", consumer_group="g")
     before = forget_commands(server)
@@ -371,7 +377,9 @@ def test_one_server_is_asked_once_on_a_connection_that_is_used(start_server: Sta
 
 
 @pytest.mark.parametrize("db", [0, 1])
-def test_a_refused_hello_means_one_server(start_server: StartServer, program: Program, db: int) -> None:
+def test_a_server_that_refuses_hello_is_used_as_a_single_server(
+    start_server: StartServer, program: Program, db: int
+) -> None:
     """An ACL cannot refuse it: that is done by proxies, by servers before 6.0, and where it has another name."""
     server = start_server(program, transport="tcp", config={"rename-command": 'HELLO ""'})
     with connect(server) as client, pytest.raises(redis.ResponseError, match="unknown command"):
@@ -384,12 +392,12 @@ def test_a_refused_hello_means_one_server(start_server: StartServer, program: Pr
         assert pa.table(reader)["payload"].to_pylist() == ["0"]
 
 
-def test_a_refused_hello_in_a_cluster(start_cluster: StartCluster) -> None:
+def test_redirects_are_not_followed_when_a_cluster_refuses_hello(start_cluster: StartCluster) -> None:
     cluster = start_cluster(replicas=0, config={"rename-command": 'HELLO ""'})
     assert failure_of(auto(foreign(cluster, "s"), "s"))[0] == "MOVED"
 
 
-def test_a_user_without_rights_to_hello(start_cluster: StartCluster) -> None:
+def test_hello_needs_no_acl_right(start_cluster: StartCluster) -> None:
     """It is how a connection begins: every user may."""
     cluster = start_cluster(replicas=0, config={"user": "app on >geheim ~* +xadd +cluster|slots"})
     with Dispatcher(auto(foreign(cluster, "s"), "s", username="app", password="geheim")) as dispatcher:
@@ -397,7 +405,7 @@ def test_a_user_without_rights_to_hello(start_cluster: StartCluster) -> None:
         assert dispatcher.flush().delivered == 1
 
 
-def test_no_right_to_ask_for_the_slots(start_cluster: StartCluster) -> None:
+def test_the_missing_right_to_cluster_slots_is_named(start_cluster: StartCluster) -> None:
     cluster = start_cluster(replicas=0, config={"user": "blind on >geheim ~* +@all -cluster"})
     endpoint = auto(foreign(cluster, "s"), "s", username="blind", password="geheim")
     code, kind, message = failure_of(endpoint)
@@ -411,7 +419,7 @@ def test_no_right_to_ask_for_the_slots(start_cluster: StartCluster) -> None:
         assert raised.value.code == "NOPERM"
 
 
-def test_a_password_is_needed_before_hello(start_cluster: StartCluster) -> None:
+def test_a_missing_password_is_reported_as_noauth(start_cluster: StartCluster) -> None:
     cluster = start_cluster(replicas=0, config={"requirepass": "daten"})
     with Dispatcher(auto(foreign(cluster, "s"), "s", password="daten")) as dispatcher:
         dispatcher.produce(b"0")
@@ -421,7 +429,9 @@ def test_a_password_is_needed_before_hello(start_cluster: StartCluster) -> None:
     assert "HELLO" not in message
 
 
-def test_another_database(cluster: LocalCluster, start_server: StartServer, program: Program, key: str) -> None:
+def test_a_cluster_refuses_databases_other_than_0(
+    cluster: LocalCluster, start_server: StartServer, program: Program, key: str
+) -> None:
     code, _, message = failure_of(auto(foreign(cluster, key), key, db=1))
     assert code == "ERR"
     assert message.endswith(
@@ -437,7 +447,7 @@ def test_another_database(cluster: LocalCluster, start_server: StartServer, prog
 
 
 @pytest.mark.needs("valkey-9.1")
-def test_another_database_of_a_cluster_that_has_some(start_cluster: StartCluster) -> None:
+def test_a_cluster_with_several_databases_accepts_database_1(start_cluster: StartCluster) -> None:
     cluster = start_cluster(replicas=0, config={"cluster-databases": "4"})
     with Dispatcher(auto(foreign(cluster, "s"), "s", db=1)) as dispatcher:
         dispatcher.produce(b"0")
@@ -453,7 +463,7 @@ def sentinel(program: Program) -> Iterator[LocalSentinel]:
 
 
 @pytest.mark.parametrize("db", [0, 1])
-def test_a_sentinel(sentinel: LocalSentinel, db: int) -> None:
+def test_a_sentinel_as_host_is_refused(sentinel: LocalSentinel, db: int) -> None:
     host, _, port = sentinel.nodes[0].partition(":")
     endpoint = Endpoint(host=host, port=int(port), stream_key="s", db=db)
     code, kind, message = failure_of(endpoint)
@@ -466,7 +476,7 @@ def test_a_sentinel(sentinel: LocalSentinel, db: int) -> None:
         Reader(endpoint)
 
 
-def test_what_the_first_server_says_holds() -> None:
+def test_a_later_redirect_does_not_change_the_detected_topology() -> None:
     """Of what waits, or is in doubt, the place is among the messages of one server: a later node is not followed."""
 
     def first(command: list[bytes]) -> bytes:
@@ -500,7 +510,7 @@ def test_what_the_first_server_says_holds() -> None:
         b"$7\r\ncluster\r\n",
     ],
 )
-def test_a_reply_without_a_mode_means_one_server(hello: bytes) -> None:
+def test_a_hello_reply_without_cluster_mode_means_a_single_server(hello: bytes) -> None:
     def answer(command: list[bytes]) -> bytes:
         return {b"HELLO": hello, b"CLIENT": b"+OK\r\n"}.get(command[0], b"$3\r\n7-1\r\n")
 

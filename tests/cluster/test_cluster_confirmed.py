@@ -12,7 +12,7 @@ from support.processes import stopped, wait_until
 
 
 @pytest.mark.timed
-def test_the_replicas_of_the_old_node_confirm_nothing_that_has_moved(cluster: LocalCluster, key: str) -> None:
+def test_replicas_of_the_old_node_do_not_confirm_moved_entries(cluster: LocalCluster, key: str) -> None:
     """They have the rows, but it is those of the new node that will count when that one fails."""
     with Dispatcher(endpoint_of(cluster, key), wait_replicas=1, wait_timeout=5, wait_every=1_000) as dispatcher:
 

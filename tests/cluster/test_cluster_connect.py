@@ -31,7 +31,7 @@ def code_of(endpoint: Endpoint, **options: Any) -> tuple[str, str, str]:
         return failure.code, failure.kind, failure.message
 
 
-def test_any_node_leads_to_any_stream(cluster: LocalCluster, key: str) -> None:
+def test_any_stream_is_reachable_from_any_node(cluster: LocalCluster, key: str) -> None:
     owners = set()
     for number in range(12):
         name = f"{key} {number}"
@@ -61,7 +61,7 @@ def test_a_cluster_of_one_master_has_all_slots(start_cluster: StartCluster, key:
         assert dispatcher.flush().delivered == 50
 
 
-def test_urls_and_topology_say_the_same(cluster: LocalCluster, key: str) -> None:
+def test_urls_and_the_topology_option_reach_the_same_cluster(cluster: LocalCluster, key: str) -> None:
     host, _, port = cluster.nodes[0].partition(":")
     endpoints = [
         endpoint_of(cluster, key),
@@ -82,7 +82,7 @@ def test_urls_and_topology_say_the_same(cluster: LocalCluster, key: str) -> None
         assert {failure.code for failure in dispatcher.flush().failed} <= {"MOVED"}, "one server is not left"
 
 
-def test_slots_are_those_of_the_server(cluster: LocalCluster) -> None:
+def test_slots_match_those_of_the_server(cluster: LocalCluster) -> None:
     """A stream and its dead letters must be in one slot: the error names those of the keys."""
     keys = [b"a", b"{a}", b"x{a}y", b"{}a", b"{a", b"a}", b"{{a}}", b"{a}{b}", b"\x00\xff{\xfe}", b"k" * 300]
     keys += [b"key %d" % number for number in range(200)]
@@ -130,7 +130,7 @@ def test_streams_of_all_nodes_are_inspected(cluster: LocalCluster, key: str) -> 
 
 
 @pytest.mark.needs("redis-8.6")
-def test_what_needs_several_nodes_is_refused(cluster: LocalCluster, program: Program) -> None:
+def test_operations_that_span_several_nodes_are_refused(cluster: LocalCluster, program: Program) -> None:
     endpoint = endpoint_of(cluster, "s")
     with pytest.raises(ConfigError, match=r"^dead_letter_key must be in one slot of the cluster: 's' is in slot"):
         Consumer(endpoint, group="g", consumer="c", dead_letter_key="dead", max_failures=3)
@@ -138,7 +138,7 @@ def test_what_needs_several_nodes_is_refused(cluster: LocalCluster, program: Pro
         inspect(endpoint, "*")
 
 
-def test_options_that_do_not_fit(cluster: LocalCluster) -> None:
+def test_invalid_topology_options_are_refused(cluster: LocalCluster) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"topology": "single"}, "with topology 'single' there is one server"),
         ({"topology": "sentinel"}, "topology 'sentinel' needs sentinel_master"),
@@ -161,7 +161,7 @@ def test_options_that_do_not_fit(cluster: LocalCluster) -> None:
         assert str(raised.value).startswith(start), options
 
 
-def test_nodes_that_are_no_nodes_of_a_cluster(server: LocalServer, start_server: Callable[..., LocalServer]) -> None:
+def test_nodes_outside_a_cluster_are_refused(server: LocalServer, start_server: Callable[..., LocalServer]) -> None:
     single = start_server(transport="tcp")
     code, kind, message = code_of(Endpoint(nodes=[f"127.0.0.1:{single.port}"], stream_key="s"))
     assert (code, kind) == ("UNSUPPORTED", "permanent")
@@ -178,7 +178,7 @@ def test_nodes_that_are_no_nodes_of_a_cluster(server: LocalServer, start_server:
 
 
 @pytest.mark.needs("redis-8.6")
-def test_rights_and_passwords(start_cluster: StartCluster, program: Program) -> None:
+def test_missing_rights_and_wrong_passwords_are_reported(start_cluster: StartCluster, program: Program) -> None:
     rights = "~* +xadd +client|setinfo +client|setname"
     users = [f"app on >geheim {rights} +cluster|slots +asking", f"blind on >geheim {rights}"]
     cluster = start_cluster(config={"requirepass": "daten", "user": users})
@@ -221,7 +221,7 @@ def test_tls_with_every_node(start_cluster: StartCluster, program: Program, cert
     assert (code, kind) == ("TLS", "permanent"), message
 
 
-def test_tls_on_the_plain_port_of_a_node(cluster: LocalCluster, key: str) -> None:
+def test_tls_on_the_plain_port_of_a_node_times_out(cluster: LocalCluster, key: str) -> None:
     """Redis 7.0 names that one over TLS too, unless its cluster bus has TLS."""
     endpoint = Endpoint(nodes=cluster.nodes[:1], stream_key=key, tls=True, connect_timeout=0.5)
     started = time.monotonic()
@@ -233,7 +233,9 @@ def test_tls_on_the_plain_port_of_a_node(cluster: LocalCluster, key: str) -> Non
 
 @pytest.mark.needs("redis-8.6")
 @pytest.mark.parametrize("kind", ["hostname", "unknown-endpoint"])
-def test_names_that_the_nodes_show(start_cluster: StartCluster, program: Program, kind: str) -> None:
+def test_nodes_are_found_with_and_without_announced_hostnames(
+    start_cluster: StartCluster, program: Program, kind: str
+) -> None:
     """Without a name to show (`?`) it is the address in the metadata; without an endpoint, the host that answered."""
     cluster = start_cluster(config={"cluster-preferred-endpoint-type": kind})
     with Dispatcher(endpoint_of(cluster, "s")) as dispatcher:
@@ -273,7 +275,7 @@ def node(answer: Callable[[list[bytes]], bytes]) -> FakeServer:
 
 
 @pytest.mark.parametrize("says", [b"MOVED", b"ASK"])
-def test_a_node_that_the_cluster_does_not_list_gets_nothing(says: bytes) -> None:
+def test_a_node_that_the_cluster_does_not_list_is_never_contacted(says: bytes) -> None:
     with FakeServer(handshake=False) as stranger:
 
         def answer(command: list[bytes]) -> bytes:
@@ -291,7 +293,7 @@ def test_a_node_that_the_cluster_does_not_list_gets_nothing(says: bytes) -> None
         assert stranger.accepted == 0
 
 
-def test_a_policy_waits_until_the_nodes_agree() -> None:
+def test_a_retry_policy_waits_until_the_nodes_agree() -> None:
     """As for a node that takes over its first slot, which no node lists before."""
     asked = 0
 
@@ -311,7 +313,7 @@ def test_a_policy_waits_until_the_nodes_agree() -> None:
     assert asked == 11
 
 
-def test_one_row_goes_out_alone_until_a_node_has_taken_it() -> None:
+def test_one_row_is_sent_alone_until_a_node_accepts_it() -> None:
     """A node that gets the slot in the middle of a window would write what comes behind before what it has refused."""
     windows: list[int] = []
 
@@ -355,13 +357,13 @@ def test_one_row_goes_out_alone_until_a_node_has_taken_it() -> None:
         b"*1\r\n*3\r\n:0\r\n:99999\r\n*2\r\n$1\r\na\r\n:1\r\n",
     ],
 )
-def test_a_reply_that_names_no_node(reply: bytes) -> None:
+def test_messages_fail_when_the_slot_map_is_unusable(reply: bytes) -> None:
     with node(lambda _: reply) as liar:
         code, kind, message = code_of(Endpoint(nodes=[f"127.0.0.1:{liar.port}"], stream_key="s"))
         assert (code, kind) == ("NO_SLOT" if reply == b"*0\r\n" else "PROTOCOL", "retryable"), message
 
 
-def test_asking_that_is_refused() -> None:
+def test_a_message_fails_permanently_when_asking_is_refused() -> None:
     def answer(command: list[bytes]) -> bytes:
         if command[0] == b"CLUSTER":
             return slots(first.port, second.port)
@@ -387,7 +389,7 @@ def test_metrics_name_the_nodes(cluster: LocalCluster, key: str) -> None:
         assert servers == {",".join(cluster.nodes)}
 
 
-def test_a_new_socket_is_checked_although_its_stream_is_on_the_move(cluster: LocalCluster, key: str) -> None:
+def test_a_new_connection_retries_its_check_while_its_stream_is_moving(cluster: LocalCluster, key: str) -> None:
     """The node that still has the slot refuses the check, until it names the other one."""
     source = cluster.owner(key)
     with redis.Redis(unix_socket_path=source.unix_socket) as client:

@@ -86,7 +86,7 @@ def shards_of(cluster: LocalCluster, key: str, rows: int) -> tuple[Endpoint, dic
 
 
 @pytest.mark.parametrize("connections", [1, 2, 3])
-def test_each_entry_of_all_shards_once_and_in_order(cluster: LocalCluster, key: str, connections: int) -> None:
+def test_each_entry_of_all_shards_is_read_once_and_in_order(cluster: LocalCluster, key: str, connections: int) -> None:
     endpoint, expected = shards_of(cluster, key, 3_000)
     owners = per_master(cluster, endpoint.stream_keys)
     with Reader(endpoint, end="latest", fields=["payload"], batch_rows=70, connections=connections) as reader:
@@ -97,7 +97,7 @@ def test_each_entry_of_all_shards_once_and_in_order(cluster: LocalCluster, key: 
     assert by_stream(batches) == expected
 
 
-def test_a_connection_that_takes_the_place_of_a_lost_one_counts_as_such(cluster: LocalCluster, key: str) -> None:
+def test_a_replaced_connection_counts_as_a_reconnect(cluster: LocalCluster, key: str) -> None:
     endpoint, _ = shards_of(cluster, key, 300)
     masters = len(per_master(cluster, endpoint.stream_keys))
     with Reader(endpoint, fields=["payload"], connections=1, retry=PATIENT) as reader:
@@ -134,7 +134,7 @@ def test_streams_that_share_a_connection_take_turns(cluster: LocalCluster, key: 
     assert len({batch.stream for batch in batches[:10]}) == len(keys)
 
 
-def test_a_stream_with_many_entries_stops_no_other_one(cluster: LocalCluster, key: str) -> None:
+def test_a_busy_stream_does_not_starve_other_streams(cluster: LocalCluster, key: str) -> None:
     owner = cluster.owner(key)
     names = (f"{key} {number}" for number in range(1_000))
     keys = [*itertools.islice((name for name in names if cluster.owner(name) is owner), 3)]
@@ -154,7 +154,9 @@ def test_a_stream_with_many_entries_stops_no_other_one(cluster: LocalCluster, ke
 
 
 @pytest.mark.parametrize("connections", [1, 2, None])
-def test_each_server_has_at_most_as_many_connections(cluster: LocalCluster, key: str, connections: int | None) -> None:
+def test_connections_per_server_do_not_exceed_the_limit(
+    cluster: LocalCluster, key: str, connections: int | None
+) -> None:
     endpoint, expected = shards_of(cluster, key, 600)
     owners = per_master(cluster, endpoint.stream_keys)
     with Reader(endpoint, fields=["payload"], connections=connections, block=0.5) as reader:
@@ -175,7 +177,7 @@ def test_each_server_has_at_most_as_many_connections(cluster: LocalCluster, key:
 
 
 @pytest.mark.parametrize("connections", [1, 2])
-def test_each_entry_comes_without_a_wait_for_another_stream(cluster: LocalCluster, key: str, connections: int) -> None:
+def test_entries_do_not_wait_for_other_streams(cluster: LocalCluster, key: str, connections: int) -> None:
     """A server that waits for entries of one stream would answer for the others of the connection a minute later."""
     keys = keys_on_all_masters(cluster, key, 9)
     with Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], block=60.0, connections=connections) as reader:
@@ -188,7 +190,7 @@ def test_each_entry_comes_without_a_wait_for_another_stream(cluster: LocalCluste
 
 
 @pytest.mark.timed
-def test_an_entry_of_a_quiet_stream_comes_after_a_pause(cluster: LocalCluster, key: str) -> None:
+def test_entries_of_idle_streams_arrive_promptly(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 9)
     reader = Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], connections=1)
     with reader, ThreadPoolExecutor() as pool:
@@ -205,7 +207,7 @@ def test_an_entry_of_a_quiet_stream_comes_after_a_pause(cluster: LocalCluster, k
             assert time.monotonic() - began < 0.1 + 0.5
 
 
-def test_a_connection_with_one_slot_lets_the_server_wait(cluster: LocalCluster, key: str) -> None:
+def test_a_connection_with_one_slot_uses_blocking_reads(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 3)
     owners = [cluster.owner(name) for name in keys]
     reader = Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], block=60.0, connections=1)
@@ -219,7 +221,7 @@ def test_a_connection_with_one_slot_lets_the_server_wait(cluster: LocalCluster, 
         assert reader.stats().requests < 20
 
 
-def test_a_slot_that_comes_to_a_waiting_connection_shares_it(cluster: LocalCluster, key: str) -> None:
+def test_a_moved_slot_shares_the_blocked_connection_of_its_new_node(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 3)
     with Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], block=60.0, connections=1) as reader:
         assert reader.read(timeout=0.3) is None
@@ -258,12 +260,12 @@ class Follower:
 
 
 @pytest.mark.parametrize("connections", [1, 2])
-def test_each_entry_once_while_slots_move_by_keys(cluster: LocalCluster, key: str, connections: int) -> None:
+def test_each_entry_is_read_once_while_slots_move_key_by_key(cluster: LocalCluster, key: str, connections: int) -> None:
     check_entries_while_slots_move(cluster, key, cluster.move_slot, connections)
 
 
 @pytest.mark.needs("moves-as-one")
-def test_each_entry_once_while_slots_move_as_one(cluster: LocalCluster, key: str) -> None:
+def test_each_entry_is_read_once_while_slots_move_atomically(cluster: LocalCluster, key: str) -> None:
     check_entries_while_slots_move(cluster, key, partial(move_as_one, cluster), 1)
 
 
@@ -288,7 +290,7 @@ def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSl
     assert dict(follower.found) == {name: list(range(n, load.rows, len(keys))) for n, name in enumerate(keys)}
 
 
-def test_while_a_stream_is_on_its_way_the_others_of_its_connection_are_read(cluster: LocalCluster, key: str) -> None:
+def test_a_moving_stream_does_not_block_other_streams_of_its_connection(cluster: LocalCluster, key: str) -> None:
     """Its node answers with ASK: that one is tried again as the policy says, and no other one waits for it."""
     first = keys_on_all_masters(cluster, key, 3)[0]
     owner = cluster.owner(first)
@@ -323,7 +325,7 @@ def test_while_a_stream_is_on_its_way_the_others_of_its_connection_are_read(clus
         assert (batch.stream.decode(), rows_in(batch)) == (first, [1])
 
 
-def test_streams_that_were_replaced_while_their_connection_was_lost(cluster: LocalCluster, key: str) -> None:
+def test_streams_replaced_while_disconnected_are_reported(cluster: LocalCluster, key: str) -> None:
     """Each slot of the connection looks whether its streams are those it has read, not only the one that connects."""
     owner = cluster.owner(f"{{{key}}}")
     names = (f"{key} {number}" for number in range(1_000))
@@ -355,7 +357,7 @@ def test_streams_that_were_replaced_while_their_connection_was_lost(cluster: Loc
     assert found == replaced
 
 
-def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
+def test_each_entry_is_read_once_when_a_master_is_killed(start_cluster: StartCluster) -> None:
     """Its streams go on at its replica, those of the others meanwhile."""
     cluster = start_cluster(config={"cluster-require-full-coverage": False})
     keys = keys_on_all_masters(cluster, "s", 9)
@@ -388,7 +390,7 @@ def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
 
 
 @pytest.mark.timed
-def test_a_node_that_stands_still_stops_the_others_for_the_time_to_connect(start_cluster: StartCluster) -> None:
+def test_an_unresponsive_node_delays_other_nodes_by_one_connect_timeout_at_most(start_cluster: StartCluster) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out; the others are read."""
     cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=60.0)
     keys = keys_on_all_masters(cluster, "s", 9)
@@ -434,13 +436,13 @@ def test_ctrl_c_during_a_pause(cluster: LocalCluster, key: str) -> None:
 
 
 @pytest.mark.parametrize("connections", [0, -1, 16_385, 1.5, "two", True])
-def test_what_is_no_number_of_connections(connections: Any) -> None:
+def test_invalid_numbers_of_connections_are_refused(connections: Any) -> None:
     with pytest.raises(ConfigError, match="connections must be") as caught:
         Reader(Endpoint(host="localhost", stream_key="s"), connections=connections)
     assert caught.value.option == "connections"
 
 
-def test_one_server_has_one_connection_anyhow(any_server: LocalServer) -> None:
+def test_a_single_server_gets_one_connection(any_server: LocalServer) -> None:
     endpoint = Endpoint(unix_socket=any_server.unix_socket, stream_key="s", shards=SHARDS)
     with Dispatcher(endpoint) as dispatcher:
         for number in range(100):

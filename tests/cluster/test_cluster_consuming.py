@@ -67,7 +67,9 @@ def take_all(consumer: Consumer, count: int, *, ack: bool = True) -> dict[str, l
     return dict(found)
 
 
-def test_each_entry_once_and_acknowledged(cluster: LocalCluster, key: str, connections: int | None) -> None:
+def test_each_entry_is_delivered_once_and_acknowledged(
+    cluster: LocalCluster, key: str, connections: int | None
+) -> None:
     keys = keys_on_all_masters(cluster, key)
     expected = {name: as_ids(range(1, 501 + number)) for number, name in enumerate(keys)}
     for name, ids in expected.items():
@@ -82,7 +84,7 @@ def test_each_entry_once_and_acknowledged(cluster: LocalCluster, key: str, conne
     assert pending(cluster, keys) == {name: {} for name in keys}
 
 
-def test_each_stream_is_waited_for_and_acknowledged_meanwhile(cluster: LocalCluster, key: str) -> None:
+def test_a_blocked_consumer_receives_and_acknowledges_entries_of_every_stream(cluster: LocalCluster, key: str) -> None:
     """The reply comes with the entry, and an acknowledgement waits for no other entry."""
     keys = keys_on_all_masters(cluster, key)
     with consumer(cluster, keys, block=60.0, claim=False) as consuming:
@@ -98,7 +100,7 @@ def test_each_stream_is_waited_for_and_acknowledged_meanwhile(cluster: LocalClus
         assert consuming.stats().requests < 100
 
 
-def test_what_is_said_by_ids_goes_to_the_stream(cluster: LocalCluster, key: str) -> None:
+def test_ack_fail_and_release_by_ids_apply_to_the_given_stream(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
         add(cluster, name, range(1, 4))
@@ -117,7 +119,7 @@ def test_what_is_said_by_ids_goes_to_the_stream(cluster: LocalCluster, key: str)
         }
 
 
-def test_what_a_consumer_left_is_found_by_its_name_and_by_others_in_time(cluster: LocalCluster, key: str) -> None:
+def test_pending_entries_are_delivered_again_to_the_same_or_another_consumer(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
         add(cluster, name, range(1, 11))
@@ -136,9 +138,7 @@ def test_what_a_consumer_left_is_found_by_its_name_and_by_others_in_time(cluster
     assert pending(cluster, keys) == {name: {} for name in keys}
 
 
-def test_the_end_gives_back_what_is_pending_on_all_nodes(
-    cluster: LocalCluster, key: str, connections: int | None
-) -> None:
+def test_close_releases_pending_entries_on_all_nodes(cluster: LocalCluster, key: str, connections: int | None) -> None:
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
         add(cluster, name, range(1, 11))
@@ -193,7 +193,9 @@ def test_dead_letters_are_in_the_slot_of_their_stream(cluster: LocalCluster, key
         assert (letter[b"dead:stream"], letter[b"dead:id"], letter[b"n"]) == (name.encode(), b"2-0", b"2")
 
 
-def test_one_entry_after_the_other_is_delivered_alone(cluster: LocalCluster, key: str, connections: int | None) -> None:
+def test_entries_with_many_deliveries_are_delivered_one_at_a_time(
+    cluster: LocalCluster, key: str, connections: int | None
+) -> None:
     """Each may be the end of the process: then only the one that was handed out has failed."""
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
@@ -229,7 +231,7 @@ def write(endpoint: Endpoint, rows: range) -> None:
 
 
 @pytest.mark.parametrize("names", ["plain", "spread"])
-def test_a_consumer_takes_all_shards(cluster: LocalCluster, key: str, names: str) -> None:
+def test_a_consumer_reads_all_shards(cluster: LocalCluster, key: str, names: str) -> None:
     endpoint = endpoint_of(cluster, key, shards=SHARDS, shard_names=names)
     with consumer_of(endpoint, fields=["payload"]) as consuming:
         # The groups made the shards, before a producer wrote their number.
@@ -271,13 +273,13 @@ def test_consumers_of_a_group_share_the_shards(cluster: LocalCluster, key: str) 
     assert acked + more == 10_000
 
 
-def test_other_shards_than_those_of_the_stream_are_refused(cluster: LocalCluster, key: str) -> None:
+def test_mismatched_shard_options_are_refused(cluster: LocalCluster, key: str) -> None:
     write(endpoint_of(cluster, key, shards=SHARDS), range(10))
     with pytest.raises(CommandError, match="has 12 shards"):
         consumer_of(endpoint_of(cluster, key, shards=5))
 
 
-def test_a_missing_group_stops_its_stream_alone(cluster: LocalCluster, key: str, connections: int | None) -> None:
+def test_a_missing_group_stops_only_its_own_stream(cluster: LocalCluster, key: str, connections: int | None) -> None:
     keys = keys_on_all_masters(cluster, key, 3)
     with consumer(cluster, keys, block=0.1, connections=connections) as consuming:
         with client_of(cluster, keys[0]) as client:
@@ -300,7 +302,7 @@ def test_a_missing_group_stops_its_stream_alone(cluster: LocalCluster, key: str,
 
 
 @pytest.mark.timed
-def test_what_comes_to_others_while_the_caller_works_for_long_is_not_delivered_again_and_again(
+def test_entries_received_while_the_caller_is_busy_are_redelivered_at_most_once(
     cluster: LocalCluster, key: str, connections: int | None
 ) -> None:
     """It lies in their sockets without a renewal, so at most one of them asks meanwhile."""
@@ -325,7 +327,7 @@ def test_what_comes_to_others_while_the_caller_works_for_long_is_not_delivered_a
 
 
 @pytest.mark.timed
-def test_the_end_waits_for_no_entries(cluster: LocalCluster, key: str) -> None:
+def test_close_does_not_wait_for_entries(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key)
     consuming = consumer(cluster, keys, block=60.0)
     assert consuming.poll(timeout=0.1) is None

@@ -67,7 +67,9 @@ def connections_at(server: LocalServer) -> tuple[list[str], int]:
 
 
 @pytest.mark.parametrize("connections", [1, 2, None])
-def test_each_server_has_at_most_as_many_connections(cluster: LocalCluster, key: str, connections: int | None) -> None:
+def test_connections_per_server_do_not_exceed_the_limit(
+    cluster: LocalCluster, key: str, connections: int | None
+) -> None:
     keys = keys_on_all_masters(cluster, key, 12)
     for name in keys:
         add(cluster, name, range(1, 101))
@@ -95,7 +97,7 @@ def test_each_server_has_at_most_as_many_connections(cluster: LocalCluster, key:
 
 
 @pytest.mark.parametrize("connections", [1, 2])
-def test_each_entry_comes_without_a_wait_for_another_stream(cluster: LocalCluster, key: str, connections: int) -> None:
+def test_entries_do_not_wait_for_other_streams(cluster: LocalCluster, key: str, connections: int) -> None:
     """A server that waits for entries of one stream would answer for the others of the connection a minute later."""
     keys = keys_on_all_masters(cluster, key, 9)
     with consumer(cluster, keys, block=60.0, claim=False, connections=connections) as consuming:
@@ -130,7 +132,7 @@ def test_streams_that_share_a_connection_take_turns(cluster: LocalCluster, key: 
         assert consuming.flush().acked == 300 * len(keys)
 
 
-def test_a_stream_with_many_entries_stops_no_other_one(cluster: LocalCluster, key: str) -> None:
+def test_a_busy_stream_does_not_starve_other_streams(cluster: LocalCluster, key: str) -> None:
     keys = keys_of_one_master(cluster, key, 3)
     with consumer(cluster, keys, connections=1, batch_rows=10) as consuming:
         assert consuming.poll(timeout=0.3) is None
@@ -142,7 +144,7 @@ def test_a_stream_with_many_entries_stops_no_other_one(cluster: LocalCluster, ke
 
 
 @pytest.mark.timed
-def test_an_entry_of_a_quiet_stream_comes_after_a_pause(cluster: LocalCluster, key: str) -> None:
+def test_entries_of_idle_streams_arrive_promptly(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 9)
     with consumer(cluster, keys, connections=1) as consuming, ThreadPoolExecutor() as pool:
         for number, name in enumerate(keys, 1):
@@ -158,7 +160,7 @@ def test_an_entry_of_a_quiet_stream_comes_after_a_pause(cluster: LocalCluster, k
             assert time.monotonic() - began < 0.1 + 0.5
 
 
-def test_a_connection_with_one_slot_lets_the_server_wait(cluster: LocalCluster, key: str) -> None:
+def test_a_connection_with_one_slot_uses_blocking_reads(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 3)
     owners = [cluster.owner(name) for name in keys]
     consuming = consumer(cluster, keys, block=60.0, claim=False, connections=1)
@@ -177,7 +179,7 @@ def test_a_connection_with_one_slot_lets_the_server_wait(cluster: LocalCluster, 
         assert consuming.stats().requests < 30
 
 
-def test_a_slot_that_comes_to_a_waiting_connection_shares_it(cluster: LocalCluster, key: str) -> None:
+def test_a_moved_slot_shares_the_blocked_connection_of_its_new_node(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 3)
     with consumer(cluster, keys, block=60.0, claim=False, connections=1) as consuming:
         assert consuming.poll(timeout=0.3) is None
@@ -195,7 +197,7 @@ def test_a_slot_that_comes_to_a_waiting_connection_shares_it(cluster: LocalClust
 
 
 @pytest.mark.parametrize("connections", [1, 2])
-def test_what_a_killed_consumer_had_is_taken_over(cluster: LocalCluster, key: str, connections: int) -> None:
+def test_pending_entries_of_a_killed_consumer_are_reclaimed(cluster: LocalCluster, key: str, connections: int) -> None:
     keys = keys_on_all_masters(cluster, key, 9)
     for name in keys:
         add(cluster, name, range(1, 21))
@@ -226,7 +228,7 @@ def test_what_a_killed_consumer_had_is_taken_over(cluster: LocalCluster, key: st
     assert report.acked == len(seen)
 
 
-def test_another_consumer_of_the_same_name_is_found(cluster: LocalCluster, key: str) -> None:
+def test_a_second_consumer_with_the_same_name_causes_a_warning(cluster: LocalCluster, key: str) -> None:
     """Neither gives back at its end what may be the other one's."""
     keys = keys_on_all_masters(cluster, key, 6)
     for name in keys:
@@ -246,7 +248,7 @@ def test_another_consumer_of_the_same_name_is_found(cluster: LocalCluster, key: 
     assert pending(cluster, keys) == {name: [] for name in keys}
 
 
-def test_groups_are_made_and_missed_in_each_slot(cluster: LocalCluster, key: str) -> None:
+def test_consumer_groups_are_created_or_required_in_each_slot(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 9)
     with consumer(cluster, keys[:8], connections=1):
         for name in keys[:8]:
@@ -256,7 +258,7 @@ def test_groups_are_made_and_missed_in_each_slot(cluster: LocalCluster, key: str
         consumer(cluster, keys, connections=1, create=False)
 
 
-def test_a_slot_that_moves_while_entries_of_it_are_with_the_caller(cluster: LocalCluster, key: str) -> None:
+def test_leases_and_acknowledgements_follow_a_moved_slot(cluster: LocalCluster, key: str) -> None:
     """Its leases are renewed at its new node, and what is said of its entries goes there."""
     keys = keys_on_all_masters(cluster, key, 9)
     for name in keys:
@@ -288,13 +290,13 @@ def test_ctrl_c_during_a_pause(cluster: LocalCluster, key: str) -> None:
 
 
 @pytest.mark.parametrize("connections", [0, -1, 16_385, 1.5, "two", True])
-def test_what_is_no_number_of_connections(connections: Any) -> None:
+def test_invalid_numbers_of_connections_are_refused(connections: Any) -> None:
     with pytest.raises(ConfigError, match="connections must be") as caught:
         consumer_of(Endpoint(host="localhost", stream_key="s"), connections=connections)
     assert caught.value.option == "connections"
 
 
-def test_one_server_has_one_connection_anyhow(any_server: LocalServer) -> None:
+def test_a_single_server_gets_one_connection(any_server: LocalServer) -> None:
     endpoint = Endpoint(unix_socket=any_server.unix_socket, stream_key="s", shards=4)
     with consumer_of(endpoint, connections=1) as consuming:
         assert consuming.poll(timeout=0) is None

@@ -79,14 +79,14 @@ def pending(cluster: LocalCluster, keys: list[str], without: LocalServer | None 
     return count
 
 
-def test_each_entry_is_acknowledged_while_slots_move_by_keys(
+def test_each_entry_is_acknowledged_while_slots_move_key_by_key(
     cluster: LocalCluster, key: str, connections: int | None
 ) -> None:
     check_entries_while_slots_move(cluster, key, cluster.move_slot, connections)
 
 
 @pytest.mark.needs("moves-as-one")
-def test_each_entry_is_acknowledged_while_slots_move_as_one(
+def test_each_entry_is_acknowledged_while_slots_move_atomically(
     cluster: LocalCluster, key: str, connections: int | None
 ) -> None:
     check_entries_while_slots_move(cluster, key, partial(move_as_one, cluster), connections)
@@ -119,7 +119,7 @@ def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSl
     assert pending(cluster, keys) == 0
 
 
-def test_a_stream_that_has_moved_since_a_node_was_asked_for_it(cluster: LocalCluster, key: str) -> None:
+def test_a_consumer_recovers_from_a_stale_slot_map(cluster: LocalCluster, key: str) -> None:
     """Its old node refuses the first command of the consumer, which makes the group."""
     other, owner, slot = another_master(cluster, key), cluster.owner(key), cluster.slot(key)
     listed = slots_reply(slot_row(0, slot, other.port or 0), slot_row(slot + 1, 16_383, owner.port or 0))
@@ -135,7 +135,7 @@ def test_a_stream_that_has_moved_since_a_node_was_asked_for_it(cluster: LocalClu
         assert consumer.flush().acked == 1
 
 
-def test_a_stream_that_moves_while_its_entries_are_waited_for(cluster: LocalCluster, key: str) -> None:
+def test_a_blocked_consumer_follows_a_moved_stream(cluster: LocalCluster, key: str) -> None:
     """Its old node says that it is deleted, and not where it is: the group is not missing."""
     keys = keys_on_all_masters(cluster, key, 3)
     with consumer_of(endpoint_of(cluster, keys[0]), "c", keys, block=60.0, claim=False) as consumer:
@@ -150,7 +150,9 @@ def test_a_stream_that_moves_while_its_entries_are_waited_for(cluster: LocalClus
         assert consumer.flush().acked == 3
 
 
-def test_a_master_that_is_killed(start_cluster: StartCluster, connections: int | None) -> None:
+def test_each_entry_is_acknowledged_when_a_master_is_killed(
+    start_cluster: StartCluster, connections: int | None
+) -> None:
     """Its streams go on at its replica, those of the others meanwhile."""
     cluster = start_cluster(config={"cluster-require-full-coverage": False})
     keys = keys_on_all_masters(cluster, "s")
@@ -182,7 +184,7 @@ def test_a_master_that_is_killed(start_cluster: StartCluster, connections: int |
 
 
 @pytest.mark.timed
-def test_a_node_that_stands_still_stops_neither_entries_nor_leases_of_others(
+def test_an_unresponsive_node_does_not_block_entries_or_leases_of_other_nodes(
     start_cluster: StartCluster, connections: int | None
 ) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out."""

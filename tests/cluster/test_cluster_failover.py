@@ -22,7 +22,7 @@ PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
 @pytest.mark.parametrize(
     "mode", [{}, {"exactly_once": "script"}, {"wait_replicas": 1}], ids=lambda mode: " ".join(mode) or "plain"
 )
-def test_a_failover_in_agreement_loses_nothing(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_a_manual_failover_loses_no_messages(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
     with Dispatcher(endpoint_of(cluster, key), **mode) as dispatcher, ThreadPoolExecutor() as pool:
         load = Load(dispatcher)
         running = pool.submit(load.run)
@@ -47,7 +47,7 @@ def test_a_failover_in_agreement_loses_nothing(cluster: LocalCluster, key: str, 
 
 
 @pytest.mark.parametrize("mode", ["off", "script"])
-def test_a_master_that_is_killed(start_cluster: StartCluster, mode: str) -> None:
+def test_delivered_messages_are_kept_when_a_master_is_killed(start_cluster: StartCluster, mode: str) -> None:
     """At this rate the replica has what was acknowledged. Until the nodes agree that it is gone, all refuse."""
     cluster = start_cluster()
     options: dict[str, Any] = {"retry": PATIENT, "exactly_once": mode}
@@ -82,7 +82,7 @@ def test_a_master_that_is_killed(start_cluster: StartCluster, mode: str) -> None
     assert stats.retries > 0
 
 
-def test_each_replica_of_the_node_of_a_stream_is_waited_for(start_cluster: StartCluster) -> None:
+def test_wait_replicas_all_counts_only_replicas_of_the_owning_node(start_cluster: StartCluster) -> None:
     """The node says how many it has; those of other nodes do not count."""
     cluster = start_cluster()
     # The first acknowledgement of a new replica may take a second.
@@ -101,7 +101,7 @@ def test_each_replica_of_the_node_of_a_stream_is_waited_for(start_cluster: Start
 
 
 @pytest.mark.parametrize("mode", ["off", "script"])
-def test_the_death_of_another_master_fails_nothing(start_cluster: StartCluster, mode: str) -> None:
+def test_no_message_fails_when_another_master_is_killed(start_cluster: StartCluster, mode: str) -> None:
     """All masters refuse everything until its replica takes over. They are not asked about it for each refused row."""
     cluster = start_cluster()
     options: dict[str, Any] = {"retry": PATIENT, "exactly_once": mode}

@@ -34,7 +34,7 @@ def refusals(server: LocalServer) -> Counter[str]:
 
 
 @pytest.mark.parametrize("mode", [{}, {"exactly_once": "script"}], ids=lambda mode: " ".join(mode) or "plain")
-def test_asking_goes_before_each_command(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_asking_is_sent_before_each_redirected_command(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
     """It holds for one command. One that the target refuses, as it does not know the script, uses it up too."""
     with Dispatcher(endpoint_of(cluster, key), **mode) as dispatcher:
         write(dispatcher, range(100))
@@ -52,7 +52,7 @@ def test_asking_goes_before_each_command(cluster: LocalCluster, key: str, mode: 
     assert rows_of(cluster, key) == list(range(600))
 
 
-def test_what_was_answered_is_not_sent_again(cluster: LocalCluster, key: str) -> None:
+def test_answered_messages_are_not_sent_again(cluster: LocalCluster, key: str) -> None:
     """Of one window some rows are refused, as their streams have moved, and others are written."""
     keys = [f"{{{key}}}:{number}" for number in range(3)]
     rows = pa.table({"payload": [b"%d" % n for n in range(300)], "key": [keys[n % 3] for n in range(300)]})
@@ -69,7 +69,7 @@ def test_what_was_answered_is_not_sent_again(cluster: LocalCluster, key: str) ->
 
 
 @pytest.mark.needs("redis-8.6")
-def test_a_stream_that_has_not_moved_is_written_where_it_is(start_cluster: StartCluster) -> None:
+def test_streams_not_yet_moved_are_written_on_the_old_node(start_cluster: StartCluster) -> None:
     """Behind ASKING the other node would begin a second stream of its name, and the move could not be finished."""
     cluster, keys = start_cluster(replicas=0), ["{s}:0", "{s}:1"]
     with Dispatcher(endpoint_of(cluster, keys[0])) as dispatcher:
@@ -87,7 +87,7 @@ def test_a_stream_that_has_not_moved_is_written_where_it_is(start_cluster: Start
         assert rows_of(cluster, name) == list(range(number, 500, 2))
 
 
-def test_a_marker_that_moves_before_its_stream(cluster: LocalCluster, key: str) -> None:
+def test_messages_wait_until_marker_and_stream_are_on_the_same_node(cluster: LocalCluster, key: str) -> None:
     """Both nodes refuse a run, of which each has a key: run with the stream alone, it would be written twice."""
     with Dispatcher(endpoint_of(cluster, key), exactly_once="script") as dispatcher, ThreadPoolExecutor() as pool:
         write(dispatcher, range(100))
@@ -133,7 +133,7 @@ def produce_until(dispatcher: Dispatcher, key: str, first: int, is_done: Callabl
     return next(rows)
 
 
-def test_a_slot_that_waits_for_too_long_fails_alone(cluster: LocalCluster, key: str) -> None:
+def test_only_the_messages_of_a_blocked_slot_fail_at_the_deadline(cluster: LocalCluster, key: str) -> None:
     other = another_slot(cluster, key)
     patient = RetryPolicy(initial_backoff=0.01, max_backoff=0.05, deadline=0.5)
     endpoint = endpoint_of(cluster, key)

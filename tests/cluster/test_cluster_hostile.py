@@ -100,7 +100,7 @@ REDIRECTS = [
 
 
 @BY_MODE
-def test_redirects_that_lead_nowhere(mode: str) -> None:
+def test_messages_fail_when_redirects_lead_nowhere(mode: str) -> None:
     def check(text: bytes) -> None:
         with FakeNode() as first, FakeNode() as second, FakeNode() as stranger:
             pairs = ((first, second), (second, first))
@@ -134,7 +134,7 @@ def sends_elsewhere(first: FakeNode, second: FakeNode, text: bytes, ports: tuple
 
 
 @BY_MODE
-def test_a_node_that_sends_the_first_message_elsewhere_knows_where(mode: str) -> None:
+def test_messages_follow_a_redirect_when_the_first_node_has_a_stale_slot_map(mode: str) -> None:
     """For a second after a move the other nodes of Redis 6.2 list the old owner."""
     with FakeNode() as stale, FakeNode() as old, FakeNode() as new:
         accepts = server_that(b"", None)
@@ -154,7 +154,7 @@ def test_a_node_that_sends_the_first_message_elsewhere_knows_where(mode: str) ->
         assert report.delivered == ROWS, report
 
 
-def test_overlapping_slots_are_those_of_the_last_row() -> None:
+def test_the_last_row_wins_when_slot_ranges_overlap() -> None:
     with FakeNode() as stranger, FakeNode() as node:
         accepting = server_that(b"", None)
         listed = slots_reply(slot_row(0, 16_383, stranger.port), slot_row(SLOT, SLOT, node.port))
@@ -164,7 +164,7 @@ def test_overlapping_slots_are_those_of_the_last_row() -> None:
         assert stranger.accepted == 0
 
 
-def test_a_replica_is_not_taken_for_its_master() -> None:
+def test_a_replica_is_not_mistaken_for_its_master() -> None:
     """Where the node does not know the master's host."""
     with FakeNode() as replica, FakeNode() as node:
         listed = slots_reply(slot_row(0, 16_383, 1, b"?", replicas=[replica.port]))
@@ -197,7 +197,7 @@ SLOTS = {
 
 
 @BY_MODE
-def test_lists_of_slots_that_name_no_node(mode: str) -> None:
+def test_messages_fail_when_the_slot_map_is_unusable(mode: str) -> None:
     def check(name: str) -> None:
         with FakeNode(lambda command: SLOTS[name] if command[0] == b"CLUSTER" else b"+OK\r\n") as node:
             report, _ = outcomes(node, 4.5, MODES[mode])
@@ -211,7 +211,7 @@ def test_lists_of_slots_that_name_no_node(mode: str) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("count", [16_384, 1_000_000])
-def test_a_list_of_very_many_nodes(count: int) -> None:
+def test_an_oversized_slot_map_is_refused_in_bounded_memory(count: int) -> None:
     rows = (slot_row(number % 16_384, number % 16_384, 1, b"h%d" % number) for number in range(count))
     reply = slots_reply(*rows)
     with FakeNode(lambda command: reply if command[0] == b"CLUSTER" else b"+OK\r\n") as node:
@@ -262,7 +262,7 @@ NEEDS: dict[str, tuple[dict[str, Any], set[bytes], set[bytes]]] = {
 
 @pytest.mark.parametrize("kind", REFUSALS)
 @pytest.mark.parametrize("mode", NEEDS)
-def test_commands_that_are_refused(mode: str, kind: str) -> None:
+def test_messages_fail_only_when_a_required_command_is_refused(mode: str, kind: str) -> None:
     """What a mode does not need, it does not miss; otherwise the message says which right or command that is."""
     options, needed, sent = NEEDS[mode]
     is_silent = kind == "silence"

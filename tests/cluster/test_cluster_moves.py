@@ -27,13 +27,17 @@ BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: " ".join(mode)
 
 
 @BY_MODE
-def test_rows_stay_in_order_and_come_once_by_keys(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_rows_are_written_once_and_in_order_while_slots_move_key_by_key(
+    cluster: LocalCluster, key: str, mode: dict[str, Any]
+) -> None:
     check_order(cluster, key, mode, cluster.move_slot)
 
 
 @pytest.mark.needs("moves-as-one")
 @BY_MODE
-def test_rows_stay_in_order_and_come_once_as_one(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_rows_are_written_once_and_in_order_while_slots_move_atomically(
+    cluster: LocalCluster, key: str, mode: dict[str, Any]
+) -> None:
     check_order(cluster, key, mode, partial(move_as_one, cluster))
 
 
@@ -60,7 +64,9 @@ def check_order(cluster: LocalCluster, key: str, mode: dict[str, Any], move: Mov
     assert stats.reconnects == 0, stats
 
 
-def test_a_reader_and_a_consumer_follow(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reader_and_a_consumer_follow_a_moved_stream(
+    cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
     endpoint = endpoint_of(cluster, key)
 
     places = [cluster.owner(key).port]

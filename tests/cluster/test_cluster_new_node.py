@@ -45,7 +45,7 @@ def produce(dispatcher: Dispatcher, count: int) -> list[str]:
 
 @pytest.mark.needs("redis-7.0")
 @pytest.mark.parametrize("may_ask", [True, False])
-def test_messages_go_to_a_node_without_slots_if_another_one_knows_it(
+def test_a_node_without_slots_is_used_only_if_cluster_nodes_lists_it(
     start_cluster: StartCluster, start_server: Callable[..., LocalServer], program: Program, may_ask: bool
 ) -> None:
     """The credentials too: so the node that has the slot must say that the cluster has the other one."""

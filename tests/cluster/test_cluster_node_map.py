@@ -56,7 +56,7 @@ def test_slots_and_redirects_are_mapped(hidden: LocalCluster, key: str) -> None:
 
 
 @pytest.mark.needs("redis-8.6")
-def test_without_the_map_no_node_is_found(hidden: LocalCluster, key: str) -> None:
+def test_hidden_nodes_are_unreachable_without_a_node_map(hidden: LocalCluster, key: str) -> None:
     with Dispatcher(Endpoint(nodes=hidden.nodes[:1], stream_key=key)) as dispatcher:
         dispatcher.produce(b"x")
         (failure,) = dispatcher.flush().failed
@@ -65,7 +65,7 @@ def test_without_the_map_no_node_is_found(hidden: LocalCluster, key: str) -> Non
 
 
 @pytest.mark.needs("redis-8.6")
-def test_the_map_as_text_and_of_one_node_at_host(hidden: LocalCluster, key: str) -> None:
+def test_the_node_map_is_accepted_in_urls_json_and_text(hidden: LocalCluster, key: str) -> None:
     pairs = ",".join(f"{shown}={used}" for shown, used in sorted(map_of(hidden).items()))
     host, _, port = hidden.nodes[0].partition(":")
     url = f"redis+cluster://{hidden.nodes[0]}?node_map={pairs.replace('=', '%3D')}"
@@ -81,7 +81,7 @@ def test_the_map_as_text_and_of_one_node_at_host(hidden: LocalCluster, key: str)
 
 
 @pytest.mark.needs("redis-8.6")
-def test_the_certificate_holds_the_name_to_connect_to(
+def test_certificates_are_verified_against_the_mapped_address(
     start_cluster: StartCluster, program: Program, certs: Certs
 ) -> None:
     """Not the one that the nodes show: a name that comes over the network proves nothing."""
@@ -117,7 +117,7 @@ def test_the_certificate_holds_the_name_to_connect_to(
         ),
     ],
 )
-def test_maps_that_are_refused(options: dict[str, Any], start: str) -> None:
+def test_invalid_node_maps_are_refused(options: dict[str, Any], start: str) -> None:
     with pytest.raises(ConfigError) as raised:
         Endpoint(**{"host": "h", "stream_key": "s", **options})
     assert str(raised.value).startswith(start)

@@ -40,7 +40,7 @@ def reader_of(cluster: LocalCluster, keys: list[str], **options: Any) -> Reader:
     return Reader(endpoint_of(cluster, keys[0]), keys, **{"fields": ["n"], **options})
 
 
-def test_each_entry_once_and_each_stream_in_order(cluster: LocalCluster, key: str) -> None:
+def test_each_entry_is_read_once_and_in_stream_order(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key)
     expected = {name: list(range(1_000 + number)) for number, name in enumerate(keys)}
     for name, rows in expected.items():
@@ -61,7 +61,7 @@ def test_each_entry_once_and_each_stream_in_order(cluster: LocalCluster, key: st
 
 @pytest.mark.parametrize("connections", [None, 1])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_each_position_names_all_streams(
+def test_reading_can_resume_from_the_position_of_any_batch(
     cluster: LocalCluster, key: str, reverse: bool, connections: int | None
 ) -> None:
     keys = keys_on_all_masters(cluster, key, 4)
@@ -89,7 +89,7 @@ def test_streams_are_read_backward_one_after_the_other(cluster: LocalCluster, ke
     assert [name for name, _ in itertools.groupby(order)] == beside
 
 
-def test_each_stream_is_waited_for(cluster: LocalCluster, key: str) -> None:
+def test_a_blocked_reader_receives_new_entries_of_every_stream(cluster: LocalCluster, key: str) -> None:
     """The reply comes with the entry: no other stream's wait, and no pause, is in front of it."""
     keys = keys_on_all_masters(cluster, key)
     with reader_of(cluster, keys, block=60.0) as reader:
@@ -107,7 +107,7 @@ def test_each_stream_is_waited_for(cluster: LocalCluster, key: str) -> None:
 @pytest.mark.parametrize("connections", [None, 1])
 @pytest.mark.parametrize("options", [{"end": "latest"}, {}, {"reverse": True}], ids=["to the end", "on", "backward"])
 @pytest.mark.parametrize("limit", [1, 100, 250, 1_200])
-def test_the_limit_is_that_of_all_streams(
+def test_the_limit_applies_to_all_streams_together(
     cluster: LocalCluster, key: str, options: dict[str, Any], limit: int, connections: int | None
 ) -> None:
     keys = keys_on_all_masters(cluster, key)
@@ -124,7 +124,7 @@ def test_the_limit_is_that_of_all_streams(
 
 @pytest.mark.parametrize("connections", [None, 1])
 @pytest.mark.needs("redis-7.0")
-def test_losses_are_those_of_each_stream(cluster: LocalCluster, key: str, connections: int | None) -> None:
+def test_losses_are_reported_per_stream(cluster: LocalCluster, key: str, connections: int | None) -> None:
     keys = keys_on_all_masters(cluster, key)
     for name in keys:
         add(cluster, name, range(10))
@@ -154,7 +154,7 @@ def test_losses_are_those_of_each_stream(cluster: LocalCluster, key: str, connec
 
 
 @pytest.mark.parametrize("connections", [None, 1])
-def test_an_entry_that_does_not_fit_stops_its_stream_alone(
+def test_reading_resumes_after_an_entry_that_does_not_fit_the_schema(
     cluster: LocalCluster, key: str, connections: int | None
 ) -> None:
     keys = keys_on_all_masters(cluster, key)
@@ -178,7 +178,7 @@ def test_an_entry_that_does_not_fit_stops_its_stream_alone(
 
 
 @pytest.mark.parametrize("connections", [None, 1])
-def test_what_one_node_refuses_is_raised_and_the_others_are_read(
+def test_an_error_from_one_node_does_not_stop_other_streams(
     cluster: LocalCluster, key: str, connections: int | None
 ) -> None:
     keys = keys_on_all_masters(cluster, key, 3)

@@ -53,12 +53,12 @@ class Follower:
                     self.found[batch.stream.decode()] += rows_in(batch)
 
 
-def test_each_entry_once_while_slots_move_by_keys(cluster: LocalCluster, key: str) -> None:
+def test_each_entry_is_read_once_while_slots_move_key_by_key(cluster: LocalCluster, key: str) -> None:
     check_entries_while_slots_move(cluster, key, cluster.move_slot)
 
 
 @pytest.mark.needs("moves-as-one")
-def test_each_entry_once_while_slots_move_as_one(cluster: LocalCluster, key: str) -> None:
+def test_each_entry_is_read_once_while_slots_move_atomically(cluster: LocalCluster, key: str) -> None:
     check_entries_while_slots_move(cluster, key, partial(move_as_one, cluster))
 
 
@@ -82,7 +82,7 @@ def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSl
     assert dict(follower.found) == {name: list(range(n, load.rows, len(keys))) for n, name in enumerate(keys)}
 
 
-def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
+def test_each_entry_is_read_once_when_a_master_is_killed(start_cluster: StartCluster) -> None:
     """Its streams go on at its replica, those of the others meanwhile."""
     cluster = start_cluster(config={"cluster-require-full-coverage": False})
     keys = keys_on_all_masters(cluster, "s")
@@ -113,7 +113,7 @@ def test_a_master_that_is_killed(start_cluster: StartCluster) -> None:
 
 
 @pytest.mark.timed
-def test_a_node_that_stands_still_stops_the_others_for_the_time_to_connect(start_cluster: StartCluster) -> None:
+def test_an_unresponsive_node_delays_other_nodes_by_one_connect_timeout_at_most(start_cluster: StartCluster) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out; the others are read."""
     cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=60.0)
     keys = keys_on_all_masters(cluster, "s", 3)

@@ -108,7 +108,7 @@ def check_order(still: Still, rows: int) -> None:
     ],
     ids=["plain", "policy", "script"],
 )
-def test_rows_of_other_nodes_arrive_while_one_connects(still: Still, options: dict[str, Any]) -> None:
+def test_rows_reach_other_nodes_while_one_node_is_connecting(still: Still, options: dict[str, Any]) -> None:
     """With more bytes for the one that stands still than are encoded before they are sent."""
     rows = 2_400
     # A run of the script takes the room of 400 entries, as does each row that waits for the outcome of one before it.
@@ -130,7 +130,7 @@ def test_rows_of_other_nodes_arrive_while_one_connects(still: Still, options: di
 
 
 @pytest.mark.needs("idmp")
-def test_a_row_whose_stream_stands_still_waits_alone(still: Still) -> None:
+def test_an_idmp_message_waits_for_its_unresponsive_node(still: Still) -> None:
     """With IDMP all rows are of one stream, whose connection may take as long as it may."""
     endpoint = still.endpoint(stream_key=still.there[0])
     with Dispatcher(endpoint, exactly_once="idmp") as dispatcher, ThreadPoolExecutor() as pool:
@@ -145,7 +145,7 @@ def test_a_row_whose_stream_stands_still_waits_alone(still: Still) -> None:
 @pytest.mark.parametrize(
     "retry", [None, RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=2.5)], ids=["plain", "policy"]
 )
-def test_a_node_that_does_not_answer_costs_its_rows_one_connect(still: Still, retry: RetryPolicy | None) -> None:
+def test_only_rows_for_an_unresponsive_node_time_out(still: Still, retry: RetryPolicy | None) -> None:
     """For a whole batch; the rows of other nodes do not wait for it."""
     with Dispatcher(still.endpoint(connect_timeout=1.0), retry=retry) as dispatcher, still.stopped():
         rows = still.rows(range(2_400))
@@ -182,7 +182,7 @@ def end_with_an_exception(dispatcher: Dispatcher) -> None:
 
 
 @pytest.mark.parametrize("end", [end_with_a_timeout, end_with_ctrl_c, end_with_an_exception])
-def test_a_call_that_ends_leaves_no_descriptor(still: Still, end: Callable[[Dispatcher], None]) -> None:
+def test_an_interrupted_call_leaves_no_open_socket(still: Still, end: Callable[[Dispatcher], None]) -> None:
     dispatcher = Dispatcher(still.endpoint())
     try:
         with still.stopped():
@@ -195,7 +195,7 @@ def test_a_call_that_ends_leaves_no_descriptor(still: Still, end: Callable[[Disp
             dispatcher.close()
 
 
-def test_a_dispatcher_that_is_dropped_leaves_no_descriptor(still: Still) -> None:
+def test_a_dropped_dispatcher_leaves_no_open_socket(still: Still) -> None:
     with still.stopped():
         dispatcher = Dispatcher(still.endpoint())
         still.begin_to_connect(dispatcher)
@@ -205,7 +205,7 @@ def test_a_dispatcher_that_is_dropped_leaves_no_descriptor(still: Still) -> None
         assert not still.sockets()
 
 
-def test_a_forked_child_has_nothing_of_a_connect(still: Still) -> None:
+def test_a_forked_child_does_not_inherit_a_connection_attempt(still: Still) -> None:
     with Dispatcher(still.endpoint()) as dispatcher:
         with still.stopped():
             rows = still.begin_to_connect(dispatcher)
@@ -221,7 +221,7 @@ def test_a_forked_child_has_nothing_of_a_connect(still: Still) -> None:
 
 
 @pytest.mark.timed
-def test_time_without_a_call_is_not_that_of_the_node(still: Still) -> None:
+def test_time_between_calls_does_not_count_as_connect_time(still: Still) -> None:
     """A connect that a call has begun is begun again by the next one, if its time is over by then."""
     with Dispatcher(still.endpoint(connect_timeout=10.0)) as dispatcher:
         with still.stopped():

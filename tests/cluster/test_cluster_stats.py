@@ -63,7 +63,7 @@ def _pairs(ranges: object) -> list[tuple[int, int, int]]:
     return [(first, last, master[1]) for first, last, master, *_ in ranges]
 
 
-def test_each_master_is_there(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_stats_list_each_master(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
     keys = [key, *(f"{key} {number}" for number in range(1, 64))]
     with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
         assert (dispatcher.stats().nodes, dispatcher.stats().refreshes) == ((), 0)
@@ -80,7 +80,7 @@ def test_each_master_is_there(cluster: LocalCluster, key: str, caplog: pytest.Lo
     assert lines(caplog) == []
 
 
-def test_the_export_has_a_label_for_the_node(cluster: LocalCluster, key: str) -> None:
+def test_exported_metrics_have_a_node_label(cluster: LocalCluster, key: str) -> None:
     endpoint = endpoint_of(cluster, key)
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])
@@ -109,7 +109,7 @@ def test_the_export_has_a_label_for_the_node(cluster: LocalCluster, key: str) ->
     provider.shutdown()
 
 
-def test_a_slot_that_moves(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_moved_slot_is_counted_and_logged(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
     endpoint = endpoint_of(cluster, key)
     old, new = cluster.owner(key), another_master(cluster, key)
     with Dispatcher(endpoint) as dispatcher:
@@ -128,7 +128,9 @@ def test_a_slot_that_moves(cluster: LocalCluster, key: str, caplog: pytest.LogCa
     assert rows_of(cluster, key) == list(range(2_000))
 
 
-def test_a_replica_that_takes_over(cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replica_that_takes_over_is_logged_once(
+    cluster: LocalCluster, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """One line, for all slots of its master and all rows."""
     endpoint = endpoint_of(cluster, key)
     old = cluster.owner(key)
@@ -147,7 +149,9 @@ def test_a_replica_that_takes_over(cluster: LocalCluster, key: str, caplog: pyte
     assert (node(stats, new).connections, node(stats, new).redirects) == (1, 0)
 
 
-def test_a_master_that_is_killed_and_comes_back(start_cluster: StartCluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_restarted_master_is_reported_down_and_back(
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster = start_cluster()
     endpoint = endpoint_of(cluster, "s")
     with Dispatcher(endpoint, retry=PATIENT) as dispatcher:
@@ -184,7 +188,9 @@ def test_a_master_that_is_killed_and_comes_back(start_cluster: StartCluster, cap
 
 
 @pytest.mark.timed
-def test_a_node_that_does_not_reply(start_cluster: StartCluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unresponsive_node_is_reported_down_and_back(
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster = start_cluster(replicas=0, node_timeout=30)
     endpoint = endpoint_of(cluster, "s", command_timeout=0.3, connect_timeout=0.3)
     with Dispatcher(endpoint) as dispatcher:
@@ -207,7 +213,7 @@ def test_a_node_that_does_not_reply(start_cluster: StartCluster, caplog: pytest.
 
 
 @pytest.mark.parametrize("mode", ["off", "script"])
-def test_the_node_that_the_full_window_waits_for(start_cluster: StartCluster, mode: str) -> None:
+def test_stats_show_the_node_that_a_full_window_waits_for(start_cluster: StartCluster, mode: str) -> None:
     cluster = start_cluster(replicas=0, node_timeout=30)
     keys = [f"s{number}" for number in range(30)]
     endpoint = endpoint_of(cluster, "s0", command_timeout=60)
@@ -241,7 +247,7 @@ def test_the_node_that_the_full_window_waits_for(start_cluster: StartCluster, mo
         assert all((node.in_flight, node.fills_window) == (0, False) for node in dispatcher.stats().nodes)
 
 
-def test_the_shard_that_the_full_window_waits_for(start_cluster: StartCluster) -> None:
+def test_stats_show_the_shard_that_a_full_window_waits_for(start_cluster: StartCluster) -> None:
     cluster = start_cluster(replicas=0, node_timeout=30)
     endpoint = endpoint_of(cluster, "orders", shards=3, command_timeout=60)
     with Dispatcher(endpoint, window_max_entries=600) as dispatcher, ThreadPoolExecutor(1) as pool:

@@ -43,7 +43,7 @@ def check_streams(cluster: LocalCluster, keys: list[str], rows: int) -> None:
 
 
 @BY_MODE
-def test_each_row_is_in_its_stream(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_each_row_is_written_to_its_stream(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
     keys = keys_of(key, 64)
     with Dispatcher(endpoint_of(cluster, key), **mode) as dispatcher:
         for first in range(0, 6_400, 1_600):
@@ -62,7 +62,7 @@ def test_each_row_is_in_its_stream(cluster: LocalCluster, key: str, mode: dict[s
                 assert [entry.decode() for entry, _ in client.xrange(keys[number])] == ids[number::64]
 
 
-def test_payloads_and_rows_of_other_streams_take_turns(cluster: LocalCluster, key: str) -> None:
+def test_messages_and_record_batches_can_be_interleaved(cluster: LocalCluster, key: str) -> None:
     keys = keys_of(key, 5)
     with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
         for turn in range(10):
@@ -78,7 +78,7 @@ def test_payloads_and_rows_of_other_streams_take_turns(cluster: LocalCluster, ke
         assert rows_of(cluster, keys[number]) == list(range(number, 50, 5))
 
 
-def test_rows_without_a_stream_go_to_that_of_the_endpoint(cluster: LocalCluster, key: str) -> None:
+def test_rows_without_a_stream_key_use_the_stream_key_of_the_endpoint(cluster: LocalCluster, key: str) -> None:
     keys = [None, *(f"{key} {number}" for number in range(1, 8))]
     rows = pa.table({"payload": [b"%d" % n for n in range(80)], "key": [keys[n % 8] for n in range(80)]})
     with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
@@ -87,7 +87,7 @@ def test_rows_without_a_stream_go_to_that_of_the_endpoint(cluster: LocalCluster,
     check_streams(cluster, keys_of(key, 8), 80)
 
 
-def test_connections_that_ended_while_they_were_idle_are_replaced(cluster: LocalCluster, key: str) -> None:
+def test_connections_closed_while_idle_are_replaced(cluster: LocalCluster, key: str) -> None:
     """No row was sent on them, so none is in doubt, on whichever node."""
     keys = keys_of(key, 12)
     with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
@@ -101,7 +101,7 @@ def test_connections_that_ended_while_they_were_idle_are_replaced(cluster: Local
     check_streams(cluster, keys, 360)
 
 
-def test_polls_leave_redirects_to_a_call_that_may_wait(cluster: LocalCluster, key: str) -> None:
+def test_a_redirect_is_followed_once_despite_repeated_polls(cluster: LocalCluster, key: str) -> None:
     with Dispatcher(endpoint_of(cluster, key)) as dispatcher:
         dispatcher.produce(b"0")
         assert dispatcher.flush().ok
@@ -114,7 +114,7 @@ def test_polls_leave_redirects_to_a_call_that_may_wait(cluster: LocalCluster, ke
     assert rows_of(cluster, key) == list(range(10))
 
 
-def test_the_next_batch_follows_a_redirect_though_the_window_has_room(cluster: LocalCluster, key: str) -> None:
+def test_the_next_batch_follows_a_redirect_before_the_window_is_full(cluster: LocalCluster, key: str) -> None:
     """Other streams of the node wait for that."""
     keys = keys_of(key, 12)
     with Dispatcher(endpoint_of(cluster, key), window_max_entries=1_000_000) as dispatcher:
@@ -136,13 +136,17 @@ def test_the_next_batch_follows_a_redirect_though_the_window_has_room(cluster: L
 
 
 @BY_MODE
-def test_streams_stay_in_order_while_slots_move_by_keys(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_streams_stay_in_order_while_slots_move_key_by_key(
+    cluster: LocalCluster, key: str, mode: dict[str, Any]
+) -> None:
     check_order_while_slots_move(cluster, key, mode, cluster.move_slot)
 
 
 @pytest.mark.needs("moves-as-one")
 @BY_MODE
-def test_streams_stay_in_order_while_slots_move_as_one(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_streams_stay_in_order_while_slots_move_atomically(
+    cluster: LocalCluster, key: str, mode: dict[str, Any]
+) -> None:
     check_order_while_slots_move(cluster, key, mode, partial(move_as_one, cluster))
 
 
@@ -197,7 +201,7 @@ def test_streams_stay_in_order_while_a_replica_takes_over(
 
 
 @pytest.mark.needs("redis-8.6")
-def test_a_node_that_stands_still_does_not_stop_the_others(start_cluster: StartCluster) -> None:
+def test_an_unresponsive_node_does_not_block_other_nodes(start_cluster: StartCluster) -> None:
     """Until the window is full."""
     cluster = start_cluster(replicas=0, node_timeout=30)
     keys = [f"s{number}" for number in range(30)]
@@ -225,7 +229,7 @@ def test_a_node_that_stands_still_does_not_stop_the_others(start_cluster: StartC
 
 @pytest.mark.parametrize("retry", [None, RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=0.5)])
 @pytest.mark.needs("redis-8.6")
-def test_rows_for_a_node_that_is_gone_fail_alone(start_cluster: StartCluster, retry: RetryPolicy | None) -> None:
+def test_only_rows_for_a_killed_node_fail(start_cluster: StartCluster, retry: RetryPolicy | None) -> None:
     cluster = start_cluster(replicas=0)
     for server in cluster.servers:
         with redis.Redis(port=server.port or 0) as client:

@@ -33,7 +33,7 @@ def lengths(survey: _headrace.Survey, keys: list[str]) -> list[int | None]:
     return [None if found is None else found[0] for found in survey.streams([key.encode() for key in keys])]
 
 
-def test_streams_of_all_nodes(cluster: LocalCluster, key: str) -> None:
+def test_a_survey_covers_the_streams_of_all_nodes(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 12)
     fill(cluster, keys)
     survey = _headrace.Survey(endpoint_of(cluster, key))
@@ -49,7 +49,7 @@ def test_streams_of_all_nodes(cluster: LocalCluster, key: str) -> None:
     wait_until(lambda: kept(cluster) == [0, 0, 0])
 
 
-def test_a_slot_that_moves(cluster: LocalCluster, key: str) -> None:
+def test_a_survey_follows_a_moved_slot(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key)
     fill(cluster, keys)
     survey = _headrace.Survey(endpoint_of(cluster, key))
@@ -64,7 +64,7 @@ def test_a_slot_that_moves(cluster: LocalCluster, key: str) -> None:
         survey.close()
 
 
-def test_a_stream_that_is_being_moved(start_cluster: StartCluster) -> None:
+def test_a_survey_finds_streams_while_their_slot_is_moving(start_cluster: StartCluster) -> None:
     """It is where it was, or where it goes: both nodes say which, and only the way there needs ASKING."""
     cluster = start_cluster(replicas=0)
     fill(cluster, ["{s}1", "{s}2"])
@@ -82,7 +82,7 @@ def test_a_stream_that_is_being_moved(start_cluster: StartCluster) -> None:
             survey.close()
 
 
-def test_a_node_that_is_killed(start_cluster: StartCluster) -> None:
+def test_a_survey_recovers_after_a_master_is_killed(start_cluster: StartCluster) -> None:
     """Its replica is asked, once it has taken over; until then the node is named."""
     cluster = start_cluster()
     keys = ["a", "b", "c"]
@@ -109,7 +109,7 @@ def test_a_node_that_is_killed(start_cluster: StartCluster) -> None:
         survey.close()
 
 
-def test_nodes_that_cannot_be_asked(start_cluster: StartCluster) -> None:
+def test_a_survey_names_the_slot_that_no_node_serves(start_cluster: StartCluster) -> None:
     cluster = start_cluster(replicas=0)
     for server in cluster.servers:
         with redis.Redis(port=server.port or 0) as client:

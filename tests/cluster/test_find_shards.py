@@ -30,13 +30,13 @@ def test_the_shards_of_a_cluster_are_found(cluster: LocalCluster, key: str, name
     assert found.stream_keys == right.stream_keys
 
 
-def test_any_node_leads_to_the_shards(cluster: LocalCluster, key: str) -> None:
+def test_shards_are_found_from_any_node(cluster: LocalCluster, key: str) -> None:
     write(endpoint_of(cluster, key, shards=3))
     for server in cluster.servers[:3]:
         assert Endpoint(host="127.0.0.1", port=server.port, stream_key=key).find_shards().shards == 3
 
 
-def test_shards_that_are_given_are_checked(any_server: LocalServer) -> None:
+def test_an_explicit_number_of_shards_is_checked(any_server: LocalServer) -> None:
     right = endpoint_to(any_server, stream_key="orders", shards=3)
     write(right)
     assert right.find_shards()._state() == right._state()
@@ -45,7 +45,7 @@ def test_shards_that_are_given_are_checked(any_server: LocalServer) -> None:
     assert (failure.value.code, failure.value.kind) == ("BAD_SHARDS", "permanent")
 
 
-def test_a_stream_without_shards_has_none_to_find(any_server: LocalServer, connect: Any) -> None:
+def test_a_stream_without_shards_is_refused(any_server: LocalServer, connect: Any) -> None:
     connect(any_server).xadd("orders", {"payload": "1"})
     message = r"the stream 'orders' has no shards: no producer has written the key '\{orders\}:shards'"
     with pytest.raises(CommandError, match=message) as failure:
@@ -61,7 +61,7 @@ def test_a_stream_without_shards_has_none_to_find(any_server: LocalServer, conne
         ({"n": "3", "hash": "md5\n", "names": "plain"}, r"must be one of murmur2, crc32, got 'md5\\n'"),
     ],
 )
-def test_what_does_not_describe_shards_is_refused(
+def test_invalid_shard_registries_are_refused(
     any_server: LocalServer, connect: Any, fields: dict[str, str], why: str
 ) -> None:
     connect(any_server).hset("{orders}:shards", mapping=fields)
@@ -77,7 +77,7 @@ def test_a_key_of_another_type_is_refused(any_server: LocalServer, connect: Any)
     assert failure.value.code == "WRONGTYPE"
 
 
-def test_a_name_with_braces_has_no_shards(any_server: LocalServer, connect: Any) -> None:
+def test_a_stream_key_with_braces_is_refused(any_server: LocalServer, connect: Any) -> None:
     connect(any_server).hset("{{a}}:shards", mapping={"n": "3", "hash": "murmur2", "names": "plain"})
     with pytest.raises(ConfigError, match=r"shards need a stream_key without braces, got .\{a\}."):
         endpoint_to(any_server, stream_key="{a}").find_shards()
@@ -94,6 +94,6 @@ def test_a_missing_right_is_named(server: LocalServer, connect: Any) -> None:
     assert "secret" not in str(failure.value)
 
 
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_an_unreachable_server_raises_connection_failed_error(tmp_path: Path) -> None:
     with pytest.raises(ConnectionFailedError):
         Endpoint(unix_socket=tmp_path / "none", stream_key="orders").find_shards()

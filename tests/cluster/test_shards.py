@@ -60,7 +60,7 @@ def check_keyed(name: str, rows: int, found: list[list[int]]) -> None:
         assert numbers == wanted[shard], f"{name}:{shard}"
 
 
-def test_the_hash_of_the_tests_is_that_of_kafka() -> None:
+def test_the_reference_murmur2_matches_kafka() -> None:
     """Values of Kafka's own test of its Java client."""
     assert murmur2(b"foobar") == 1_357_151_166
     assert murmur2(b"21") == -973_932_308 & 0x7FFFFFFF
@@ -68,9 +68,7 @@ def test_the_hash_of_the_tests_is_that_of_kafka() -> None:
 
 
 @BY_MODE
-def test_rows_with_equal_keys_are_in_one_shard_in_their_order(
-    cluster: LocalCluster, key: str, mode: dict[str, Any]
-) -> None:
+def test_rows_with_equal_keys_stay_in_order_in_one_shard(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
     with Dispatcher(endpoint_of(cluster, key, shards=SHARDS), **mode) as dispatcher:
         for first in range(0, 2_400, 600):
             dispatcher.produce_batch(table(range(first, first + 600)), shard_key="customer")
@@ -83,7 +81,7 @@ def test_rows_with_equal_keys_are_in_one_shard_in_their_order(
 
 
 @pytest.mark.parametrize("mode", [{}, {"exactly_once": "script"}], ids=["plain", "script"])
-def test_one_server_has_all_shards(server: LocalServer, connect: Any, mode: dict[str, Any]) -> None:
+def test_all_shards_are_written_to_a_single_server(server: LocalServer, connect: Any, mode: dict[str, Any]) -> None:
     endpoint = endpoint_to(server, stream_key="orders", shards=SHARDS)
     with Dispatcher(endpoint, **mode) as dispatcher:
         dispatcher.produce_batch(table(range(900)), shard_key="customer")
@@ -109,7 +107,7 @@ def test_one_server_has_all_shards(server: LocalServer, connect: Any, mode: dict
     ids=lambda keys: str(keys.type),
 )
 @pytest.mark.parametrize("hashed", ["murmur2", "crc32"])
-def test_keys_of_each_type_count_as_their_bytes_or_digits(
+def test_keys_are_hashed_by_their_bytes_or_digits(
     any_server: LocalServer, connect: Any, keys: pa.Array, hashed: str
 ) -> None:
     endpoint = endpoint_to(any_server, stream_key="orders", shards=7, shard_hash=hashed)
@@ -123,7 +121,9 @@ def test_keys_of_each_type_count_as_their_bytes_or_digits(
 
 
 @pytest.mark.parametrize("mode", [{}, {"exactly_once": "script"}], ids=["plain", "script"])
-def test_rows_without_a_key_take_turns(any_server: LocalServer, connect: Any, mode: dict[str, Any]) -> None:
+def test_rows_without_a_key_are_distributed_round_robin(
+    any_server: LocalServer, connect: Any, mode: dict[str, Any]
+) -> None:
     with Dispatcher(endpoint_to(any_server, stream_key="orders", shards=3), **mode) as dispatcher:
         dispatcher.produce_batch(table(range(6)), payload="payload")
         dispatcher.produce(b"6")
@@ -133,7 +133,7 @@ def test_rows_without_a_key_take_turns(any_server: LocalServer, connect: Any, mo
     assert found == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
 
 
-def test_a_batch_that_begins_again_finds_its_shards(any_server: LocalServer, connect: Any) -> None:
+def test_a_restarted_batch_is_deduplicated_across_shards(any_server: LocalServer, connect: Any) -> None:
     """Also rows without a key, and those behind rows that cannot be written."""
     keys = [None if row % 3 == 0 else f"key {row % 5}" for row in range(300)]
     payloads = [None if row % 10 == 4 else b"%d" % row for row in range(300)]
@@ -150,7 +150,7 @@ def test_a_batch_that_begins_again_finds_its_shards(any_server: LocalServer, con
     assert stored == [row for row in range(300) if row % 10 != 4]
 
 
-def test_spread_names_divide_the_slots_evenly(cluster: LocalCluster, key: str) -> None:
+def test_rows_are_written_to_shards_with_spread_names(cluster: LocalCluster, key: str) -> None:
     endpoint = endpoint_of(cluster, key, shards=6, shard_names="spread")
     with Dispatcher(endpoint) as dispatcher:
         dispatcher.produce_batch(table(range(60), [str(row) for row in range(60)]), shard_key="customer")
@@ -161,7 +161,7 @@ def test_spread_names_divide_the_slots_evenly(cluster: LocalCluster, key: str) -
 
 
 @BY_MODE
-def test_shards_keep_the_order_of_keys_while_slots_move(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
+def test_rows_of_each_key_stay_in_order_while_slots_move(cluster: LocalCluster, key: str, mode: dict[str, Any]) -> None:
     def move() -> None:
         for shard in (0, 5, 7):
             name = f"{key}:{shard}"
@@ -183,7 +183,7 @@ def test_shards_keep_the_order_of_keys_while_slots_move(cluster: LocalCluster, k
     check_keyed(key, row, [rows_of(cluster, f"{key}:{shard}") for shard in range(SHARDS)])
 
 
-def test_calls_and_messages_of_a_key_go_to_its_shard(cluster: LocalCluster, key: str) -> None:
+def test_produce_and_dispatch_use_the_shard_of_the_key(cluster: LocalCluster, key: str) -> None:
     with Dispatcher(endpoint_of(cluster, key, shards=SHARDS)) as dispatcher:
         dispatcher.produce(b"1", key="customer 7")
         dispatcher.produce(b"2", key=b"customer 7")
@@ -203,7 +203,7 @@ def test_calls_and_messages_of_a_key_go_to_its_shard(cluster: LocalCluster, key:
     ids=["number", "hash", "names"],
 )
 @pytest.mark.parametrize("mode", [{}, {"exactly_once": "script"}], ids=["plain", "script"])
-def test_other_shards_than_those_of_the_stream_are_refused_before_the_first_row(
+def test_mismatched_shard_options_fail_messages_before_any_is_written(
     any_server: LocalServer, connect: Any, other: dict[str, Any], says: str, mode: dict[str, Any]
 ) -> None:
     with Dispatcher(endpoint_to(any_server, stream_key="orders", shards=12)) as dispatcher:
@@ -222,7 +222,7 @@ def test_other_shards_than_those_of_the_stream_are_refused_before_the_first_row(
     assert sorted(client.keys()) == before
 
 
-def test_a_cluster_knows_the_number_of_shards_wherever_the_first_row_goes(cluster: LocalCluster, key: str) -> None:
+def test_a_mismatched_number_of_shards_is_detected_for_any_first_key(cluster: LocalCluster, key: str) -> None:
     with Dispatcher(endpoint_of(cluster, key, shards=12)) as dispatcher:
         dispatcher.produce(b"1", key="a")
     for number in range(8):
@@ -232,7 +232,7 @@ def test_a_cluster_knows_the_number_of_shards_wherever_the_first_row_goes(cluste
             assert outcome.code == "BAD_SHARDS"
 
 
-def test_a_registry_that_is_gone_is_not_written_again(any_server: LocalServer, connect: Any) -> None:
+def test_a_deleted_registry_is_not_recreated(any_server: LocalServer, connect: Any) -> None:
     endpoint = endpoint_to(any_server, stream_key="orders", shards=4)
     client = connect(any_server)
     with Dispatcher(endpoint) as dispatcher:
@@ -252,7 +252,7 @@ def test_a_registry_that_is_gone_is_not_written_again(any_server: LocalServer, c
     assert "HSET {orders}:shards n 4 hash murmur2 names plain" in (again.message or "")
 
 
-def test_the_right_that_is_missing_is_named(start_server: StartServer) -> None:
+def test_the_missing_right_is_named(start_server: StartServer) -> None:
     rules = "producer on >secret ~orders* ~{orders}* +xadd +xinfo +hgetall +client"
     server = start_server(config={"user": rules})
     endpoint = endpoint_to(server, stream_key="orders", shards=4, username="producer", password="secret")
@@ -285,7 +285,7 @@ def test_each_shard_gets_the_consumer_group(cluster: LocalCluster, key: str, nam
             assert group["name"] == b"readers"
 
 
-def test_a_shard_that_moves_to_a_node_with_a_connection_has_its_group(cluster: LocalCluster, key: str) -> None:
+def test_the_consumer_group_exists_in_a_shard_moved_to_a_connected_node(cluster: LocalCluster, key: str) -> None:
     """No connection was made to its first node before it moved, nor is one made to the other node afterwards."""
     endpoint = endpoint_of(cluster, key, shards=SHARDS, consumer_group="readers")
     there = cluster.owner(f"{key}:0")
@@ -301,7 +301,7 @@ def test_a_shard_that_moves_to_a_node_with_a_connection_has_its_group(cluster: L
         assert (group["name"], group["last-delivered-id"]) == (b"readers", b"0-0")
 
 
-def test_a_lost_marker_names_the_rows_of_its_shard(any_server: LocalServer, connect: Any) -> None:
+def test_a_lost_marker_error_names_the_messages_of_its_shard(any_server: LocalServer, connect: Any) -> None:
     client = connect(any_server)
     endpoint = endpoint_to(any_server, stream_key="orders", shards=3)
     with Dispatcher(endpoint, exactly_once="script") as dispatcher:
@@ -318,7 +318,7 @@ def test_a_lost_marker_names_the_rows_of_its_shard(any_server: LocalServer, conn
     assert failure.message == f'the marker of the batch in "orders:1" is at 4: {what}'
 
 
-def test_a_retry_policy_waits_for_a_shard_whose_master_dies(start_cluster: Any, key: str) -> None:
+def test_rows_are_written_once_when_the_master_of_a_shard_is_killed(start_cluster: Any, key: str) -> None:
     cluster = start_cluster()
     policy = RetryPolicy(deadline=60.0)
     with Dispatcher(endpoint_of(cluster, key, shards=SHARDS), retry=policy, exactly_once="script") as dispatcher:
@@ -346,13 +346,13 @@ def test_a_retry_policy_waits_for_a_shard_whose_master_dies(start_cluster: Any, 
         ({"shards": 4, "stream_key": "{orders}"}, "shards need a stream_key without braces, got '{orders}'"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any], says: str) -> None:
+def test_invalid_shard_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as refused:
         Endpoint(**{"host": "localhost", "stream_key": "orders", **options})
     assert says in str(refused.value)
 
 
-def test_arguments_that_do_not_fit_are_refused(any_server: LocalServer, connect: Any) -> None:
+def test_arguments_incompatible_with_the_endpoint_are_refused(any_server: LocalServer, connect: Any) -> None:
     sharded = endpoint_to(any_server, stream_key="orders", shards=4)
     rows = table(range(3))
     with Dispatcher(sharded) as dispatcher:
@@ -377,7 +377,7 @@ def test_arguments_that_do_not_fit_are_refused(any_server: LocalServer, connect:
     assert connect(any_server).keys() == []
 
 
-def test_an_endpoint_keeps_its_shards_when_it_is_pickled_or_a_url() -> None:
+def test_shard_options_are_read_from_urls_and_survive_pickling() -> None:
     endpoint = Endpoint.from_url("redis://db1/0?stream_key=orders&shards=12&shard_names=spread")
     assert (endpoint.shards, endpoint.shard_hash, endpoint.shard_names) == (12, "murmur2", "spread")
     assert pickle.loads(pickle.dumps(endpoint)) == endpoint

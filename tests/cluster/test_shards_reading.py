@@ -47,7 +47,7 @@ def test_a_reader_reads_all_shards_of_a_cluster(cluster: LocalCluster, key: str,
     assert read(endpoint) == wanted(endpoint, range(1_000))
 
 
-def test_one_server_hands_out_all_shards(server: LocalServer) -> None:
+def test_all_shards_of_a_single_server_are_read_and_inspected(server: LocalServer) -> None:
     endpoint = endpoint_to(server, stream_key="orders", shards=SHARDS)
     write(endpoint, range(1_000))
     assert read(endpoint) == wanted(endpoint, range(1_000))
@@ -64,7 +64,7 @@ def test_inspect_shows_all_shards_of_a_cluster(cluster: LocalCluster, key: str) 
     assert sum(streams.column("length").to_pylist()) == 400
 
 
-def test_a_consumer_takes_all_shards_of_a_server(any_server: LocalServer) -> None:
+def test_a_consumer_reads_all_shards_of_a_server(any_server: LocalServer) -> None:
     endpoint = endpoint_to(any_server, stream_key="orders", shards=SHARDS)
     names = {"group": "readers", "consumer": "one"}
     with Consumer(endpoint, fields=["payload"], start="earliest", **names) as consumer:  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def test_a_consumer_takes_all_shards_of_a_server(any_server: LocalServer) -> Non
 
 
 @pytest.mark.parametrize("other", [{"shards": 5}, {"shards": SHARDS, "shard_hash": "crc32"}], ids=["number", "hash"])
-def test_other_shards_than_those_of_the_stream_are_refused(
+def test_mismatched_shard_options_are_refused(
     cluster: LocalCluster, key: str, any_server: LocalServer, other: dict[str, Any]
 ) -> None:
     def check(right: Endpoint, wrong: Endpoint) -> None:
@@ -107,9 +107,7 @@ def test_a_reader_waits_for_shards_that_do_not_exist_yet(any_server: LocalServer
             rows += batch.num_rows
 
 
-def test_streams_that_groups_made_do_not_count_as_shards_without_a_number(
-    any_server: LocalServer, connect: Any
-) -> None:
+def test_the_registry_is_required_only_once_a_shard_has_entries(any_server: LocalServer, connect: Any) -> None:
     client = connect(any_server)
     client.xgroup_create("orders:0", "readers", mkstream=True)
     endpoint = endpoint_to(any_server, stream_key="orders", shards=3)

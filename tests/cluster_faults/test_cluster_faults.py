@@ -13,14 +13,14 @@ from support import Certs, Program
 @pytest.mark.timeout(300)
 @pytest.mark.needs("redis-8.6")
 @pytest.mark.parametrize("tls", [False, True])
-def test_each_outcome_is_true(program: Program, certs: Certs, tls: bool) -> None:
+def test_outcomes_match_what_is_in_the_streams(program: Program, certs: Certs, tls: bool) -> None:
     with ProxiedCluster(program.path, certs if tls else None) as cluster:
         for seed, mode in enumerate(mode for mode in MODES if ("tls" in mode) is tls):
             verdict = run(cluster, mode, seed, f"s{seed}", most=1)
             assert not verdict.wrong, verdict
 
 
-def test_what_is_not_true_is_noticed() -> None:
+def test_wrong_outcomes_are_detected() -> None:
     cases: list[tuple[str, list[list[int]], set[int], set[int], str]] = [
         ("plain", [[0, 1, 1]], {0, 1}, set(), "1 rows were written twice"),
         ("plain", [[0, 1]], {0}, set(), "1 rows are there that were reported as not written"),

@@ -75,7 +75,7 @@ def test_create_without_mkstream_needs_the_stream(server: LocalServer, connect: 
     ],
     ids=str,
 )
-def test_start_is_the_first_entry_that_the_group_gets(
+def test_start_selects_the_first_entry_delivered_to_the_group(
     any_server: LocalServer, connect: Connect, start: str | datetime, first: int | None
 ) -> None:
     client = connect(any_server)
@@ -100,7 +100,7 @@ def test_set_position_delivers_pending_entries_again(server: LocalServer, connec
     assert pending_of(client)["4-0"] == (b"b", 1)
 
 
-def test_entries_read_gives_the_server_its_count(server: LocalServer, program: Program, connect: Connect) -> None:
+def test_entries_read_is_passed_to_the_server(server: LocalServer, program: Program, connect: Connect) -> None:
     client, group = connect(server), group_of(server)
     add(client, 5)
     group.create()
@@ -114,7 +114,7 @@ def test_entries_read_gives_the_server_its_count(server: LocalServer, program: P
     assert (info["entries-read"], info["lag"]) == (3, 2)
 
 
-def test_destroy_tells_whether_there_was_a_group(server: LocalServer, connect: Connect) -> None:
+def test_destroy_returns_whether_the_group_existed(server: LocalServer, connect: Connect) -> None:
     client, group = connect(server), group_of(server)
     assert group.destroy() is False  # no stream
     group.create()
@@ -137,7 +137,7 @@ def test_no_call_creates_the_consumer_group_of_the_endpoint(any_server: LocalSer
 # --- pending
 
 
-def test_pending_lists_what_is_not_acknowledged(server: LocalServer, connect: Connect) -> None:
+def test_pending_lists_unacknowledged_entries(server: LocalServer, connect: Connect) -> None:
     client, group = connect(server), group_of(server)
     add(client, 7)
     group.create("earliest")
@@ -166,7 +166,9 @@ def ids(table: object) -> list[str]:
     return [one["entry_id"] for one in rows(table)]
 
 
-def test_pending_is_chosen_by_consumer_place_number_and_idle_time(server: LocalServer, connect: Connect) -> None:
+def test_pending_entries_are_filtered_by_consumer_start_limit_and_min_idle(
+    server: LocalServer, connect: Connect
+) -> None:
     client, group = connect(server), group_of(server)
     add(client, 9)
     group.create("earliest")
@@ -204,7 +206,7 @@ def test_pages_are_exact_at_the_limits_of_ids(server: LocalServer, connect: Conn
     assert ids(group.pending(limit=None)) == stored
 
 
-def test_more_pending_entries_than_a_reply_holds(any_server: LocalServer, connect: Connect) -> None:
+def test_pending_entries_are_fetched_in_pages_of_ten_thousand(any_server: LocalServer, connect: Connect) -> None:
     client, group = connect(any_server), group_of(any_server)
     stored = add(client, 25_000)
     group.create("earliest")
@@ -222,7 +224,7 @@ def test_more_pending_entries_than_a_reply_holds(any_server: LocalServer, connec
 # --- claim
 
 
-def test_claim_moves_what_is_idle_for_long_enough(server: LocalServer, connect: Connect) -> None:
+def test_claim_moves_only_entries_that_are_idle_long_enough(server: LocalServer, connect: Connect) -> None:
     client, group = connect(server), group_of(server)
     add(client, 6)
     group.create("earliest")
@@ -297,7 +299,7 @@ def test_consumers_that_are_long_idle_are_removed(server: LocalServer, connect: 
 # --- names and keys of any bytes
 
 
-def test_names_and_keys_of_any_bytes(server: LocalServer, connect: Connect) -> None:
+def test_names_and_keys_can_contain_any_bytes(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     key, name, consumer = b"\x00k\xff\r\n", b"g\xfe", b"c\xff\\xff"
     group = group_of(server, name, stream_key=key)
@@ -320,7 +322,7 @@ def test_names_and_keys_of_any_bytes(server: LocalServer, connect: Connect) -> N
 # --- the object
 
 
-def test_a_group_is_a_value(any_server: LocalServer) -> None:
+def test_a_group_can_be_pickled_and_forked(any_server: LocalServer) -> None:
     group = group_of(any_server)
     assert repr(group) == f"<Group 'g' of {group.endpoint}>"
     again = pickle.loads(pickle.dumps(group))
@@ -378,7 +380,7 @@ def test_each_call_closes_its_connection(any_server: LocalServer, connect: Conne
         (lambda g: Group(g.endpoint, ""), "name", "text or bytes, of 1 byte to 512 MiB, got '' \\(empty\\)"),
     ],
 )
-def test_wrong_arguments_are_refused_before_anything_is_sent(
+def test_invalid_arguments_are_refused_before_anything_is_sent(
     closed_port: int, call: Callable[[Group], object], option: str, text: str
 ) -> None:
     group = Group(Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY), GROUP)
@@ -411,7 +413,7 @@ def test_a_missing_stream_or_group_is_named(server: LocalServer, connect: Connec
 
 
 @pytest.mark.parametrize("name", [*CALLS, "create", "destroy"])
-def test_a_key_that_is_no_stream_is_refused(server: LocalServer, connect: Connect, name: str) -> None:
+def test_a_key_of_another_type_is_refused(server: LocalServer, connect: Connect, name: str) -> None:
     connect(server).set(KEY, "text")
     call = CALLS.get(name) or (lambda g: getattr(g, name)())
     with pytest.raises(CommandError, match="the key 'events' does not hold a stream") as refused:
@@ -419,7 +421,7 @@ def test_a_key_that_is_no_stream_is_refused(server: LocalServer, connect: Connec
     assert (refused.value.code, refused.value.kind) == ("WRONGTYPE", "permanent")
 
 
-def test_a_group_of_another_database(any_server: LocalServer, connect: Connect) -> None:
+def test_a_group_is_created_in_the_database_of_the_endpoint(any_server: LocalServer, connect: Connect) -> None:
     group = Group(endpoint_to(any_server, db=3), GROUP)
     assert group.create()
     assert connect(any_server).exists(KEY) == 0

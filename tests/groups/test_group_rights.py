@@ -56,7 +56,7 @@ def allow(client: Any, *rules: str, key: str = KEY) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_the_fewest_rights(server: LocalServer, client: Any, name: str) -> None:
+def test_the_minimal_rights_are_sufficient(server: LocalServer, client: Any, name: str) -> None:
     call, rules = CALLS[name]
     group = Group(endpoint_for(server, "u"), GROUP)
     allow(client, *rules)
@@ -76,7 +76,7 @@ def test_the_missing_right_is_named(server: LocalServer, client: Any, name: str,
 
 
 @pytest.mark.parametrize("name", ["pending", "delete_consumer", "inspect"])
-def test_a_key_that_the_user_may_not_use(server: LocalServer, client: Any, name: str) -> None:
+def test_a_missing_right_to_the_key_is_named(server: LocalServer, client: Any, name: str) -> None:
     call, rules = CALLS[name]
     allow(client, *rules, key="other")
     with pytest.raises(CommandError, match=rf"the ACL user needs \+\S+ ~{KEY}: NOPERM"):
@@ -94,7 +94,7 @@ def test_memory_and_time_are_null_without_their_rights(server: LocalServer, clie
     assert found.now is not None
 
 
-def test_without_groups_their_rights_are_not_needed(server: LocalServer, client: Any) -> None:
+def test_group_rights_are_not_needed_without_groups(server: LocalServer, client: Any) -> None:
     allow(client, "xinfo|stream")
     assert len(headrace.inspect(endpoint_for(server, "u"), groups=False).streams) == 1
 
@@ -109,7 +109,7 @@ def test_a_wrong_password_is_refused_and_not_shown(server: LocalServer, client: 
     assert CANARY not in repr(refused.value) + repr(Group(endpoint, GROUP))
 
 
-def test_a_password_that_cannot_be_read(any_server: LocalServer) -> None:
+def test_an_unset_password_variable_raises_a_retryable_error(any_server: LocalServer) -> None:
     endpoint = endpoint_to(any_server, password_env="HEADRACE_TEST_NO_SUCH_VARIABLE")
     with pytest.raises(CommandError, match="HEADRACE_TEST_NO_SUCH_VARIABLE") as refused:
         Group(endpoint, GROUP).pending()
@@ -126,7 +126,7 @@ def test_over_tls(tls_server: LocalServer, certs: Certs) -> None:
         Group(endpoint_to(tls_server, tls_ca_cert=certs.other_ca), GROUP).pending()
 
 
-def test_on_a_replica(replicated: tuple[LocalServer, LocalServer]) -> None:
+def test_a_replica_can_be_inspected_but_not_changed(replicated: tuple[LocalServer, LocalServer]) -> None:
     """It can be looked at, and not changed."""
     master, replica = replicated
     group = Group(Endpoint(unix_socket=master.unix_socket, stream_key=KEY), GROUP)

@@ -54,7 +54,7 @@ def test_ctrl_c_while_a_reply_is_awaited(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_server_that_does_not_answer_ends_the_call_after_the_timeout(name: str) -> None:
+def test_a_call_times_out_when_the_server_does_not_answer(name: str) -> None:
     with FakeServer(silent) as server:
         endpoint = Endpoint(host="127.0.0.1", port=server.port, stream_key=KEY, command_timeout=0.2)
         started = time.monotonic()
@@ -67,7 +67,7 @@ def test_a_server_that_does_not_answer_ends_the_call_after_the_timeout(name: str
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_connection_that_ends_and_a_reply_that_is_none(name: str) -> None:
+def test_lost_connections_and_invalid_replies_raise_connection_failed_error(name: str) -> None:
     def cut(peer: Peer) -> None:
         peer.commands(1)
         peer.send(b"*2\r\n:1\r\n")
@@ -86,7 +86,7 @@ def test_a_connection_that_ends_and_a_reply_that_is_none(name: str) -> None:
                 CALLS[name](endpoint)
 
 
-def test_replies_of_another_shape() -> None:
+def test_replies_of_an_unexpected_shape_are_refused() -> None:
     """As no server sends them."""
     for shape in (
         b":1\r\n",
@@ -107,7 +107,7 @@ def test_replies_of_another_shape() -> None:
                     CALLS[name](endpoint)
 
 
-def test_nothing_is_reached(closed_port: int) -> None:
+def test_an_unreachable_server_raises_connection_failed_error(closed_port: int) -> None:
     endpoint = Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY)
     for call in CALLS.values():
         with pytest.raises(ConnectionError, match=f"cannot connect to 127.0.0.1:{closed_port}: .*refused") as failed:

@@ -33,7 +33,7 @@ def counts_entries(program: Program) -> bool:
 # --- streams
 
 
-def test_a_stream_is_one_row(server: LocalServer, program: Program, connect: Connect) -> None:
+def test_a_stream_is_described_in_one_row(server: LocalServer, program: Program, connect: Connect) -> None:
     client = connect(server)
     for entry_id in ("1713091234567-0", "1713091234568-3", "1713091234569-0", "1713091234570-0"):
         client.xadd(KEY, {"field": b"\xff" * 100}, id=entry_id)
@@ -62,7 +62,7 @@ def test_a_stream_is_one_row(server: LocalServer, program: Program, connect: Con
     assert repr(found) == "<Inspection: 1 streams, 1 groups, 0 consumers, 0 pending>"
 
 
-def test_streams_that_do_not_exist_and_empty_ones(server: LocalServer, connect: Connect) -> None:
+def test_missing_and_empty_streams_are_listed(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     add(client, 1, key="empty")
     client.xtrim("empty", maxlen=0)
@@ -78,7 +78,7 @@ def test_streams_that_do_not_exist_and_empty_ones(server: LocalServer, connect: 
     assert rows(headrace.inspect(endpoint_to(server), []).streams) == []
 
 
-def test_ids_outside_the_range_of_timestamps(any_server: LocalServer, connect: Connect) -> None:
+def test_timestamps_are_null_for_ids_beyond_their_range(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     for entry_id in (f"{2**63 - 1}-0", f"{2**64 - 1}-{2**64 - 1}"):
         client.xadd(KEY, {"f": "v"}, id=entry_id)
@@ -88,7 +88,7 @@ def test_ids_outside_the_range_of_timestamps(any_server: LocalServer, connect: C
     assert table["last_id"].to_pylist() == [f"{2**64 - 1}-{2**64 - 1}"]
 
 
-def test_entries_that_are_larger_than_a_reply_may_be(any_server: LocalServer, connect: Connect) -> None:
+def test_entries_larger_than_the_reply_limit_take_little_memory(any_server: LocalServer, connect: Connect) -> None:
     """The server shows whole entries where their IDs are wanted."""
     client = connect(any_server)
     for entry_id in ("5-0", "7-5"):
@@ -104,7 +104,7 @@ def test_entries_that_are_larger_than_a_reply_may_be(any_server: LocalServer, co
     assert memory.growth < 16 * 1024 * 1024
 
 
-def test_a_pattern_finds_the_streams_alone(server: LocalServer, connect: Connect) -> None:
+def test_a_pattern_finds_only_streams(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     expected = sorted(f"orders-{number}" for number in range(50))
     for key in expected:
@@ -126,7 +126,7 @@ def test_a_pattern_finds_the_streams_alone(server: LocalServer, connect: Connect
     assert keys("missing") == ["missing"]
 
 
-def test_a_pattern_finds_ten_thousand_streams_at_most(any_server: LocalServer, connect: Connect) -> None:
+def test_a_pattern_finds_at_most_ten_thousand_streams(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     pipeline = client.pipeline(transaction=False)
     for number in range(12_000):
@@ -207,7 +207,7 @@ class _AnyText:
 ANY_TEXT = _AnyText()
 
 
-def test_without_groups_or_pending_entries(any_server: LocalServer, connect: Connect) -> None:
+def test_groups_and_pending_entries_can_be_left_out(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     add(client, 2)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -220,7 +220,7 @@ def test_without_groups_or_pending_entries(any_server: LocalServer, connect: Con
     assert row(found.groups)["oldest_pending_id"] == "1-0"
 
 
-def test_a_consumer_that_never_got_an_entry(server: LocalServer, connect: Connect) -> None:
+def test_inactive_is_null_for_a_consumer_that_never_read(server: LocalServer, connect: Connect) -> None:
     client, group = connect(server), group_of(server)
     group.create()
     client.xgroup_createconsumer(KEY, GROUP, "new")
@@ -228,7 +228,7 @@ def test_a_consumer_that_never_got_an_entry(server: LocalServer, connect: Connec
     assert (consumer["name"], consumer["pending"], consumer["inactive"]) == ("new", 0, None)
 
 
-def test_two_round_trips_with_keys() -> None:
+def test_inspecting_keys_takes_two_round_trips() -> None:
     """The server answers no command of a round trip before it has them all."""
     seen = []
 
@@ -296,7 +296,9 @@ def test_lag_and_loss_by_trimming(server: LocalServer, program: Program, connect
     assert lag_of(server)[:2] == (0, 0)
 
 
-def test_an_emptied_stream_that_was_not_read(server: LocalServer, program: Program, connect: Connect) -> None:
+def test_unread_entries_of_an_emptied_stream_count_as_trimmed(
+    server: LocalServer, program: Program, connect: Connect
+) -> None:
     client, group = connect(server), group_of(server)
     add(client, 10)
     group.create("earliest")
@@ -305,7 +307,9 @@ def test_an_emptied_stream_that_was_not_read(server: LocalServer, program: Progr
     assert lag_of(server)[:2] == (0, 6 if counts_entries(program) else None)
 
 
-def test_after_a_loss_the_group_is_at_its_true_place(server: LocalServer, program: Program, connect: Connect) -> None:
+def test_lag_and_loss_are_updated_after_reading_past_trimmed_entries(
+    server: LocalServer, program: Program, connect: Connect
+) -> None:
     """Redis 7.0 itself reports a lag of 6 here."""
     client, group = connect(server), group_of(server)
     add(client, 10)
@@ -321,7 +325,7 @@ def test_after_a_loss_the_group_is_at_its_true_place(server: LocalServer, progra
         assert lag == (3 if old else 1)  # at most the length: an upper bound
 
 
-def test_why_the_lag_is_unknown(server: LocalServer, program: Program, connect: Connect) -> None:
+def test_the_reason_for_an_unknown_lag_is_given(server: LocalServer, program: Program, connect: Connect) -> None:
     client = connect(server)
     add(client, 10)
     group_of(server).create("5-0")
@@ -345,7 +349,7 @@ def test_why_the_lag_is_unknown(server: LocalServer, program: Program, connect: 
 # --- names and libraries
 
 
-def test_keys_and_names_of_any_bytes(server: LocalServer, connect: Connect) -> None:
+def test_keys_and_names_can_contain_any_bytes(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     key, name, consumer = b"k\xff\x00", b"g\xfe", "cö".encode()
     add(client, 1, key=key)
@@ -360,7 +364,7 @@ def test_keys_and_names_of_any_bytes(server: LocalServer, connect: Connect) -> N
         assert [pending[column] for column in ("stream", "group", "consumer")] == ["k\\xff\x00", r"g\xfe", "cö"]
 
 
-def test_tables_of_any_library_and_without_one(any_server: LocalServer, connect: Connect) -> None:
+def test_tables_work_with_or_without_an_arrow_library(any_server: LocalServer, connect: Connect) -> None:
     add(connect(any_server), 3)
     group_of(any_server).create("earliest")
     found = headrace.inspect(endpoint_to(any_server))
@@ -397,7 +401,7 @@ def test_tables_of_any_library_and_without_one(any_server: LocalServer, connect:
         ({"streams": 5}, "streams", "a sequence of keys, or a key or pattern, got int"),
     ],
 )
-def test_wrong_arguments_are_refused_before_anything_is_sent(
+def test_invalid_arguments_are_refused_before_anything_is_sent(
     closed_port: int, arguments: dict[str, Any], option: str, text: str
 ) -> None:
     endpoint = Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY)
@@ -406,14 +410,14 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(
     assert refused.value.option == option
 
 
-def test_a_key_that_is_no_stream(server: LocalServer, connect: Connect) -> None:
+def test_a_key_of_another_type_is_refused(server: LocalServer, connect: Connect) -> None:
     connect(server).set("text", "x")
     with pytest.raises(CommandError, match="the key 'text' does not hold a stream: XINFO STREAM: WRONGTYPE") as refused:
         headrace.inspect(endpoint_to(server), [KEY, "text"])
     assert refused.value.code == "WRONGTYPE"
 
 
-def test_inspect_changes_nothing(any_server: LocalServer, connect: Connect) -> None:
+def test_inspect_creates_no_keys(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     before = client.info("stats")["total_connections_received"]
     headrace.inspect(endpoint_to(any_server, consumer_group="new"))

@@ -95,7 +95,7 @@ STREAM_KEY = "stream_key must be text or bytes, of 1 byte to 512 MiB, got "
         ({"tls_ca_cert": "/ca"}, "tls_ca_cert needs tls to be true; without it everything would be sent in plain text"),
     ],
 )
-def test_wrong_options_of_an_endpoint_are_refused(
+def test_invalid_options_of_an_endpoint_are_refused(
     untouched: LocalServer, options: dict[str, Any], message: str
 ) -> None:
     given = {"host": untouched.host, "port": untouched.port, "stream_key": "s", **options}
@@ -105,7 +105,7 @@ def test_wrong_options_of_an_endpoint_are_refused(
         assert isinstance(error, ValueError)
 
 
-def test_wrong_tls_files_are_refused(
+def test_invalid_tls_files_are_refused(
     untouched: LocalServer, certs: Certs, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("tls")  # a short name: messages cut long values
@@ -134,7 +134,7 @@ def test_wrong_tls_files_are_refused(
         ("redis://h/?stream_kye=s", "unknown option 'stream_kye'; did you mean 'stream_key'?"),
     ],
 )
-def test_wrong_urls_are_refused(url: str, message: str) -> None:
+def test_invalid_urls_are_refused(url: str, message: str) -> None:
     check(lambda: Endpoint.from_url(url), ConfigError, message)
 
 
@@ -162,7 +162,7 @@ OVERRIDES = 'error_overrides must be a mapping from codes such as "OOM" to "perm
         ({"window_entries": 5}, "unknown option 'window_entries'; did you mean 'window_max_entries'?"),
     ],
 )
-def test_wrong_options_of_a_dispatcher_are_refused(
+def test_invalid_options_of_a_dispatcher_are_refused(
     untouched: LocalServer, options: dict[str, Any], message: str
 ) -> None:
     endpoint = Endpoint(host=untouched.host, port=untouched.port, stream_key="s")
@@ -182,7 +182,7 @@ def test_a_dispatcher_needs_an_endpoint() -> None:
 @pytest.mark.parametrize(
     ("payload", "name"), [(None, "NoneType"), (5, "int"), (1.5, "float"), (["a"], "list"), ({"a": 1}, "dict")]
 )
-def test_wrong_payloads_are_refused(dispatcher: Dispatcher, payload: Any, name: str) -> None:
+def test_invalid_payloads_are_refused(dispatcher: Dispatcher, payload: Any, name: str) -> None:
     message = f"a payload must be bytes-like or a str: got {name}"
     check(lambda: dispatcher.produce(payload), MessageError, message)
     check(lambda: dispatcher.dispatch(payload), MessageError, message)
@@ -207,7 +207,7 @@ def test_a_payload_with_a_lone_surrogate_is_refused(dispatcher: Dispatcher) -> N
         ("\ud800", "a message ID must be valid Unicode: it has lone surrogates"),
     ],
 )
-def test_wrong_message_ids_are_refused(dispatcher: Dispatcher, message_id: Any, message: str) -> None:
+def test_invalid_message_ids_are_refused(dispatcher: Dispatcher, message_id: Any, message: str) -> None:
     check(lambda: dispatcher.produce(b"x", message_id), MessageError, message)
 
 
@@ -301,14 +301,14 @@ ONE_OF = "payload, fields, fields_from and json are mutually exclusive"
         ({"fields": ["id"], "json": ["id"]}, ONE_OF),
     ],
 )
-def test_wrong_layouts_are_refused(dispatcher: Dispatcher, layout: dict[str, Any], message: str) -> None:
+def test_invalid_layouts_are_refused(dispatcher: Dispatcher, layout: dict[str, Any], message: str) -> None:
     for data in (BATCH, pa.Table.from_batches([BATCH, BATCH]), BATCH.slice(1)):
         error = check(lambda data=data: dispatcher.produce_batch(data, **layout), SchemaError, message)  # type: ignore[misc]
         assert isinstance(error, TypeError)
 
 
 @pytest.mark.parametrize("layout", [{}, {"json": True}], ids=["payload", "json"])
-def test_two_columns_of_one_name_are_refused(dispatcher: Dispatcher, layout: dict[str, Any]) -> None:
+def test_duplicate_column_names_are_refused(dispatcher: Dispatcher, layout: dict[str, Any]) -> None:
     twice = pa.record_batch([pa.array(["a"]), pa.array(["b"])], names=["payload", "payload"])
     message = 'the record batch has two columns with the same name, rename one: "payload"'
     check(lambda: dispatcher.produce_batch(twice, **layout), SchemaError, message)
@@ -333,7 +333,7 @@ def test_arrow_data_without_columns_is_refused(dispatcher: Dispatcher, data: Any
         dispatcher.produce_batch(data)
 
 
-def test_message_ids_of_a_column_have_the_same_limit(dispatcher: Dispatcher) -> None:
+def test_message_ids_in_a_column_have_the_same_length_limit(dispatcher: Dispatcher) -> None:
     batch = pa.record_batch({"payload": ["a", "b"], "id": ["x", "x" * 16_385]})
     with pytest.raises(HeadraceError, match=r"16384 bytes.*16385"):
         dispatcher.produce_batch(batch, message_id="id")
@@ -342,7 +342,7 @@ def test_message_ids_of_a_column_have_the_same_limit(dispatcher: Dispatcher) -> 
 @pytest.mark.parametrize(
     ("bytes_", "text"), [(pa.binary(), pa.utf8()), (pa.large_binary(), pa.large_utf8())], ids=["utf8", "large_utf8"]
 )
-def test_message_ids_of_a_column_must_be_utf8(dispatcher: Dispatcher, bytes_: pa.DataType, text: pa.DataType) -> None:
+def test_message_ids_in_a_column_must_be_utf8(dispatcher: Dispatcher, bytes_: pa.DataType, text: pa.DataType) -> None:
     ids = pa.array([b"a", b"\xff"], bytes_).view(text)
     batch = pa.record_batch({"payload": [None, "b"], "id": ids})
     message = 'column "id" holds a message ID that is not UTF-8 in row 1'
@@ -356,7 +356,7 @@ def test_column_names_must_be_text(dispatcher: Dispatcher, argument: str) -> Non
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "soon"])
-def test_wrong_timeouts_of_flush_are_refused(dispatcher: Dispatcher, timeout: Any) -> None:
+def test_invalid_timeouts_of_flush_are_refused(dispatcher: Dispatcher, timeout: Any) -> None:
     with pytest.raises((ConfigError, TypeError), match="timeout"):
         dispatcher.flush(timeout)
 

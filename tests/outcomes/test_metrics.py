@@ -102,7 +102,7 @@ def test_stats_count_what_a_dispatcher_did(client: redis.Redis, endpoint: Endpoi
     )
 
 
-def test_retries_and_reconnects(any_server: LocalServer, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_retries_and_reconnects_are_counted(any_server: LocalServer, client: redis.Redis, endpoint: Endpoint) -> None:
     with Dispatcher(endpoint, retry=RetryPolicy(retry_unknown=True)) as dispatcher:
         fill(dispatcher, 10)
         any_server.kill()
@@ -118,7 +118,7 @@ def test_retries_and_reconnects(any_server: LocalServer, client: redis.Redis, en
     assert stats.retry_wait_seconds > 0
 
 
-def test_where_a_flush_counts(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_a_slow_flush_is_counted_in_its_bucket(client: redis.Redis, endpoint: Endpoint) -> None:
     with Dispatcher(endpoint) as dispatcher:
         fill(dispatcher, 1)
         client.client_pause(300, all=False)
@@ -215,7 +215,7 @@ def test_prometheus_reads_the_counters(client: redis.Redis, any_server: LocalSer
     assert list(buckets.values()) == sorted(buckets.values())
 
 
-def test_the_names_keep_to_the_conventions(endpoint: Endpoint) -> None:
+def test_metric_names_follow_the_openmetrics_conventions(endpoint: Endpoint) -> None:
     with Dispatcher(endpoint) as dispatcher:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(PrometheusCollector(dispatcher))

@@ -31,7 +31,7 @@ def retryable(code: str) -> tuple[str, str, str]:
     return "retryable", code, "no"
 
 
-def test_wrongtype_oom_and_good_messages_in_one_pipeline(
+def test_each_message_of_a_pipeline_has_its_own_outcome(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     """Each of 1,000 messages has its own outcome, while another client fills and frees the memory.
@@ -85,7 +85,7 @@ def xadd_calls(stats: dict[str, Any]) -> int:
     return int(xadd["calls"] + xadd["rejected_calls"])
 
 
-def test_no_stream_is_reported_per_message(server: LocalServer, connect: Connect) -> None:
+def test_a_missing_stream_is_reported_per_message(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     with Dispatcher(endpoint_to(server, nomkstream=True)) as dispatcher:
         dispatcher.produce(b"early")
@@ -118,7 +118,7 @@ def test_entries_trimmed_at_once_are_reported(server: LocalServer, connect: Conn
     assert len(kept) == 2 or approximate
 
 
-def test_bad_rows_fail_between_good_ones(server: LocalServer, connect: Connect) -> None:
+def test_bad_rows_fail_and_good_rows_are_delivered(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     rows = pa.record_batch(
         {
@@ -140,7 +140,7 @@ def test_bad_rows_fail_between_good_ones(server: LocalServer, connect: Connect) 
     assert [payload for _, payload in stored(client, "second")] == [b"d", b"f"]
 
 
-def test_rows_without_a_field_fail_between_good_ones(server: LocalServer, connect: Connect) -> None:
+def test_rows_without_any_field_fail_and_other_rows_are_delivered(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     rows = pa.record_batch({"name": ["a", None, None, "d"], "size": pa.array([1, 2, None, None], pa.int32())})
     with Dispatcher(endpoint_to(server)) as dispatcher:
@@ -165,7 +165,7 @@ def test_an_entry_id_at_or_below_the_top_item_fails(server: LocalServer, connect
 
 
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
-def test_a_message_that_is_too_large_fails_alone(
+def test_only_the_message_that_is_too_large_fails_permanently(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
 ) -> None:
     """Only that row is permanent. The server did not read those sent after it; the others are sent later."""

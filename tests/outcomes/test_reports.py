@@ -111,7 +111,7 @@ def test_to_arrow_over_several_record_batches(
     assert frame.to_arrow().cast(table.schema).equals(table)
 
 
-def test_without_pyarrow(any_server: LocalServer) -> None:
+def test_messages_and_reports_work_without_pyarrow(any_server: LocalServer) -> None:
     """Messages, reports and polars work without pyarrow."""
     code = """
         import sys
@@ -361,7 +361,9 @@ def test_dispatch_keeps_its_place_between_messages(
     ]
 
 
-def test_dispatch_raises_a_refusal(any_server: LocalServer, dispatcher: Dispatcher, connect: Connect) -> None:
+def test_dispatch_raises_delivery_error_for_a_refused_message(
+    any_server: LocalServer, dispatcher: Dispatcher, connect: Connect
+) -> None:
     client = connect(any_server)
     client.set(KEY, "no stream")
     with pytest.raises(DeliveryError) as caught:
@@ -397,7 +399,7 @@ def test_dispatch_works_once_the_server_is_back(any_server: LocalServer) -> None
         assert dispatcher.dispatch(b"x")
 
 
-def test_a_report_of_failures_only(dispatcher: Dispatcher) -> None:
+def test_to_arrow_can_return_only_failures(dispatcher: Dispatcher) -> None:
     report = some_of_each(dispatcher)
     everything = pa.table(report.to_arrow())
     failed = report.to_arrow(only_failed=True)

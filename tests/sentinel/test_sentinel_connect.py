@@ -51,7 +51,7 @@ def test_writing_and_reading_go_to_the_master(group: LocalSentinel) -> None:
         assert master.xinfo_groups("s")[0]["pending"] == 0
 
 
-def test_a_url_is_the_same(shared: LocalSentinel) -> None:
+def test_a_url_describes_the_same_endpoint(shared: LocalSentinel) -> None:
     endpoint = Endpoint.from_url(shared.url + "/3", stream_key="s")
     assert endpoint.nodes == tuple(shared.nodes)
     assert endpoint.sentinel_master == "mymaster"
@@ -63,7 +63,7 @@ def test_a_url_is_the_same(shared: LocalSentinel) -> None:
         assert dispatcher.flush().delivered == 1
 
 
-def test_sentinels_that_are_down_are_passed_over(group: LocalSentinel) -> None:
+def test_sentinels_that_are_down_are_skipped(group: LocalSentinel) -> None:
     for sentinel in group.sentinels[:2]:
         sentinel.kill()
     with Dispatcher(endpoint_of(group)) as dispatcher:
@@ -80,7 +80,7 @@ def test_sentinels_that_are_down_are_passed_over(group: LocalSentinel) -> None:
     assert all(node in message for node in group.nodes)
 
 
-def test_a_name_that_no_sentinel_knows(shared: LocalSentinel) -> None:
+def test_a_master_name_unknown_to_the_sentinels_is_reported(shared: LocalSentinel) -> None:
     code, kind, message = code_of(endpoint_of(shared, sentinel_master="other"))
     assert (code, kind) == ("NO_MASTER", "retryable")
     assert f"the sentinel {shared.nodes[0]} knows no master 'other'" in message
@@ -142,7 +142,7 @@ def named(port: int) -> Callable[[Peer], None]:
     return script
 
 
-def test_a_server_that_says_that_it_is_a_replica_is_no_master(shared: LocalSentinel) -> None:
+def test_a_replica_named_as_the_master_is_refused(shared: LocalSentinel) -> None:
     replica = next(server for server in shared.servers if server.port != shared.master().port)
     with fake(named(replica.port or 0)) as liar:
         endpoint = endpoint_of(shared, nodes=[f"127.0.0.1:{liar.port}"])
@@ -157,7 +157,7 @@ def test_a_server_that_says_that_it_is_a_replica_is_no_master(shared: LocalSenti
         assert client.info("commandstats").get("cmdstat_xadd", {}).get("rejected_calls", 0) == 0
 
 
-def test_a_sentinel_that_is_behind_does_not_end_the_connection(shared: LocalSentinel) -> None:
+def test_an_outdated_sentinel_does_not_end_the_connection(shared: LocalSentinel) -> None:
     """It names a replica, once the connection stands."""
     replica = next(server for server in shared.servers if server.port != shared.master().port)
     ports = [shared.master().port or 0]
@@ -190,7 +190,7 @@ def test_a_sentinel_that_is_behind_does_not_end_the_connection(shared: LocalSent
     ],
     ids=repr,
 )
-def test_what_is_no_address_is_no_master(reply: bytes, shared: LocalSentinel) -> None:
+def test_invalid_sentinel_replies_are_refused(reply: bytes, shared: LocalSentinel) -> None:
     def script(peer: Peer) -> None:
         peer.commands(1)
         peer.send(reply)
@@ -217,7 +217,7 @@ def child(dispatcher: Dispatcher, result: Any) -> None:
     result.put(dispatcher.flush().delivered)
 
 
-def test_a_forked_child_asks_for_itself(shared: LocalSentinel) -> None:
+def test_a_forked_child_does_not_disturb_its_parent(shared: LocalSentinel) -> None:
     context = multiprocessing.get_context("fork")
     with Dispatcher(endpoint_of(shared, sentinel_poll=0.05)) as dispatcher:
         dispatcher.produce(b"parent")

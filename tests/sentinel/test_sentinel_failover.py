@@ -40,7 +40,9 @@ def switch(endpoint: Endpoint, old: LocalServer, new: LocalServer) -> str:
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["without replicas", "all replicas"])
-def test_a_failover_on_command(group: LocalSentinel, waits: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_dispatcher_switches_to_the_new_master_after_a_manual_failover(
+    group: LocalSentinel, waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """The old master acknowledges for ten seconds more; the sentinels are asked, and lead to the new one."""
     old = group.master()
     options: dict[str, Any] = {"wait_replicas": "all", "wait_timeout": 1.0} if waits else {}
@@ -66,7 +68,9 @@ def test_a_failover_on_command(group: LocalSentinel, waits: bool, caplog: pytest
     assert max(there.values()) == 1
 
 
-def test_a_master_that_is_killed(group: LocalSentinel, caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_are_delivered_once_when_a_master_is_killed(
+    group: LocalSentinel, caplog: pytest.LogCaptureFixture
+) -> None:
     with Dispatcher(endpoint_of(group), retry=PATIENT, exactly_once="script") as dispatcher:
         dispatcher.produce_batch(pa.table({"payload": [b"0"]}), payload="payload")
         assert dispatcher.flush().ok
@@ -81,7 +85,7 @@ def test_a_master_that_is_killed(group: LocalSentinel, caplog: pytest.LogCapture
         assert switches(caplog) == [switch(endpoint_of(group), old, group.master())]
 
 
-def test_a_consumer_and_a_reader_go_on_with_the_new_master(
+def test_a_consumer_and_a_reader_continue_with_the_new_master(
     group: LocalSentinel, caplog: pytest.LogCaptureFixture
 ) -> None:
     endpoint = endpoint_of(group, sentinel_poll=0.1)
