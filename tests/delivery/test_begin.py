@@ -42,7 +42,7 @@ INTEGER = "a version must be an integer: got "
         (("t", np.float64(7)), INTEGER + "float64"),
     ],
 )
-def test_a_wrong_batch_name_is_refused(any_server: LocalServer, arguments: Any, message: str) -> None:
+def test_an_invalid_batch_name_is_refused(any_server: LocalServer, arguments: Any, message: str) -> None:
     with script(any_server) as dispatcher:
         with pytest.raises(MessageError) as caught:
             dispatcher.begin(*arguments)

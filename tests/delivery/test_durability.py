@@ -145,7 +145,7 @@ def test_outcomes_stay_in_order_around_refused_messages(
 
 
 @pytest.mark.parametrize("retry", [None, RetryPolicy(retry_unknown=True, initial_backoff=0.01)], ids=["once", "retry"])
-def test_a_connection_that_ends_before_the_wait_reply(
+def test_messages_fail_when_the_connection_ends_before_the_wait_reply(
     replicated: tuple[LocalServer, LocalServer], connect: Connect, retry: RetryPolicy | None
 ) -> None:
     """The entries have their IDs and WAIT is in flight: WAIT on another connection would not cover them."""
@@ -196,7 +196,7 @@ def test_retried_messages_wait_for_replicas_again(
         resume(replica)
 
 
-def test_repeated_cuts_lose_no_replicated_message(
+def test_repeated_disconnects_lose_no_replicated_message(
     replicated: tuple[LocalServer, LocalServer], connect: Connect
 ) -> None:
     """Delivered messages are on the replica, in order; messages without a WAIT reply fail."""
@@ -291,7 +291,7 @@ def test_failures_between_entries_do_not_delay_wait(any_replicated: tuple[LocalS
         assert labels(report) == [DELIVERED, ("permanent", "NULL_PAYLOAD", "no")] * 1_000
 
 
-def test_flush_ends_in_time(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
+def test_flush_ends_after_its_timeout(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
     master, replica = any_replicated
     with to_replicas(master, wait_timeout=600) as dispatcher:
         dispatcher.dispatch(b"connect")

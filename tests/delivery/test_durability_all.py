@@ -41,7 +41,7 @@ def outcome_of(dispatcher: Dispatcher) -> tuple[object, str]:
     return label, "".join(failure.message for failure in report.failed)
 
 
-def test_all_is_the_number_of_replicas_as_long_as_the_connection_lives(three: list[LocalServer]) -> None:
+def test_all_requires_the_replicas_that_were_counted_at_connect(three: list[LocalServer]) -> None:
     master, replica, other = three
     with Dispatcher(endpoint_to(master), wait_replicas="all", wait_timeout=0.2) as dispatcher:
         assert outcome_of(dispatcher) == (DELIVERED, "")
@@ -53,7 +53,7 @@ def test_all_is_the_number_of_replicas_as_long_as_the_connection_lives(three: li
         assert dispatcher.stats().connections == 1
 
 
-def test_they_are_counted_before_a_wait_is_due(three: list[LocalServer]) -> None:
+def test_replicas_are_counted_before_a_wait_is_due(three: list[LocalServer]) -> None:
     """Messages are encoded before there is a connection; with few per WAIT, one of them covers these together."""
     with Dispatcher(endpoint_to(three[0]), wait_replicas="all", wait_every=2, window_max_entries=8) as dispatcher:
         for number in range(100):
@@ -72,7 +72,7 @@ def test_without_a_replica_no_message_is_sent(start_server: StartServer, connect
     assert connect(server).xlen(KEY) == 0
 
 
-def test_a_policy_waits_for_the_first_replica(replicate: Replicate, connect: Connect) -> None:
+def test_a_retry_policy_waits_for_the_first_replica(replicate: Replicate, connect: Connect) -> None:
     master, replica = replicate()
     connect(replica).replicaof("NO", "ONE")
     client = connect(master)
@@ -84,7 +84,9 @@ def test_a_policy_waits_for_the_first_replica(replicate: Replicate, connect: Con
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
-def test_a_user_who_may_not_count_is_refused_before_a_message(three: list[LocalServer], connect: Connect) -> None:
+def test_a_user_without_permission_for_info_is_refused_before_the_first_message(
+    three: list[LocalServer], connect: Connect
+) -> None:
     client = connect(three[0])
     client.execute_command("ACL", "SETUSER", "writer", "on", ">pass", "~*", "+@all", "-info")
     endpoint = endpoint_to(three[0], username="writer", password="pass")
@@ -99,7 +101,7 @@ def test_a_user_who_may_not_count_is_refused_before_a_message(three: list[LocalS
 
 
 @pytest.mark.parametrize(("wanted", "code"), [(1, None), ("all", "PROTOCOL")])
-def test_a_server_that_does_not_count_its_replicas(wanted: Any, code: str | None) -> None:
+def test_all_fails_if_the_server_does_not_report_its_replicas(wanted: Any, code: str | None) -> None:
     """A proxy may leave the field out of INFO. With a number it is not needed."""
 
     def script(peer: Peer) -> None:
@@ -123,7 +125,7 @@ def test_a_server_that_does_not_count_its_replicas(wanted: Any, code: str | None
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2, 3, "all"])
-def test_a_number_below_that_of_the_replicas_is_warned_of_once(
+def test_a_number_below_the_replica_count_logs_one_warning(
     three: list[LocalServer], caplog: pytest.LogCaptureFixture, connect: Connect, wanted: Any
 ) -> None:
     with (
@@ -145,6 +147,6 @@ def test_a_number_below_that_of_the_replicas_is_warned_of_once(
 
 
 @pytest.mark.parametrize("wrong", ["ALL", "2", "", 1.5, True, -1])
-def test_other_values_are_refused(any_server: LocalServer, wrong: Any) -> None:
+def test_invalid_values_of_wait_replicas_are_refused(any_server: LocalServer, wrong: Any) -> None:
     with pytest.raises(ConfigError, match="wait_replicas must be an integer of at least 0, or 'all', got "):
         Dispatcher(endpoint_to(any_server), wait_replicas=wrong)

@@ -93,7 +93,9 @@ def test_a_user_without_permission_for_wait_is_refused(
         assert client.xlen(KEY) == 2
 
 
-def test_a_replica_fails_with_readonly(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
+def test_writes_to_a_replica_fail_with_readonly(
+    any_replicated: tuple[LocalServer, LocalServer], connect: Connect
+) -> None:
     """The code is READONLY, which a failover fixes, and not an error of WAIT."""
     _, replica = any_replicated
     with to_replicas(replica) as dispatcher:
@@ -117,7 +119,7 @@ def test_a_replica_fails_with_readonly(any_replicated: tuple[LocalServer, LocalS
         ({"wait_every": 1}, "wait_every needs wait_replicas or wait_aof"),
     ],
 )
-def test_wrong_options_are_refused(any_server: LocalServer, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(any_server: LocalServer, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Dispatcher(endpoint_to(any_server), **options)
 

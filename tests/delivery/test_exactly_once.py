@@ -77,7 +77,7 @@ def test_another_process_continues_where_the_first_was_killed(
 
 
 @pytest.mark.parametrize("fault", ["kill", "restart-empty-scripts"])
-def test_lost_connections_write_nothing_twice(
+def test_no_message_is_written_twice_after_a_lost_connection(
     start_server: StartServer, program: Program, connect: Connect, fault: str
 ) -> None:
     server = start_server(program, config=DURABLE)
@@ -100,7 +100,7 @@ def test_lost_connections_write_nothing_twice(
     assert bodies(connect(server)) == payloads
 
 
-def test_a_forgotten_script_is_sent_again_without_a_policy(server: LocalServer, connect: Connect) -> None:
+def test_a_forgotten_script_is_sent_again_without_a_retry_policy(server: LocalServer, connect: Connect) -> None:
     """Redis 8.6 forgets a script that EVAL loaded after some hundred others."""
     client, payloads = connect(server), payloads_of(0, 2_000, 20)
     with script(server, retry=None, script_run_rows=10) as dispatcher:
@@ -171,7 +171,7 @@ def test_rows_that_an_earlier_attempt_may_have_written_are_unknown(any_server: L
             dispatcher.begin("batch")
 
 
-def test_a_row_with_an_inner_error_stops_its_stream_and_no_other(server: LocalServer, connect: Connect) -> None:
+def test_an_error_within_a_script_call_blocks_only_its_stream(server: LocalServer, connect: Connect) -> None:
     """An entry ID that is too small in the middle of a script call: its own code, and later rows are blocked."""
     client = connect(server)
     ids = [f"{n + 1}-1" for n in range(20)]
@@ -373,7 +373,7 @@ def test_a_server_that_may_evict_the_marker_is_refused(server: LocalServer, conn
     assert bodies(client) == [b"first"]
 
 
-def test_a_new_process_writes_the_rows_that_memory_ran_out_for(server: LocalServer, connect: Connect) -> None:
+def test_a_new_process_writes_the_rows_refused_for_memory(server: LocalServer, connect: Connect) -> None:
     """It begins the token again with all ten rows: the stream holds ten entries, in the order of the batch."""
     client, payloads = connect(server), payloads_of(0, 10, 20)
     with script(server) as dispatcher:
@@ -424,7 +424,7 @@ def test_incompatible_options_are_refused_before_anything_is_sent(any_server: Lo
             dispatcher.skip_failed()
 
 
-def test_a_row_that_is_too_large_fails_alone(start_server: StartServer, connect: Connect) -> None:
+def test_a_row_that_is_too_large_does_not_fail_the_rows_before_it(start_server: StartServer, connect: Connect) -> None:
     """The server does not say which row of a script call it was, so a large row is a call of its own."""
     server = start_server(config={"proto-max-bulk-len": "1mb"})
     payloads = payloads_of(0, 10, 20)

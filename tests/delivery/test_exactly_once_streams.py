@@ -147,7 +147,7 @@ def numbers(client: Any, key: str) -> list[int]:
     return [int(payload) for _, payload in stored(client, key)]
 
 
-def test_rows_of_many_streams_share_calls(server: LocalServer, connect: Connect) -> None:
+def test_interleaved_rows_of_a_stream_share_a_call(server: LocalServer, connect: Connect) -> None:
     """Each stream has a call of its own until that is full, in whatever order their rows come."""
     client, count = connect(server), 3_000
     keys = [f"s{(row * 7919) % 30}" for row in range(count)]
@@ -187,7 +187,7 @@ def test_a_batch_of_several_streams_is_written_once(server: LocalServer, connect
         assert numbers(client, key or "events") == expected
 
 
-def test_a_stream_that_is_refused_does_not_stop_the_others(server: LocalServer, connect: Connect) -> None:
+def test_a_failed_stream_does_not_block_the_other_streams(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     client.set("b", "no stream")
     with script(server, retry=None) as dispatcher:
@@ -291,7 +291,9 @@ def test_a_batch_takes_a_limited_number_of_streams(any_server: LocalServer, conn
     assert {key: numbers(client, key) for key in late} == late
 
 
-def test_the_largest_group_is_sent_when_all_have_too_many_bytes(any_server: LocalServer, connect: Connect) -> None:
+def test_the_largest_group_is_sent_when_the_window_bytes_are_exceeded(
+    any_server: LocalServer, connect: Connect
+) -> None:
     """Whichever was opened first; the flush sends the others."""
     small = [f"small{row}" for row in range(8)]
     keys = [*small, *["large"] * 30, *small]

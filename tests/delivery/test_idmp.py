@@ -42,7 +42,7 @@ def duplicates(client: Any) -> int:
 
 
 @idmp_only
-def test_a_batch_that_is_begun_again_is_written_once_and_has_its_first_ids(
+def test_a_batch_that_is_begun_again_is_written_once_and_keeps_its_entry_ids(
     server: LocalServer, connect: Connect
 ) -> None:
     client, payloads = connect(server), payloads_of(0, 1_234, 10)
@@ -66,9 +66,7 @@ def test_a_batch_that_is_begun_again_is_written_once_and_has_its_first_ids(
 
 
 @idmp_only
-def test_two_rows_that_memory_ran_out_for_are_written_by_the_next_process(
-    server: LocalServer, connect: Connect
-) -> None:
+def test_a_new_process_writes_the_rows_refused_for_memory(server: LocalServer, connect: Connect) -> None:
     """Of ten rows two are refused; beginning the token again with all ten writes just these two."""
     client, payloads = connect(server), payloads_of(0, 10, 20)
     with idmp(server) as dispatcher:
@@ -96,7 +94,9 @@ def test_two_rows_that_memory_ran_out_for_are_written_by_the_next_process(
 
 
 @idmp_only
-def test_lost_connections_write_nothing_twice(start_server: StartServer, program: Program, connect: Connect) -> None:
+def test_no_message_is_written_twice_after_a_lost_connection(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 40_000, 200)
     with idmp(server, {"command_timeout": 600}) as dispatcher:
@@ -188,7 +188,7 @@ def test_rows_that_cannot_be_written_keep_their_numbers(server: LocalServer, con
 
 
 @idmp_only
-def test_settings_are_made_before_the_first_message(server: LocalServer, connect: Connect) -> None:
+def test_the_stream_is_configured_before_the_first_message(server: LocalServer, connect: Connect) -> None:
     """Only on a stream without stored IDs: a changed setting drops the IDs of all producers."""
     client = connect(server)
     with idmp(server) as dispatcher, Monitor(server) as monitor:

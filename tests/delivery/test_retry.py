@@ -146,7 +146,7 @@ def test_permanent_failures_are_reported_beside_retried_rows(server: LocalServer
         assert taken == Counter([b"first", *(b"%d" % n for n in range(0, rows, 3))])
 
 
-def test_other_failures_are_reported_at_once(server: LocalServer, connect: Connect) -> None:
+def test_failures_that_waiting_cannot_fix_are_reported_at_once(server: LocalServer, connect: Connect) -> None:
     """NO_STREAM and an ID that is too small are retryable, but waiting does not help."""
     batch = pa.record_batch({"payload": ["a", "b"], "id": ["5-5", "5-4"]})
     with Dispatcher(endpoint_to(server), retry=RetryPolicy(deadline=600)) as dispatcher:
@@ -220,7 +220,7 @@ def test_a_flush_that_times_out_ends_the_retries(server: LocalServer, connect: C
         assert dispatcher.flush().ok
 
 
-def test_an_interrupt_ends_the_wait_and_another_flush_goes_on(server: LocalServer, connect: Connect) -> None:
+def test_a_flush_continues_after_an_interrupted_wait(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
 
     def interrupt() -> None:
@@ -250,11 +250,11 @@ def test_an_interrupt_ends_the_wait_and_another_flush_goes_on(server: LocalServe
         ("retry_unknown", 1, r"retry_unknown must be a boolean \(true or false\), got 1"),
     ],
 )
-def test_wrong_policies_are_refused(any_server: LocalServer, option: str, value: Any, message: str) -> None:
+def test_invalid_policies_are_refused(any_server: LocalServer, option: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Dispatcher(endpoint_to(any_server), retry=RetryPolicy(**{option: value}))
 
 
-def test_a_boolean_is_no_policy(any_server: LocalServer) -> None:
+def test_a_boolean_retry_policy_is_refused(any_server: LocalServer) -> None:
     with pytest.raises(ConfigError, match="retry must be a RetryPolicy or None, got True"):
         Dispatcher(endpoint_to(any_server), retry=True)  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ def waits(stats: Stats) -> tuple[int, bool]:
     return stats.retry_waits, stats.retry_wait_seconds > 0
 
 
-def test_memory_that_comes_back(any_server: LocalServer, connect: Connect, log: Log) -> None:
+def test_a_wait_for_memory_is_logged_and_counted(any_server: LocalServer, connect: Connect, log: Log) -> None:
     client = connect(any_server)
     with Dispatcher(endpoint_to(any_server), retry=RetryPolicy(deadline=500, max_backoff=0.05), **FAILOVER) as sending:
         sending.produce(CANARY)
@@ -96,7 +96,9 @@ def test_memory_that_comes_back(any_server: LocalServer, connect: Connect, log: 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_server_that_is_restarted(start_server: StartServer, caplog: pytest.LogCaptureFixture, mode: str) -> None:
+def test_a_wait_for_a_server_restart_is_logged_and_counted(
+    start_server: StartServer, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
     """Also with the default retries of `exactly_once`."""
     server = start_server(needs="redis-8.6", config=DURABLE)
     log = Log(caplog, server)
@@ -113,7 +115,7 @@ def test_a_server_that_is_restarted(start_server: StartServer, caplog: pytest.Lo
         assert waits(sending.stats()) == (1, True)
 
 
-def test_a_server_that_is_paused(any_server: LocalServer, connect: Connect, log: Log) -> None:
+def test_a_wait_for_a_paused_server_is_logged(any_server: LocalServer, connect: Connect, log: Log) -> None:
     client = connect(any_server)
     endpoint = endpoint_to(any_server, command_timeout=0.2, connect_timeout=0.2)
     with Dispatcher(endpoint, exactly_once="script", retry=SOON) as sending:
@@ -251,7 +253,7 @@ def add_filter() -> Any:
 
 
 @pytest.mark.parametrize("at", [1, 2], ids=["first line", "last line"])
-def test_a_failing_log_filter_costs_no_outcome(
+def test_a_failing_log_filter_loses_no_outcome(
     any_server: LocalServer,
     connect: Connect,
     log: Log,

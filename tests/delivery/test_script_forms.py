@@ -62,7 +62,7 @@ def entries(client: Any) -> dict[bytes, list[list[tuple[bytes, bytes]]]]:
 
 @pytest.mark.parametrize("ts_field", ["ts", None])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_script_writes_the_entries_of_plain_calls(
+def test_a_script_writes_the_same_entries_as_plain_calls(
     server: LocalServer, connect: Connect, layout: str, ts_field: str | None
 ) -> None:
     client = connect(server)
@@ -102,7 +102,7 @@ def test_rows_of_all_forms_keep_their_order(server: LocalServer, connect: Connec
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("there", [1, 37, 150, 399, 499])
-def test_a_call_goes_on_behind_the_rows_that_are_there(
+def test_a_call_continues_after_the_rows_already_written(
     server: LocalServer, connect: Connect, layout: str, there: int
 ) -> None:
     client, options = connect(server), {**LAYOUTS[layout], "stream_key": None, "entry_id": None}
@@ -123,7 +123,7 @@ def test_a_call_goes_on_behind_the_rows_that_are_there(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("left", [1, 37, 99, 399])
-def test_a_refusal_within_a_call_ends_it(server: LocalServer, connect: Connect, layout: str, left: int) -> None:
+def test_a_call_ends_at_the_first_refused_row(server: LocalServer, connect: Connect, layout: str, left: int) -> None:
     """The stream has so many entry IDs left."""
     client, options = connect(server), {**LAYOUTS[layout], "stream_key": None, "entry_id": None}
     with script(server, ts_field=None) as dispatcher:
@@ -154,7 +154,7 @@ def test_entry_ids_are_exact_up_to_the_last_one(server: LocalServer, connect: Co
     assert len({str(entry_id).split("-")[0] for entry_id, _ in reported}) == (1 if last < 1 << 60 else 2)
 
 
-def test_entry_ids_are_those_of_the_stream_where_the_clock_goes_on(server: LocalServer, connect: Connect) -> None:
+def test_entry_ids_are_correct_when_the_clock_advances_within_a_call(server: LocalServer, connect: Connect) -> None:
     """Up to Redis 7.0 the clock of a script call goes on, so that its entries may be of several milliseconds."""
     client, payloads = connect(server), payloads_of(0, 50_000, 20)
     with script(server, script_run_rows=1_000) as dispatcher:
@@ -182,7 +182,7 @@ def test_a_call_trims_once(server: LocalServer, connect: Connect) -> None:
     assert bodies(client) == payloads_of(290, 10, 20)
 
 
-def test_the_first_row_of_a_call_finds_no_stream(server: LocalServer, connect: Connect) -> None:
+def test_a_missing_stream_fails_the_first_row_and_blocks_the_rest(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     with script(server, {"nomkstream": True}) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads_of(0, 50, 20)))

@@ -136,7 +136,9 @@ def failure(partition: int, ordinal: int, code: str) -> RowFailure:
     return RowFailure(f"id-{ordinal}", "permanent", code, "the words of the server", "no", partition, ordinal)
 
 
-def test_the_commit_sums_and_logs(any_server: LocalServer, log: pytest.LogCaptureFixture) -> None:
+def test_the_commit_sums_and_logs_the_counts_of_all_tasks(
+    any_server: LocalServer, log: pytest.LogCaptureFixture
+) -> None:
     one = PartitionCommit(
         partitions=(0,), delivered=1_000, deduplicated=10, retries=3, bytes_sent=5_000, possible_duplicates=2
     )

@@ -127,7 +127,7 @@ def test_retry_is_on_by_default() -> None:
         ({"exactly_once": "auto"}, "exactly_once", "needs txn_app_id and txn_version"),
     ],
 )
-def test_wrong_options(options: dict[str, str], option: str, text: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, str], option: str, text: str) -> None:
     error = refused(**options)
     assert text in str(error)
     assert error.option == option
@@ -230,7 +230,7 @@ def test_tracebacks_with_locals_show_no_secret(wrong: str) -> None:
     assert CANARY not in text
 
 
-def test_a_pickled_writer_shows_no_secret() -> None:
+def test_a_writer_can_be_pickled_and_its_repr_shows_no_secret() -> None:
     options = {**HERE, "password": CANARY}
     writer = RedisStreams(options).writer(schema(payload="string"), overwrite=False)
     again = pickle.loads(pickle.dumps(writer))
@@ -360,14 +360,14 @@ def test_layouts(columns: dict[str, str], options: dict[str, str], arguments: di
         ({"ts": "string", "n": "long"}, {"fields": "ts,n"}, '"ts" cannot be a field'),
     ],
 )  # fmt: skip
-def test_wrong_layouts(columns: dict[str, str], options: dict[str, str], text: str) -> None:
+def test_invalid_layouts_are_refused(columns: dict[str, str], options: dict[str, str], text: str) -> None:
     with pytest.raises((ConfigError, SchemaError)) as caught:
         layout(columns, **options)
     assert text in str(caught.value)
 
 
 @pytest.mark.parametrize("packing", [{"rows_per_entry": "2"}, {"arrow_ipc": "true"}])
-def test_several_rows_in_an_entry_are_not_exactly_once(packing: dict[str, str]) -> None:
+def test_exactly_once_refuses_several_rows_per_entry(packing: dict[str, str]) -> None:
     for options in ({}, {"exactly_once": "script"}):
         with pytest.raises(ConfigError, match="are mutually exclusive: set exactly_once='off'"):
             resolve(stream(**packing, **options), schema(payload="string"))

@@ -27,7 +27,7 @@ BATCH_ROWS = 100
 
 
 @pytest.mark.timeout(300)
-def test_the_rows_are_the_entries_however_often_tasks_run(
+def test_each_entry_is_read_once_however_often_tasks_run(
     any_server: LocalServer, connect: Connect, tmp_path: Path
 ) -> None:
     client = connect(any_server)

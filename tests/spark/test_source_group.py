@@ -84,7 +84,7 @@ def test_the_lag_is_right_after_trimming_and_in_several_streams(client: redis.Re
 
 
 @pytest.mark.parametrize("is_pending", [False, True])
-def test_a_group_that_is_read_by_is_refused(server: LocalServer, connect: Connect, is_pending: bool) -> None:
+def test_a_group_with_consumers_is_refused(server: LocalServer, connect: Connect, is_pending: bool) -> None:
     client = connect(server)
     add(client, "s", range(3), ids)
     client.xgroup_create("s", "spark", id="0")
@@ -96,7 +96,7 @@ def test_a_group_that_is_read_by_is_refused(server: LocalServer, connect: Connec
     assert query_on(server, commit_group="other").initialOffset()
 
 
-def test_a_group_is_not_moved_while_consumers_read_by_it(
+def test_a_group_is_not_moved_while_it_has_consumers(
     server: LocalServer, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = connect(server)
@@ -147,7 +147,7 @@ def test_a_group_that_was_destroyed_is_created_again(server: LocalServer, connec
     assert group_of(client)["last-delivered-id"] == b"6-0"
 
 
-def test_a_position_that_is_not_known_yet_moves_nothing(client: redis.Redis, any_server: LocalServer) -> None:
+def test_an_unknown_position_creates_no_group(client: redis.Redis, any_server: LocalServer) -> None:
     """With AvailableNow Spark 4.0 and 4.1 ask for the end first, and `latest` is not where the query is."""
     add(client, "s", range(3), ids)
     reader = query_on(any_server, commit_group="spark", starting="latest")
@@ -158,7 +158,9 @@ def test_a_position_that_is_not_known_yet_moves_nothing(client: redis.Redis, any
 RIGHTS = ("+xinfo|stream", "+xinfo|groups", "+xrange")
 
 
-def test_rights(client: redis.Redis, any_server: LocalServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_permissions_are_reported(
+    client: redis.Redis, any_server: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
     add(client, "s", range(3), ids)
 
     def query(*rights: str) -> StreamReader:
@@ -198,7 +200,7 @@ def test_a_connection_that_is_lost_does_not_end_the_query(
     assert "commit_group='spark': was not moved: " in caplog.text
 
 
-def test_a_batch_has_no_group(any_server: LocalServer) -> None:
+def test_commit_group_is_refused_for_batch_reads(any_server: LocalServer) -> None:
     with pytest.raises(ConfigError, match=r"commit_group is for spark\.readStream"):
         settings(any_server, commit_group="spark")
 
@@ -215,6 +217,6 @@ def test_a_batch_has_no_group(any_server: LocalServer) -> None:
         (GroupState(0, 1, Place((9, 0), None)), "used"),
     ],
 )
-def test_what_is_done_to_a_group(group: GroupState | None, what: str) -> None:
+def test_the_next_step_depends_on_the_state_of_the_group(group: GroupState | None, what: str) -> None:
     assert step(group, Place((5, 0), 5)) == what
     assert step(GroupState(0, 0, Place((5, 0), 3)), Place((5, 0), None)) == "stay"

@@ -30,7 +30,9 @@ def planned(reader: StreamReader) -> list[Any]:
 
 
 @pytest.mark.needs("redis-7.0")
-def test_a_capped_query_that_began_in_mid_stream_reports_at_most(server: LocalServer, connect: Connect) -> None:
+def test_the_loss_of_a_capped_query_that_began_mid_stream_is_an_upper_bound(
+    server: LocalServer, connect: Connect
+) -> None:
     """It does not know how many entries there were before its first one."""
     client = connect(server)
     add(client, "s", range(100), ids)
@@ -58,7 +60,7 @@ def test_a_capped_query_that_began_in_mid_stream_reports_at_most(server: LocalSe
 
 
 @pytest.mark.parametrize("options", [{"starting": ids(50)}, {"starting": ids(50), "min_partitions": 3}, {}])
-def test_the_first_entry_of_a_micro_batch_is_compared(
+def test_entries_trimmed_between_planning_and_reading_are_detected(
     server: LocalServer, connect: Connect, options: dict[str, Any]
 ) -> None:
     """Where entries are counted, and on Redis 6.2, where they are not."""
@@ -81,7 +83,7 @@ def test_the_first_entry_of_a_micro_batch_is_compared(
 
 @pytest.mark.needs("redis-7.0")
 @pytest.mark.parametrize("is_capped", [False, True])
-def test_a_partition_of_which_nothing_is_left_reports_at_most(
+def test_an_inexact_loss_of_a_fully_trimmed_partition_is_not_reported_as_exact(
     client: redis.Redis, any_server: LocalServer, is_capped: bool
 ) -> None:
     """The server counts all that was trimmed, also behind the partition."""
@@ -100,7 +102,9 @@ def test_a_partition_of_which_nothing_is_left_reports_at_most(
 
 
 @pytest.mark.parametrize("is_longer", [False, True])
-def test_a_stream_that_is_replaced_under_a_task(server: LocalServer, connect: Connect, is_longer: bool) -> None:
+def test_replacing_a_stream_fails_the_task_that_reads_it(
+    server: LocalServer, connect: Connect, is_longer: bool
+) -> None:
     client = connect(server)
     add(client, "s", range(4_000), ids)
     reader = query_on(server, **SMALL)
@@ -114,7 +118,7 @@ def test_a_stream_that_is_replaced_under_a_task(server: LocalServer, connect: Co
 
 
 @pytest.mark.parametrize("starting", ["earliest", ids(10)])
-def test_trimming_under_a_task_is_reported_by_each_attempt(
+def test_trimming_while_a_task_reads_is_reported_by_each_attempt(
     server: LocalServer, connect: Connect, caplog: pytest.LogCaptureFixture, starting: str
 ) -> None:
     client = connect(server)
@@ -132,7 +136,7 @@ def test_trimming_under_a_task_is_reported_by_each_attempt(
     assert "trimmed before this task read them" in caplog.text
 
 
-def test_entries_that_are_deleted_under_a_task_are_no_loss(server: LocalServer, connect: Connect) -> None:
+def test_entries_deleted_while_a_task_reads_do_not_count_as_lost(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     add(client, "s", range(4_000), ids)
     reader = query_on(server, **SMALL)
@@ -147,7 +151,7 @@ def test_entries_that_are_deleted_under_a_task_are_no_loss(server: LocalServer, 
 # --- batch ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_begins_with_a_deleted_entry(server: LocalServer, connect: Connect) -> None:
+def test_a_batch_whose_first_entry_was_deleted_reads_the_rest(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     add(client, "s", range(100), ids)
     reader = batch_of(server, starting=ids(10))

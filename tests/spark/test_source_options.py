@@ -78,16 +78,16 @@ def test_defaults() -> None:
         ({"url": "redis://:secret@h", "stream_key": "s"}, "url must not hold a password"),
     ],
 )
-def test_wrong_options(given: dict[str, str], text: str) -> None:
+def test_invalid_options_are_refused(given: dict[str, str], text: str) -> None:
     assert text in refused(given)
 
 
-def test_a_streaming_query_has_no_end() -> None:
+def test_ending_is_refused_for_streaming_queries() -> None:
     assert "ending is for spark.read" in refused({**HERE, "ending": "5-0"}, streaming=True)
     assert read({**HERE, "ending": "5-0", "poll_interval": "1"}, streaming=None).poll_interval == 1
 
 
-def test_options_of_a_wait() -> None:
+def test_trigger_options_are_parsed_and_checked() -> None:
     made = settings(True, min_entries_per_trigger="5", max_trigger_delay="1.5", max_entries_per_trigger="5")
     assert (made.min_entries, made.max_delay, settings(True).max_delay) == (5, 1.5, 900)
     given = {**HERE, "max_trigger_delay": "5"}
@@ -98,11 +98,11 @@ def test_options_of_a_wait() -> None:
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
-def test_names_of_other_sources_are_translated(name: str) -> None:
+def test_options_of_other_sources_are_refused_with_their_equivalent(name: str) -> None:
     assert refused({**HERE, name: "x"}) == f"unknown option {name!r}: here it is {OTHER_NAMES[name]}"
 
 
-def test_options_of_a_write_are_left_to_it() -> None:
+def test_a_read_does_not_check_write_options() -> None:
     made = settings(message_id="id", exactly_once="script", maxlen="5", on_failure="never")
     assert made.keys == ("s",)
     with pytest.raises(ConfigError, match="on_failure"):
@@ -129,20 +129,20 @@ def test_options_of_a_write_are_left_to_it() -> None:
         ({"starting_timestamp": "101", "starting_timestamp_past_end": "latest"}, Place((100, 0), 100)),
     ],
 )
-def test_where_a_stream_begins(options: dict[str, str], place: Place) -> None:
+def test_starting_options_set_the_start_position(options: dict[str, str], place: Place) -> None:
     made = settings(**options)
     assert start_place(made.start, "s", TRIMMED, past_end=made.past_end) == place
     assert start_place(made.start, "s", Extent(), past_end=made.past_end) == Place(LOWEST, 0)
 
 
 @pytest.mark.parametrize("options", [{"starting": "101-0"}, {"starting_timestamp": "101"}])
-def test_a_beginning_behind_the_newest_entry_is_an_error(options: dict[str, str]) -> None:
+def test_a_start_after_the_newest_entry_is_refused(options: dict[str, str]) -> None:
     made = settings(**options)
     with pytest.raises(ConfigError, match="is after the newest entry of stream 's', 100-0"):
         start_place(made.start, "s", TRIMMED, past_end=made.past_end)
 
 
-def test_where_a_stream_ends() -> None:
+def test_ending_options_set_the_end_position() -> None:
     def end(**options: str) -> object:
         return last_id(settings(**options).end, "s", TRIMMED)
 
@@ -158,7 +158,7 @@ def news(ms: int, added: int | None, extent: Extent = TRIMMED, *, fails: bool = 
     return find_news("s", StreamOffset(Place((ms, 0), added), lost), extent, fails=fails)
 
 
-def test_what_is_new() -> None:
+def test_new_entries_are_found_after_the_last_position() -> None:
     assert news(100, 100) is None
     assert news(70, 70) == News(Place((70, 0), 70), Place((100, 0), 100), 0)
     # Everything up to the place was trimmed, and nothing behind it.
@@ -192,7 +192,7 @@ def test_trimmed_entries_are_counted() -> None:
         (Extent(5, (196, 0), (200, 0), 5), "5 entries were ever added, and 70 had been"),
     ],
 )
-def test_a_replaced_stream_is_noticed(extent: Extent, text: str) -> None:
+def test_a_replaced_stream_is_detected(extent: Extent, text: str) -> None:
     with pytest.raises(StreamReplacedError, match=text):
         news(70, 70, extent)
     found = news(70, 70, extent, fails=False)
@@ -201,7 +201,7 @@ def test_a_replaced_stream_is_noticed(extent: Extent, text: str) -> None:
     assert found.end.id >= found.start.id == (70, 0)
 
 
-def test_a_cap_is_shared_by_what_there_is() -> None:
+def test_a_cap_is_divided_among_streams_by_their_entries() -> None:
     assert quotas({"a": 900, "b": 100}, 100) == {"a": 90, "b": 10}
     assert quotas({"a": 10_000, "b": 1}, 100) == {"a": 99, "b": 1}
     assert quotas({"a": 5, "b": 5, "c": 5}, 2) == {"a": 1, "b": 1}
@@ -218,7 +218,9 @@ def test_a_cap_is_shared_by_what_there_is() -> None:
         (0, 10.0, 9.0, False),
     ],
 )
-def test_when_a_micro_batch_begins(entries: int, now: float, last: float | None, due: bool) -> None:
+def test_a_micro_batch_begins_at_the_minimum_or_after_the_delay(
+    entries: int, now: float, last: float | None, due: bool
+) -> None:
     assert is_due(entries, 100, now=now, last=last, delay=10.0) is due
 
 
@@ -255,7 +257,7 @@ def test_every_column_of_a_schema_is_a_field_unless_metadata_names_it() -> None:
     assert made["schema"].names == ["id", "stream"]
 
 
-def test_metadata_columns_get_other_names() -> None:
+def test_metadata_columns_can_be_renamed() -> None:
     renamed = '{"entry_id": "at", "stream": "entry_id"}'
     assert read_schema(settings(metadata=renamed)).simpleString() == (
         "struct<at:string,entry_id:string,fields:map<string,binary>>"
@@ -277,12 +279,12 @@ def test_metadata_columns_get_other_names() -> None:
         ("entry_id string", {"metadata": "entry_id"}, "metadata columns only"),
     ],
 )
-def test_wrong_schemas(schema: str, options: dict[str, str], text: str) -> None:
+def test_invalid_schemas_are_refused(schema: str, options: dict[str, str], text: str) -> None:
     with pytest.raises((ConfigError, SchemaError), match=text):
         columns(schema, **options)
 
 
-def test_wrong_columns_without_a_schema() -> None:
+def test_invalid_columns_without_a_schema_are_refused() -> None:
     for options, text in (
         ({"unpack": "json"}, "unpack needs fields or a schema"),
         ({"fields": "a", "metadata": "id"}, "metadata must be some of"),
@@ -297,7 +299,7 @@ def test_wrong_columns_without_a_schema() -> None:
             read_schema(settings(**options))
 
 
-def test_a_minimum_needs_the_trigger() -> None:
+def test_min_entries_per_trigger_needs_spark_4_2() -> None:
     schema = read_schema(settings())
     waiting = settings(True, min_entries_per_trigger="5")
     if HAS_LIMITS:
@@ -307,7 +309,7 @@ def test_a_minimum_needs_the_trigger() -> None:
         StreamReader(waiting, schema)
 
 
-def test_a_cap_needs_the_trigger_where_spark_does_not_tell_it() -> None:
+def test_max_entries_per_trigger_needs_a_trigger_option_before_spark_4_2() -> None:
     schema = read_schema(settings())
     capped = settings(True, max_entries_per_trigger="5")
     if HAS_LIMITS:

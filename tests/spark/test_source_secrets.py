@@ -35,7 +35,7 @@ FAILURES = {
 
 
 @pytest.mark.timeout(240)
-def test_no_secret_of_a_failing_read_is_shown(start_server: Callable[..., LocalServer], tmp_path: Path) -> None:
+def test_failing_reads_show_no_secret(start_server: Callable[..., LocalServer], tmp_path: Path) -> None:
     server = start_server(config={"requirepass": SECRET})
     (tmp_path / "events").mkdir()
     done = run_file(__file__, server.unix_socket, str(tmp_path), timeout=230)

@@ -36,7 +36,7 @@ def test_the_first_and_the_last_id_have_one_neighbour() -> None:
 @pytest.mark.parametrize(
     "text", ["", "5", "5-", "-5", "a-1", "1-1-1", "+1-1", " 1-1", "٣-1", f"{2**64}-0", f"0-{2**64}"]
 )
-def test_other_texts_are_no_ids(text: str) -> None:
+def test_invalid_entry_ids_are_not_parsed(text: str) -> None:
     assert parse(text) is None
 
 
@@ -46,7 +46,7 @@ def test_ranges_are_cut_by_time() -> None:
     assert cut((0, 0), HIGHEST, 2) == [(2**63, 0)]
 
 
-def test_ranges_are_cut_by_sequence_where_time_says_nothing() -> None:
+def test_ranges_within_one_millisecond_are_cut_by_sequence_number() -> None:
     assert cut((7, 0), (7, 99), 4) == [(7, 25), (7, 50), (7, 75)]
     assert cut((7, 0), (7, MAX), 2) == [(7, 2**63)]
     assert cut((7, 3), (7, 4), 9) == [(7, 4)]
@@ -80,13 +80,13 @@ def test_streams_share_partitions_by_their_entries() -> None:
         assert sum(shares) == max(parts, len(weights))
 
 
-def test_parts_without_entries_join_the_one_before() -> None:
+def test_empty_parts_are_merged_with_their_neighbours() -> None:
     assert borders([(1, 0), None, (5, 0), None, (9, 1)]) == ((1, 0), [(5, 0), (9, 1)])
     assert borders([None, None, (5, 0), (9, 1)]) == ((5, 0), [(9, 1)])
     assert borders([None, None]) == (None, [])
 
 
-def test_parts_follow_each_other() -> None:
+def test_parts_of_a_range_are_contiguous() -> None:
     one = StreamRange("orders", Place((1, 0), 7), (9, 9), 12, 20)
     assert one.parts([((5, 0), 9), ((8, 3), None)]) == [
         Range("orders", Place((1, 0), 7), (4, MAX), counted=9, total=20),
@@ -129,12 +129,12 @@ def test_an_offset_is_read_as_it_was_written() -> None:
         ({"v": 1, "streams": []}, "lacks a member"),
     ],
 )
-def test_other_checkpoints_are_refused(whole: dict[str, Any], text: str) -> None:
+def test_invalid_checkpoints_are_refused(whole: dict[str, Any], text: str) -> None:
     with pytest.raises(StateError, match=text):
         Offset.from_json(whole)
 
 
-def test_what_is_behind_a_place_is_counted() -> None:
+def test_entries_after_a_position_are_counted() -> None:
     extent = Extent(40, (61, 0), (100, 0), 100)
     assert extent.removed == 60
     assert [extent.entries_behind(Place((0, 0), added)) for added in (0, 60, 90, 100, None)] == [40, 40, 10, 0, 40]

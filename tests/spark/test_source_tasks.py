@@ -25,7 +25,7 @@ Connect = Callable[..., redis.Redis]
 # --- the look at the server -------------------------------------------------------------------------------------------
 
 
-def test_streams_are_looked_at(server: LocalServer, connect: Connect) -> None:
+def test_a_survey_finds_extents_and_first_ids(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     add(client, "s", range(10), ids)
     client.xtrim("s", maxlen=4, approximate=False)
@@ -39,7 +39,7 @@ def test_streams_are_looked_at(server: LocalServer, connect: Connect) -> None:
     assert survey.first_ids(asked) == [(7, 0), None, (10, 0), None]
 
 
-def test_the_connection_is_kept_and_replaced(client: redis.Redis, any_server: LocalServer) -> None:
+def test_a_survey_keeps_its_connection_and_replaces_a_lost_one(client: redis.Redis, any_server: LocalServer) -> None:
     add(client, "s", range(3), ids)
 
     def connections() -> int:
@@ -59,7 +59,9 @@ def test_the_connection_is_kept_and_replaced(client: redis.Redis, any_server: Lo
     assert survey.extents(["s"])["s"].length == 3
 
 
-def test_what_cannot_be_looked_at(client: redis.Redis, any_server: LocalServer, text_key: None) -> None:
+def test_keys_of_other_types_and_missing_permissions_are_reported(
+    client: redis.Redis, any_server: LocalServer, text_key: None
+) -> None:
     with pytest.raises(CommandError, match="the key 'text' does not hold a stream"):
         Survey(settings(any_server)).extents(["text"])
     client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+xrange"])
@@ -87,7 +89,7 @@ def test_a_pattern_finds_streams(client: redis.Redis, any_server: LocalServer) -
 # --- batch ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_range_is_the_same_for_each_attempt(server: LocalServer, connect: Connect) -> None:
+def test_each_attempt_reads_the_same_range(server: LocalServer, connect: Connect) -> None:
     add(connect(server), "s", range(1_000), ids)
     reader = batch_of(server, min_partitions=4, batch_rows=50)
     planned = reader.partitions()
@@ -102,7 +104,7 @@ def test_a_range_is_the_same_for_each_attempt(server: LocalServer, connect: Conn
 
 @pytest.mark.needs("redis-7.0")
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_trimming_between_planning_and_reading(
+def test_trimming_between_planning_and_reading_is_reported(
     client: redis.Redis, any_server: LocalServer, partitions: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(client, "s", range(1_000), ids)
@@ -125,7 +127,7 @@ def test_trimming_between_planning_and_reading(
 
 
 @pytest.mark.parametrize("start", [None, 300])
-def test_trimming_while_a_task_reads(
+def test_trimming_while_a_task_reads_is_reported(
     client: redis.Redis, any_server: LocalServer, start: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(client, "s", range(20_000), ids)
@@ -150,7 +152,9 @@ def test_trimming_while_a_task_reads(
         trimmed()
 
 
-def test_a_stream_that_is_deleted_under_a_read(client: redis.Redis, any_server: LocalServer) -> None:
+def test_a_stream_replaced_between_planning_and_reading_fails_the_read(
+    client: redis.Redis, any_server: LocalServer
+) -> None:
     add(client, "s", range(100), ids)
     reader = batch_of(any_server)
     (partition,) = reader.partitions()
@@ -163,7 +167,7 @@ def test_a_stream_that_is_deleted_under_a_read(client: redis.Redis, any_server: 
 # --- streaming --------------------------------------------------------------------------------------------------------
 
 
-def test_micro_batches_follow_each_other(server: LocalServer, connect: Connect) -> None:
+def test_consecutive_micro_batches_read_every_entry_once(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     add(client, "s", range(1_000), ids)
     reader = query_on(server, max_entries_per_trigger=300, min_partitions=3)
@@ -186,9 +190,7 @@ def test_micro_batches_follow_each_other(server: LocalServer, connect: Connect) 
     assert [one.last for one in other.partitions(start, end) if isinstance(one, Range)] == [(1_001, 0)]
 
 
-def test_a_first_micro_batch_that_runs_again_begins_where_it_began(
-    client: redis.Redis, any_server: LocalServer
-) -> None:
+def test_a_replayed_first_micro_batch_begins_at_the_same_position(client: redis.Redis, any_server: LocalServer) -> None:
     """Spark asks for the first offset again, and `latest` is another one by then."""
     add(client, "s", range(10), ids)
     reader = query_on(any_server, starting="latest")
@@ -200,7 +202,7 @@ def test_a_first_micro_batch_that_runs_again_begins_where_it_began(
     assert [n for partition in partitions for n in rows(again.read(partition))] == list(range(10, 20))
 
 
-def test_a_query_that_found_nothing_begins_where_it_began(client: redis.Redis, any_server: LocalServer) -> None:
+def test_a_query_without_new_entries_stores_its_position(client: redis.Redis, any_server: LocalServer) -> None:
     add(client, "s", range(10), ids)
     reader = query_on(any_server, starting="latest")
     start = reader.initialOffset()
@@ -211,7 +213,7 @@ def test_a_query_that_found_nothing_begins_where_it_began(client: redis.Redis, a
 
 
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
-def test_an_end_that_is_asked_for_before_the_position_is_known(
+def test_every_entry_is_read_when_spark_asks_for_the_end_first(
     client: redis.Redis, any_server: LocalServer, starting: str
 ) -> None:
     """Spark 4.0 and 4.1 do so with AvailableNow, when a micro-batch was not committed."""
@@ -251,7 +253,7 @@ def test_tasks_report_trimmed_entries_of_a_capped_micro_batch_exactly(
     assert (caught.value.lost, caught.value.exact) == (150, True)
 
 
-def test_an_idle_query_asks_once_in_an_interval(client: redis.Redis, any_server: LocalServer) -> None:
+def test_an_idle_query_polls_once_per_interval(client: redis.Redis, any_server: LocalServer) -> None:
     add(client, "s", range(3), ids)
     reader = query_on(any_server, poll_interval=600, stream_key="s")
     start = reader.initialOffset()
@@ -263,7 +265,7 @@ def test_an_idle_query_asks_once_in_an_interval(client: redis.Redis, any_server:
     assert client.info("commandstats")["cmdstat_xinfo|stream"]["calls"] == 2
 
 
-def test_no_place_of_an_offset_shows_a_password(any_server: LocalServer, client: redis.Redis) -> None:
+def test_offsets_and_partitions_show_no_password(any_server: LocalServer, client: redis.Redis) -> None:
     client.acl_setuser("reader", enabled=True, passwords=["+hunter2"], keys=["*"], commands=["+@all"])
     add(client, "s", range(3), ids)
     reader = query_on(any_server, username="reader", password="hunter2")
@@ -274,7 +276,7 @@ def test_no_place_of_an_offset_shows_a_password(any_server: LocalServer, client:
     assert "hunter2" not in shown
 
 
-def test_a_place_beyond_the_last_id_is_not_read(client: redis.Redis, any_server: LocalServer) -> None:
+def test_a_query_reads_up_to_the_highest_entry_id(client: redis.Redis, any_server: LocalServer) -> None:
     client.xadd("s", {"n": 1}, id=f"{HIGHEST[0]}-{HIGHEST[1]}")
     reader = query_on(any_server)
     start = reader.initialOffset()

@@ -32,7 +32,7 @@ def ours(client: redis.Redis) -> int:
     return len(connections(client))
 
 
-def test_the_same_dispatcher_for_equal_endpoints_and_options(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_equal_endpoints_and_options_share_a_dispatcher(client: redis.Redis, endpoint: Endpoint) -> None:
     # Each task unpickles an endpoint of its own.
     with worker.dispatcher(pickle.loads(pickle.dumps(endpoint)), {"classify": "strict", "ts_field": None}) as first:
         first.dispatch(b"one")
@@ -71,7 +71,7 @@ def test_a_dispatcher_is_closed_after_a_failure(
         second.dispatch(b"again")
 
 
-def test_a_partition_that_is_not_read_to_its_end(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_rows_taken_before_a_partition_ends_early_are_written(client: redis.Redis, endpoint: Endpoint) -> None:
     taken = 0
 
     def without_end() -> Iterator[pa.RecordBatch]:
@@ -88,7 +88,7 @@ def test_a_partition_that_is_not_read_to_its_end(client: redis.Redis, endpoint: 
     assert client.xlen("events") == 100 * taken
 
 
-def test_a_forked_worker_gets_its_own(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_a_forked_worker_gets_its_own_dispatcher(client: redis.Redis, endpoint: Endpoint) -> None:
     with worker.dispatcher(endpoint, {}) as parents:
         parents.dispatch(b"parent")
     child = os.fork()

@@ -62,7 +62,7 @@ def test_a_stream_is_read_and_written_once_and_in_order(pool: Pool, tmp_path: Pa
     assert outcome.reported_trimmed == outcome.trimmed > 0, summary(outcome)
 
 
-def test_a_cluster_has_each_row_once_and_in_order(pool: Pool, tmp_path: Path) -> None:
+def test_each_row_is_written_to_a_cluster_once_and_in_order(pool: Pool, tmp_path: Path) -> None:
     strikes = (
         Strike("move", "rows", 3_000, stream=4, way="whole"),
         Strike("master", "rows", 8_000, stream=1),

@@ -92,7 +92,9 @@ def add_one_of_no_file(payloads: list[bytes]) -> None:
         (add_one_of_no_file, {"foreign": 1}, None),
     ],
 )
-def test_the_checker_finds(spoil: Callable[[list[bytes]], None], counts: dict[str, int], example: str | None) -> None:
+def test_the_checker_finds_each_fault(
+    spoil: Callable[[list[bytes]], None], counts: dict[str, int], example: str | None
+) -> None:
     payloads = in_order()
     spoil(payloads)
     verdict = check(ROWS, payloads)
@@ -109,7 +111,7 @@ def by_streams(payloads: list[bytes]) -> list[list[bytes]]:
     return [[payload for payload in payloads if int(payload[6:13]) % 2 == stream] for stream in (0, 1)]
 
 
-def test_each_of_several_streams_has_its_rows_once_and_in_order() -> None:
+def test_rows_of_several_streams_are_checked() -> None:
     even, odd = by_streams(in_order())
     assert check(ROWS, even, odd).exactly_once
     assert check(ROWS, even, [*odd, odd[0]]).duplicated == 1
@@ -118,14 +120,14 @@ def test_each_of_several_streams_has_its_rows_once_and_in_order() -> None:
     assert check(ROWS, even, odd[::-1]).out_of_order > 0
 
 
-def test_rows_that_were_trimmed_are_not_lost() -> None:
+def test_trimmed_rows_do_not_count_as_lost() -> None:
     payloads = [payload for payload in in_order() if (parse(payload) or (0, 0)) >= (0, 7)]
     assert check(ROWS, payloads, trimmed={0: 7}).exactly_once
     assert check(ROWS, payloads, trimmed={0: 6}).lost == 1
     assert check(ROWS, in_order(), trimmed={0: 7}).foreign == 7
 
 
-def test_the_checkpoint_says_where_the_rows_of_a_stream_are(any_server: LocalServer, tmp_path: Path) -> None:
+def test_the_checkpoint_locates_the_rows_of_a_stream(any_server: LocalServer, tmp_path: Path) -> None:
     plan = Plan(0, Rows(2, 70, 1), (), (), (0, 20))
     feed = Feed(plan, any_server, tmp_path)
     assert [feed.next_round() for _ in range(3)] == [True, True, False]
@@ -161,7 +163,7 @@ def test_committed_entries_are_trimmed(any_server: LocalServer, tmp_path: Path) 
     assert feed.trim_committed() == 7
 
 
-def test_a_verdict_names_the_first_rows() -> None:
+def test_a_verdict_names_the_first_lost_rows() -> None:
     verdict = check(ROWS, [])
     assert verdict.lost == 300
     assert verdict.examples["lost"] == ["0:0", "0:1", "0:2", "0:3", "0:4"]
@@ -184,7 +186,7 @@ def test_a_plan_is_determined_by_its_seed() -> None:
 
 
 @pytest.mark.parametrize("kind", OF_FILES)
-def test_a_chosen_kind_of_fault_has_the_same_plan_alone(kind: Any) -> None:
+def test_choosing_one_kind_of_fault_does_not_change_its_plan(kind: Any) -> None:
     whole, alone = make_plan(5, 2_000, 100), make_plan(5, 2_000, 100, [kind])
     assert {strike.kind for strike in alone.strikes} | {trap.kind for trap in alone.traps} <= {kind}
     assert alone.rows == whole.rows
@@ -192,7 +194,7 @@ def test_a_chosen_kind_of_fault_has_the_same_plan_alone(kind: Any) -> None:
     assert [trap for trap in whole.traps if trap.kind == kind] == list(alone.traps)
 
 
-def test_plans_of_streams_trim_what_was_read_and_what_was_not() -> None:
+def test_plans_of_streams_trim_read_and_unread_entries() -> None:
     plans = [make_source_plan(seed, 2_000, 100) for seed in range(200)]
     assert {strike.kind for plan in plans for strike in plan.strikes} == {"driver", "worker", "server", "trim"}
     assert {plan.losses[0] for plan in plans} == {0}
@@ -269,7 +271,7 @@ def test_each_mode_is_held_to_its_guarantee(mode: str, numbers: dict[str, Any], 
     assert not Result.hung({"exactly_once": mode}, "no end").well
 
 
-def test_the_table_adds_up() -> None:
+def test_the_table_sums_the_results() -> None:
     results = [result(1), result(2, lost=1_000), result(3, "valkey-9.1", faults={"server": 1, "driver": 1})]
     lines = [line.split() for line in table(results).splitlines()]
     assert lines[0][:5] == ["server", "mode", "runs", "drivers", "workers"]

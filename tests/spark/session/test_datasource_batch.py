@@ -41,7 +41,9 @@ def test_each_action_writes_once(spark: SparkSession, client: redis.Redis, any_s
     assert client.xlen("events") == 1_010
 
 
-def test_a_table_of_every_type_is_json(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_columns_of_every_type_are_written_as_json(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
     frame = spark.sql("""
         select id, cast(id / 8 as decimal(10, 3)) as price, timestamp '2026-04-14 12:00:00.120' as at, 1.0e10d as big,
             named_struct('a', id, 'b', cast(null as string)) as struct, array(id, null) as list, map('k', id) as map,
@@ -54,7 +56,7 @@ def test_a_table_of_every_type_is_json(spark: SparkSession, client: redis.Redis,
     assert sorted(payloads(client)) == sorted(expected)
 
 
-def test_columns_have_roles_by_their_names(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_column_names_determine_their_roles(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     frame = spark.createDataFrame(
         [("a", "one", None, "5-1"), ("b", "two", "other", "6-1"), ("c", "three", "other", "7-1")],
         "message_id string, body string, stream_key string, entry_id string",
@@ -68,7 +70,7 @@ def test_columns_have_roles_by_their_names(spark: SparkSession, client: redis.Re
     ]
 
 
-def test_a_field_for_each_column(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_each_named_column_becomes_a_field(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     frame = spark.createDataFrame([(7, "seven", True, 1)], "n long, text string, flag boolean, other int")
     save(frame, any_server, fields="flag, n,text", ignore_columns="other", ts_field="")
     assert list(stored(client).values()) == [{"flag": b"true", "n": b"7", "text": b"seven"}]
@@ -77,7 +79,7 @@ def test_a_field_for_each_column(spark: SparkSession, client: redis.Redis, any_s
 @pytest.mark.parametrize(
     ("exactly_once", "options"), [("off", {}), ("script", {"txn_app_id": "copy", "txn_version": 1})]
 )
-def test_all_fields_from_a_map(
+def test_all_fields_are_taken_from_a_map(
     spark: SparkSession, client: redis.Redis, any_server: LocalServer, exactly_once: str, options: dict[str, Any]
 ) -> None:
     rows = [("1-1", {"a": b"\xff\x00", "b": b""}), ("2-1", {"ä": b"\r\n"}), ("3-1", {"a": b"2", "c": None})]
@@ -86,7 +88,7 @@ def test_all_fields_from_a_map(
     assert stored(client) == {"1-1": {"a": b"\xff\x00", "b": b""}, "2-1": {"ä": b"\r\n"}, "3-1": {"a": b"2"}}
 
 
-def test_a_row_without_fields_is_a_dead_letter(
+def test_a_row_without_fields_becomes_a_dead_letter(
     spark: SparkSession, client: redis.Redis, any_server: LocalServer
 ) -> None:
     frame = spark.createDataFrame([({"a": "1"},), (None,), ({},)], "m map<string, string>").coalesce(1)
@@ -98,7 +100,7 @@ def test_a_row_without_fields_is_a_dead_letter(
     assert row == {"m": []}
 
 
-def test_several_rows_in_an_entry(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_several_rows_share_an_entry(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     save(messages(spark, 25, 1), any_server, rows_per_entry=10)
     entries = [headrace.unpack(fields) for fields in stored(client).values()]
     assert [len(entry) for entry in entries] == [10, 10, 5]
@@ -117,7 +119,7 @@ def test_trimming(spark: SparkSession, client: redis.Redis, any_server: LocalSer
     assert client.xlen("events") == 10
 
 
-def test_an_empty_dataframe_writes_nothing(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_an_empty_dataframe_writes_no_entry(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     before = connections(client)
     save(messages(spark, 0), any_server)
     save(messages(spark, 3, 8), any_server)
@@ -133,7 +135,7 @@ def test_a_worker_keeps_its_connection(spark: SparkSession, client: redis.Redis,
     assert client.xlen("events") == 400
 
 
-def test_option_names_in_any_case(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_option_names_are_case_insensitive(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     options = {name.upper(): value for name, value in to(any_server, maxlen=10, ignore_columns="message_id").items()}
     writer(messages(spark, 10), options).save()
     assert client.xlen("events") == 10
@@ -156,7 +158,7 @@ def test_option_names_in_any_case(spark: SparkSession, client: redis.Redis, any_
         ({"checkpointLocation": "/tmp/x"}, "unknown option 'checkpointlocation'"),
     ],
 )
-def test_mistakes_are_reported_before_any_task_starts(
+def test_invalid_options_are_reported_before_any_task_starts(
     spark: SparkSession, client: redis.Redis, any_server: LocalServer, options: dict[str, str], text: str
 ) -> None:
     frame = messages(spark, 10).withColumn("flag", sf.lit(True))
@@ -168,7 +170,7 @@ def test_mistakes_are_reported_before_any_task_starts(
     assert spark.sparkContext.statusTracker().getJobIdsForGroup() == jobs
 
 
-def test_modes(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_modes_other_than_append_are_refused(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     frame = messages(spark, 10)
     with pytest.raises(AnalysisException, match=r"mode\('append'\)"):
         writer(frame, to(any_server)).mode("overwrite").save()
@@ -216,7 +218,7 @@ def test_sql(spark: SparkSession, client: redis.Redis, any_server: LocalServer) 
     assert stored(client, "copies") == {"5-1": {"a": b"\xff", "b": b""}}
 
 
-def test_mistakes_in_sql(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_mistakes_in_sql_are_reported(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     def create(columns: str = "", **options: str) -> None:
         given = options_in_sql(to(any_server, **options))
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW wrong {columns} USING redis_streams {given}")

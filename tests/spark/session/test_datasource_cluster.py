@@ -17,7 +17,7 @@ from support.servers import programs_with
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_streams_that_move_and_fail_over(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_row_is_copied_once_across_a_moved_slot_and_a_failover(spark: SparkSession, tmp_path: Path) -> None:
     """Stream to stream, exactly once: micro-batches before and behind a moved slot and a failover."""
     with LocalCluster(max(programs_with(["redis"])).path) as cluster:
         options = {"nodes": ",".join(cluster.nodes), "stream_key": "in"}
@@ -73,7 +73,7 @@ def rows_of(frame: DataFrame) -> list[tuple[str, int]]:
     return sorted(rows, key=lambda row: row[0])
 
 
-def test_a_batch_of_streams_of_all_nodes(spark: SparkSession, three: LocalCluster) -> None:
+def test_a_batch_reads_streams_of_all_nodes(spark: SparkSession, three: LocalCluster) -> None:
     keys = [f"batch {key}" for key in KEYS]
     written = [row for number, key in enumerate(keys) for row in add(three, key, range(10 * number, 10 * number + 40))]
     frame = spark.read.format("redis_streams").schema("stream string, n string")
@@ -83,7 +83,9 @@ def test_a_batch_of_streams_of_all_nodes(spark: SparkSession, three: LocalCluste
     assert rows_of(whole) == written
 
 
-def test_a_stream_of_all_nodes_while_slots_move(spark: SparkSession, three: LocalCluster, tmp_path: Path) -> None:
+def test_a_query_reads_streams_of_all_nodes_while_slots_move(
+    spark: SparkSession, three: LocalCluster, tmp_path: Path
+) -> None:
     """The driver keeps its connections, and finds the streams where they are now; so does the group that shows it."""
     keys = [f"stream {key}" for key in KEYS]
     written = [row for key in keys for row in add(three, key, range(5))]
@@ -117,7 +119,9 @@ def test_a_stream_of_all_nodes_while_slots_move(spark: SparkSession, three: Loca
             assert (group["name"], group["entries-read"]) == (b"shown", 20)
 
 
-def test_a_node_by_host_and_port(spark: SparkSession, three: LocalCluster, tmp_path: Path) -> None:
+def test_a_cluster_is_found_by_the_host_and_port_of_one_node(
+    spark: SparkSession, three: LocalCluster, tmp_path: Path
+) -> None:
     """Writer and source find the cluster by what the node says: rows of all nodes, in batches and as a stream."""
     keys = [f"auto {key}" for key in KEYS]
     node = {"host": "127.0.0.1", "port": str(three.servers[0].port)}

@@ -65,7 +65,7 @@ def said_by(error: Exception) -> str:
 # --- fail -------------------------------------------------------------------------------------------------------------
 
 
-def test_fail(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
+def test_failed_rows_fail_the_write_by_default(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
     with pytest.raises(PythonException) as caught:
         writer(mixed(spark), intercepted).save()
     text = said_by(caught.value)
@@ -95,7 +95,9 @@ def test_the_first_failure_ends_the_task(spark: SparkSession, client: redis.Redi
     assert client.xlen("events") < 500_000
 
 
-def test_ordinals_over_many_record_batches(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_ordinals_count_across_record_batches(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
     frame = spark.range(0, 30_000, 1, 1).selectExpr("if(id = 25_001, null, string(id)) AS payload".replace("_", ""))
     with pytest.raises(PythonException, match=r"1 of 30,000 rows .*\n +row 25,001 of partition 0: NULL_PAYLOAD"):
         save(frame, any_server)
@@ -112,7 +114,9 @@ def test_a_server_that_stays_down_fails_the_task(spark: SparkSession, closed_por
 
 
 @pytest.mark.parametrize("on_failure", ["report", "dead_letter"])
-def test_a_server_that_stays_down_is_no_failure_of_rows(spark: SparkSession, closed_port: int, on_failure: str) -> None:
+def test_on_failure_does_not_cover_a_server_that_stays_down(
+    spark: SparkSession, closed_port: int, on_failure: str
+) -> None:
     """It ends the first task; later groups of rows do not wait for it again."""
     options: Options = {"host": "127.0.0.1", "port": closed_port, "stream_key": "events", "on_failure": on_failure}
     if on_failure == "dead_letter":
@@ -129,7 +133,7 @@ def test_a_server_that_stays_down_is_no_failure_of_rows(spark: SparkSession, clo
 
 
 @pytest.mark.parametrize(("exactly_once", "away"), [(False, 0), (True, 0), (False, 10), (True, 10)])
-def test_a_server_that_comes_back(
+def test_rows_are_delivered_after_a_server_restart(
     spark: SparkSession, start_server: StartServer, connect: Connect, exactly_once: bool, away: float
 ) -> None:
     server = start_server(config={"appendonly": "yes", "appendfsync": "always"})
@@ -161,7 +165,7 @@ def test_a_server_that_comes_back(
         assert len(written) == 200_000
 
 
-def test_there_is_advice_for_every_own_code() -> None:
+def test_every_code_of_headrace_has_advice() -> None:
     own = [code for code in tables.CODES.values() if code.is_own]
     assert len(own) > 20
     assert [code.name for code in own if not code.advice] == []
@@ -170,7 +174,7 @@ def test_there_is_advice_for_every_own_code() -> None:
 # --- report -----------------------------------------------------------------------------------------------------------
 
 
-def test_report(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
+def test_on_failure_report_writes_all_good_rows(spark: SparkSession, client: redis.Redis, intercepted: Options) -> None:
     writer(mixed(spark), {**intercepted, "on_failure": "report"}).save()
     assert sorted(payloads(client)) == GOOD
 
@@ -185,7 +189,7 @@ def test_report(spark: SparkSession, client: redis.Redis, intercepted: Options) 
         ({"max_failed_rows": 0}, "15 of 50 rows .*: more than max_failed_rows=0\n"),
     ],
 )
-def test_limits(
+def test_limits_of_failed_rows_are_enforced(
     spark: SparkSession, client: redis.Redis, intercepted: Options, limits: Options, reason: str | None
 ) -> None:
     write = writer(mixed(spark), {**intercepted, "on_failure": "report", **limits})
@@ -228,7 +232,9 @@ def test_dead_letters(spark: SparkSession, client: redis.Redis, intercepted: Opt
         }
 
 
-def test_dead_letters_of_other_layouts(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_dead_letters_of_other_layouts_contain_the_row(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
     """A dead letter holds the row itself, which gives the same entry when it is written again."""
     frame = spark.sql("""
         select id, 1.0e10d as x, timestamp '2026-04-14 12:00:00' as at, array(id, null) as list,
@@ -257,7 +263,9 @@ def test_dead_letters_of_other_layouts(spark: SparkSession, client: redis.Redis,
     assert payloads(client, "again") == [expected.json]
 
 
-def test_many_dead_letters(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_each_of_many_dead_letters_contains_its_row(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
     """More rows than are buffered at once: each failure still finds its row."""
     key = "if(id % 1000 = 7, 'text', null) AS stream_key"
     frame = spark.range(0, 150_000, 1, 1).selectExpr("string(id) AS body", key)

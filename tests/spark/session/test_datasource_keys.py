@@ -24,7 +24,7 @@ KEYED: dict[str, Any] = {"exactly_once": "idmp", "exactly_once_key": "message_id
 EXPECTED = sorted(f"p{n}" for n in range(2_000))
 
 
-def test_a_repeated_write_may_have_other_partitions_and_another_order(
+def test_a_write_repeated_in_other_partitions_and_order_is_deduplicated(
     spark: SparkSession, server: LocalServer, connect: Connect
 ) -> None:
     client = connect(server)
@@ -39,7 +39,7 @@ def test_a_repeated_write_may_have_other_partitions_and_another_order(
     assert client.xlen("events") == 2_010
 
 
-def test_a_micro_batch_that_runs_again_writes_nothing_twice(
+def test_a_replayed_micro_batch_is_deduplicated(
     spark: SparkSession, server: LocalServer, connect: Connect, tmp_path: Path
 ) -> None:
     """Its commit is removed, as if the driver had died before it; the rows come back in other partitions."""

@@ -79,7 +79,7 @@ def written(client: redis.Redis) -> list[int]:
     return sorted(int(payload.removeprefix("p")) for payload in payloads(client))
 
 
-def test_fail(spark: SparkSession, client: redis.Redis, options: Options) -> None:
+def test_failed_rows_fail_the_write_by_default(spark: SparkSession, client: redis.Redis, options: Options) -> None:
     with pytest.raises(PythonException) as caught:
         writer(everything(spark), options).save()
     text = str(caught.value)
@@ -91,7 +91,7 @@ def test_fail(spark: SparkSession, client: redis.Redis, options: Options) -> Non
     assert set(rows) <= GOOD
 
 
-def test_report(spark: SparkSession, client: redis.Redis, options: Options) -> None:
+def test_on_failure_report_writes_all_good_rows(spark: SparkSession, client: redis.Redis, options: Options) -> None:
     options |= {"on_failure": "report", "max_failed_rows": 30}
     writer(everything(spark), options).save()
     assert written(client) == sorted(GOOD)
@@ -134,7 +134,7 @@ def test_dead_letters_are_written_again(
         assert sorted(payloads(client, key)) == sorted(row.payload for row in rows if row.key == key), key
 
 
-def test_dead_letters_that_do_not_fit_fail_the_task(
+def test_dead_letters_refused_for_memory_fail_the_task(
     spark: SparkSession, client: redis.Redis, server: LocalServer
 ) -> None:
     """A real server without memory has none for dead letters either: the task fails rather than lose rows."""
@@ -167,7 +167,7 @@ def test_dead_letters_that_do_not_fit_fail_the_task(
 @refuses_long_strings
 @pytest.mark.parametrize("retry", ["true", "false"])
 @pytest.mark.parametrize("layout", ["payload", "json"])
-def test_the_dead_letter_of_a_row_that_is_too_large_has_its_place_alone(
+def test_the_dead_letter_of_a_row_that_is_too_large_omits_the_row(
     spark: SparkSession, client: redis.Redis, server: LocalServer, layout: str, retry: str
 ) -> None:
     """The server refuses such a letter like the row. Without retries each costs other letters their connection."""

@@ -13,7 +13,7 @@ from support.servers import programs_with
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_stream_goes_on_with_the_new_master(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_row_is_copied_once_across_a_failover(spark: SparkSession, tmp_path: Path) -> None:
     """Stream to stream, exactly once: one micro-batch before a failover, one behind it."""
     with LocalSentinel(max(programs_with(["redis"])).path) as group:
         options = {"nodes": ",".join(group.nodes), "sentinel_master": group.master_name, "stream_key": "in"}

@@ -57,7 +57,7 @@ def test_the_data_source_writes_each_row_to_the_shard_of_its_key(
     check(connect(any_server))
 
 
-def test_a_key_stays_in_the_entry(spark: SparkSession, any_server: LocalServer, connect: Any) -> None:
+def test_the_shard_key_stays_in_the_entry(spark: SparkSession, any_server: LocalServer, connect: Any) -> None:
     rows = orders(spark).withColumnRenamed("payload", "number")
     rows.write.format("redis_streams").mode("append").options(**where(any_server), shard_key="customer").save()
     client = connect(any_server)
@@ -66,7 +66,9 @@ def test_a_key_stays_in_the_entry(spark: SparkSession, any_server: LocalServer, 
     assert all(b'"customer":"customer ' in fields[b"payload"] for fields in entries)
 
 
-def test_functions_take_the_keys_of_shards(spark: SparkSession, any_server: LocalServer, connect: Any) -> None:
+def test_functions_write_each_row_to_the_shard_of_its_key(
+    spark: SparkSession, any_server: LocalServer, connect: Any
+) -> None:
     rows = orders(spark)
     to = endpoint(any_server)
     write(rows, to, payload="payload", shard_key="customer")
@@ -79,7 +81,7 @@ def test_functions_take_the_keys_of_shards(spark: SparkSession, any_server: Loca
 
 
 @pytest.mark.parametrize("hashed", ["murmur2", "crc32"])
-def test_the_column_of_shards_has_their_numbers(spark: SparkSession, hashed: Any) -> None:
+def test_the_shard_function_returns_the_shard_of_each_key(spark: SparkSession, hashed: Any) -> None:
     rows = spark.createDataFrame([(key, n) for n, key in enumerate([*KEYS, None])], "customer string, number long")
     numbers = rows.select(
         "customer", "number", shard("customer", SHARDS, hashed).alias("of_text"),
@@ -105,7 +107,7 @@ def test_the_source_reads_all_shards(spark: SparkSession, any_server: LocalServe
     assert sorted(int(row.payload) for row in spark.table("of_shards").collect()) == list(range(400))
 
 
-def test_a_group_shows_the_lag_of_each_shard(
+def test_the_group_is_created_in_each_shard(
     spark: SparkSession, any_server: LocalServer, connect: Any, tmp_path: Path
 ) -> None:
     """Also where the names of shards have braces, which the name of a sharded stream may not have."""
@@ -163,7 +165,7 @@ def test_the_source_finds_the_shards(spark: SparkSession, any_server: LocalServe
         spark.read.format("redis_streams").options(**options, stream_keys="orders").load()
 
 
-def test_the_source_refuses_other_shards(spark: SparkSession, any_server: LocalServer) -> None:
+def test_the_source_refuses_another_number_of_shards(spark: SparkSession, any_server: LocalServer) -> None:
     with Dispatcher(endpoint(any_server)) as dispatcher:
         dispatcher.produce(b"1")
     other = {**where(any_server), "shards": "5"}
@@ -174,7 +176,7 @@ def test_the_source_refuses_other_shards(spark: SparkSession, any_server: LocalS
         spark.read.format("redis_streams").schema("payload string").options(**keys).load().collect()
 
 
-def test_wrong_arguments_of_the_column_are_refused(spark: SparkSession) -> None:
+def test_invalid_arguments_of_the_shard_function_are_refused(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match="shards must be an integer from 1 to 1024, got 0"):
         shard("customer", 0)
     with pytest.raises(ConfigError, match="shard_hash must be one of 'murmur2', 'crc32', got 'md5'"):

@@ -69,7 +69,7 @@ def run(lines: Lines, server: LocalServer, **options: Any) -> StreamingQuery:
 
 
 @pytest.mark.parametrize("exactly_once", ["auto", "off"])
-def test_every_line_once_over_restarts(
+def test_every_line_is_written_once_across_restarts(
     client: redis.Redis, any_server: LocalServer, lines: Lines, exactly_once: str
 ) -> None:
     for count in (3, 2):
@@ -82,13 +82,15 @@ def test_every_line_once_over_restarts(
     assert [progress.batchId for progress in query.recentProgress if progress.numInputRows] == [2]
 
 
-def test_other_layouts(client: redis.Redis, any_server: LocalServer, lines: Lines) -> None:
+def test_rows_of_several_columns_are_written_as_json(
+    client: redis.Redis, any_server: LocalServer, lines: Lines
+) -> None:
     lines.add(3)
     run(lines, any_server, frame=lines.read().selectExpr("value", "length(value) AS n"), message_id="value")
     assert payloads(client) == [json.dumps({"value": line, "n": 6}, separators=(",", ":")) for line in lines.written]
 
 
-def test_mistakes_end_the_query_before_any_row_is_written(
+def test_invalid_options_fail_the_query_before_any_row_is_written(
     client: redis.Redis, any_server: LocalServer, lines: Lines
 ) -> None:
     lines.add(1)
@@ -128,7 +130,7 @@ def test_dead_letters_name_their_micro_batch(client: redis.Redis, any_server: Lo
 
 
 @pytest.mark.parametrize(("exactly_once", "entries"), [("auto", 6), ("script", 6), ("off", 9)])
-def test_a_micro_batch_that_runs_again_writes_nothing_twice(
+def test_a_replayed_micro_batch_is_deduplicated_unless_exactly_once_is_off(
     client: redis.Redis, any_server: LocalServer, lines: Lines, exactly_once: str, entries: int
 ) -> None:
     for count in (3, 3):
@@ -140,7 +142,7 @@ def test_a_micro_batch_that_runs_again_writes_nothing_twice(
     assert sorted(set(payloads(client))) == sorted(lines.written)
 
 
-def test_failed_rows_of_a_micro_batch_that_runs_again(
+def test_a_replayed_micro_batch_with_failed_rows_is_deduplicated(
     client: redis.Redis, any_server: LocalServer, lines: Lines
 ) -> None:
     """Written rows are deduplicated. Dead letters may be duplicated: a row is rather reported twice than lost."""

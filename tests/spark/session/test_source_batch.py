@@ -27,7 +27,7 @@ def numbers(frame: DataFrame) -> list[int]:
     return sorted(row.n for row in frame.select("n").collect())
 
 
-def test_entries_come_as_they_are(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_entries_are_read_unchanged(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     client.xadd("events", {"a": b"\xff\x00", "b": ""}, id="1795324724029-361")
     client.xadd("events", {"a": "x"}, id=f"{2**64 - 1}-{2**64 - 2}")  # outside of Spark's timestamps
     frame = read(spark, any_server)
@@ -55,7 +55,7 @@ def test_entries_come_as_they_are(spark: SparkSession, client: redis.Redis, any_
     ]
 
 
-def test_streams_are_divided_and_every_entry_is_there_once(
+def test_streams_are_split_into_partitions_that_read_every_entry_once(
     spark: SparkSession, client: redis.Redis, any_server: LocalServer
 ) -> None:
     add(client, "one", range(1_000))  # by time
@@ -70,7 +70,7 @@ def test_streams_are_divided_and_every_entry_is_there_once(
         assert 3 < several.rdd.getNumPartitions() <= 8
 
 
-def test_a_read_begins_and_ends_where_it_is_told(
+def test_starting_and_ending_options_bound_a_read(
     spark: SparkSession, client: redis.Redis, any_server: LocalServer
 ) -> None:
     add(client, "events", range(1, 101), ids=lambda n: f"{n * 10}-{n}")
@@ -88,7 +88,7 @@ def test_a_read_begins_and_ends_where_it_is_told(
         found(starting_timestamp=1001)
 
 
-def test_what_was_written_comes_back(spark: SparkSession, any_server: LocalServer) -> None:
+def test_rows_are_read_back_as_written_in_each_layout(spark: SparkSession, any_server: LocalServer) -> None:
     """In each layout, with columns that are named as metadata is."""
     frame = spark.sql("""
         select id, cast(id / 8 as decimal(10, 3)) as price, timestamp '2026-04-14 12:00:00.120' as timestamp,
@@ -118,7 +118,7 @@ def test_entries_are_copied(spark: SparkSession, client: redis.Redis, any_server
     assert client.xrange("copy") == client.xrange("events")
 
 
-def test_all_fields_of_an_entry_in_their_order(
+def test_all_fields_of_an_entry_are_read_in_order(
     spark: SparkSession, client: redis.Redis, any_server: LocalServer
 ) -> None:
     raw: Any = client  # a dict has no name twice
@@ -139,7 +139,7 @@ def test_all_fields_of_an_entry_in_their_order(
     assert (row.b, [tuple(pair) for pair in row.raw]) == (None, [("b", b"x"), ("b", b"y")])
 
 
-def test_filters_are_right_where_spark_could_push_them_down(
+def test_filters_are_correct_with_filter_pushdown_enabled(
     spark: SparkSession, client: redis.Redis, any_server: LocalServer
 ) -> None:
     """Spark 4.1 to 4.3 reuse what was planned for the filters of one query in others of the same DataFrame."""
@@ -186,7 +186,7 @@ def test_sql(spark: SparkSession, client: redis.Redis, any_server: LocalServer) 
         ({"stream_pattern": "nothing*"}, "matches no stream"),
     ],
 )
-def test_mistakes_end_the_read_before_a_task_starts(
+def test_invalid_options_fail_the_read_before_a_task_starts(
     spark: SparkSession, any_server: LocalServer, text_key: None, options: dict[str, str], text: str
 ) -> None:
     given = to(any_server, **options)
@@ -197,7 +197,9 @@ def test_mistakes_end_the_read_before_a_task_starts(
     assert "Job aborted" not in str(caught.value)
 
 
-def test_a_value_that_does_not_fit(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_a_bad_field_fails_the_read_or_becomes_null(
+    spark: SparkSession, client: redis.Redis, any_server: LocalServer
+) -> None:
     client.xadd("events", {"n": "1"}, id="1-0")
     client.xadd("events", {"n": "one"}, id="2-0")
     with pytest.raises(PythonException, match=r"FieldError.*2-0"):
@@ -205,7 +207,7 @@ def test_a_value_that_does_not_fit(spark: SparkSession, client: redis.Redis, any
     assert [row.n for row in read(spark, any_server, "n long", on_bad_field="null").collect()] == [1, None]
 
 
-def test_entries_that_do_not_fit_can_be_kept(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
+def test_entries_with_bad_fields_can_be_kept(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     client.xadd("events", {"n": "1"}, id="1-0")
     client.xadd("events", {"n": "x", "other": b"\xff"}, id="2-0")
     schema = "n long, raw map<string, binary>"

@@ -77,7 +77,7 @@ def query(spark: SparkSession, any_server: LocalServer, tmp_path: Path) -> Numbe
     return Numbers(spark, any_server, tmp_path)
 
 
-def test_every_entry_once_over_restarts(client: redis.Redis, query: Numbers) -> None:
+def test_every_entry_is_read_once_across_restarts(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(900))
     run = query.run(max_entries_per_trigger=400)
     if HAS_LIMITS:
@@ -97,7 +97,7 @@ def test_every_entry_once_over_restarts(client: redis.Redis, query: Numbers) -> 
         query.run()
 
 
-def test_what_is_left_is_taken_by_available_now(client: redis.Redis, query: Numbers) -> None:
+def test_available_now_reads_the_remaining_entries(client: redis.Redis, query: Numbers) -> None:
     """Or the query says at its start what it needs, where Spark does not tell the trigger."""
     add(client, "events", range(100))
     query.run()
@@ -114,7 +114,7 @@ def test_what_is_left_is_taken_by_available_now(client: redis.Redis, query: Numb
     assert [n for batch in query.batches for n in sorted(batch)] == list(range(1_000))
 
 
-def test_a_group_shows_how_far_the_query_is(client: redis.Redis, query: Numbers) -> None:
+def test_a_group_shows_the_progress_of_a_query(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(100))
     client.xgroup_create("events", "used", id="0")
     client.xreadgroup("used", "me", {"events": ">"}, count=7)
@@ -155,7 +155,7 @@ def test_a_micro_batch_waits_for_its_minimum(client: redis.Redis, query: Numbers
     assert query.batches[2:] == [[105, 106]]
 
 
-def test_a_micro_batch_is_the_same_whenever_it_is_planned(client: redis.Redis, query: Numbers) -> None:
+def test_a_replayed_micro_batch_reads_the_same_rows(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(300))
     query.run(min_partitions=3)
     planned = query.offset(0)["events"]
@@ -171,7 +171,7 @@ def test_a_micro_batch_is_the_same_whenever_it_is_planned(client: redis.Redis, q
     assert query.offset(0)["events"] == planned
 
 
-def test_rows_that_are_written_to_a_stream_are_there_once(
+def test_rows_of_a_replayed_micro_batch_are_written_once(
     spark: SparkSession, client: redis.Redis, query: Numbers, any_server: LocalServer
 ) -> None:
     add(client, "events", range(100))
@@ -195,7 +195,7 @@ def test_trimming_between_micro_batches_is_counted(client: redis.Redis, query: N
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_a_replay_that_trimming_made_shorter_fails(client: redis.Redis, query: Numbers, partitions: int) -> None:
+def test_a_replay_shortened_by_trimming_fails(client: redis.Redis, query: Numbers, partitions: int) -> None:
     add(client, "events", range(100))
     query.run(min_partitions=partitions)
     query.forget_commit(0)
@@ -206,7 +206,7 @@ def test_a_replay_that_trimming_made_shorter_fails(client: redis.Redis, query: N
     assert query.batches == [list(range(100)), list(range(70, 100))]
 
 
-def test_a_stream_that_was_replaced_is_noticed(client: redis.Redis, query: Numbers) -> None:
+def test_a_replaced_stream_is_detected(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(10))
     query.run()
     client.delete("events")
@@ -217,7 +217,7 @@ def test_a_stream_that_was_replaced_is_noticed(client: redis.Redis, query: Numbe
     assert query.batches == [list(range(10)), list(range(20, 25))]
 
 
-def test_mistakes_end_the_query(client: redis.Redis, query: Numbers) -> None:
+def test_invalid_options_fail_the_query(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(1))
     for options, text in [
         ({"ending": "5-0"}, "ending is for spark.read"),

@@ -52,7 +52,7 @@ def position(entry_id: str) -> tuple[int, ...]:
 # --- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-def test_one_outcome_per_row_in_order_over_several_record_batches(
+def test_each_row_has_one_outcome_in_order_across_record_batches(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint
 ) -> None:
     rows = write(messages(spark, 25_000), endpoint, message_id="id")  # 10,000 and 2,500 rows in each partition
@@ -66,7 +66,7 @@ def test_one_outcome_per_row_in_order_over_several_record_batches(
     assert {row[2:] for row in rows} == {(None, None, None, None)}
 
 
-def test_the_schema_is_the_declared_one(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_outcomes_have_the_declared_schema(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     outcomes = messages(spark, 3, 1).mapInArrow(xadd(endpoint), xadd.schema)
     assert outcomes.schema == StructType.fromDDL(xadd.schema)
     assert outcomes.columns == ["message_id", "entry_id", "kind", "code", "message", "written"]
@@ -96,14 +96,14 @@ def test_rows_that_cannot_be_written_fail_alone(spark: SparkSession, client: red
     assert payloads(client, "other") == [b"four"]
 
 
-def test_failures_alone(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_only_failed_omits_delivered_rows(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     frame = spark.range(0, 25_000, 1, 2).selectExpr("id", "if(id % 10000 = 7, NULL, string(id)) AS payload")
     rows = write(frame, endpoint, message_id="id", only_failed=True)
     assert [(row.message_id, row.code) for row in rows] == [(n, "NULL_PAYLOAD") for n in ("7", "10007", "20007")]
     assert client.xlen("events") == 25_000 - 3
 
 
-def test_several_rows_in_an_entry(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_several_rows_share_an_entry(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     rows = write(messages(spark, 25), endpoint, message_id="id", rows_per_entry=10)
     assert [row.message_id for row in rows] == [str(n) for n in range(25)]
     entries = {entry_id: headrace.unpack(fields) for entry_id, fields in stored(client).items()}
@@ -120,12 +120,12 @@ def test_several_rows_in_an_entry(spark: SparkSession, client: redis.Redis, endp
     assert sorted(ids) == list(range(25))
 
 
-def test_without_a_server_each_row_fails_and_the_job_does_not(spark: SparkSession, closed_port: int) -> None:
+def test_an_unreachable_server_fails_the_rows_but_not_the_job(spark: SparkSession, closed_port: int) -> None:
     rows = write(messages(spark, 30_000), Endpoint(host="127.0.0.1", port=closed_port, stream_key="events"))
     assert Counter((row.kind, row.code, row.written) for row in rows) == {("retryable", "CONNECT", "no"): 30_000}
 
 
-def test_counts_in_the_same_pass(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_observe_counts_outcomes_in_the_same_pass(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     observation = Observation("outcomes")
     frame = messages(spark, 1_000).withColumn("payload", sf.expr("if(id % 10 = 0, null, payload)"))
     outcomes = frame.mapInArrow(xadd(endpoint), xadd.schema)
@@ -164,7 +164,7 @@ EVERY_TYPE = """
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/St_Johns", "+05:30"])
-def test_json_is_that_of_spark(spark: SparkSession, client: redis.Redis, endpoint: Endpoint, zone: str) -> None:
+def test_json_matches_to_json(spark: SparkSession, client: redis.Redis, endpoint: Endpoint, zone: str) -> None:
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         frame = spark.sql(EVERY_TYPE)
@@ -178,12 +178,12 @@ def test_json_is_that_of_spark(spark: SparkSession, client: redis.Redis, endpoin
     assert [entries[row.entry_id][b"payload"].decode() for row in outcomes] == expected
 
 
-def test_json_of_some_columns(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_json_contains_only_the_named_columns(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     write(messages(spark, 2, 1), endpoint, json=["payload"], message_id="id")
     assert payloads(client) == [b'{"payload":"p0"}', b'{"payload":"p1"}']
 
 
-def test_a_field_for_each_column(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_each_named_column_becomes_a_field(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     frame = spark.createDataFrame(
         [(7, "seven", True, 0.5), (8, None, None, None), (None, None, None, None)],
         "n long, text string, flag boolean, x double",
@@ -196,7 +196,7 @@ def test_a_field_for_each_column(spark: SparkSession, client: redis.Redis, endpo
     ]
 
 
-def test_all_fields_from_a_column(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_all_fields_are_taken_from_a_column(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     frame = spark.createDataFrame(
         [({"a": "1"}, [("a", b"1"), ("a", b"\xff")]), ({}, []), (None, None), ({"b": "2", "a": None}, [("b", None)])],
         "m map<string, string>, items array<struct<name: string, value: binary>>",
@@ -211,7 +211,9 @@ def test_all_fields_from_a_column(spark: SparkSession, client: redis.Redis, endp
     assert last[b"a"] == b"\xff", "the last of two"
 
 
-def test_stream_key_and_entry_id_of_each_row(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_each_row_can_set_its_stream_key_and_entry_id(
+    spark: SparkSession, client: redis.Redis, endpoint: Endpoint
+) -> None:
     frame = messages(spark, 6, 1).selectExpr(
         "payload",
         "case id % 3 when 0 then 'a' when 1 then 'b' end as key",
@@ -253,7 +255,7 @@ def test_large_arrow_types(spark: SparkSession, client: redis.Redis, endpoint: E
         ({"fields": ["id", "nope"]}, 'no column "nope"'),
     ],
 )
-def test_a_wrong_column_fails_the_job_before_anything_is_sent(
+def test_an_invalid_column_fails_the_job_before_anything_is_sent(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, options: dict[str, Any], text: str
 ) -> None:
     frame = messages(spark, 25_000).withColumn("list", sf.array("id"))
@@ -262,7 +264,7 @@ def test_a_wrong_column_fails_the_job_before_anything_is_sent(
     assert client.dbsize() == 0
 
 
-def test_a_wrong_option_of_the_dispatcher_fails_on_the_driver(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_an_invalid_option_of_the_dispatcher_fails_on_the_driver(client: redis.Redis, endpoint: Endpoint) -> None:
     before = connections(client)
     with pytest.raises(ConfigError, match="window_max_entries"):
         xadd(endpoint, window_max_entrys=5)  # type: ignore[call-arg]
@@ -280,13 +282,13 @@ def test_empty_partitions(spark: SparkSession, client: redis.Redis, endpoint: En
     assert sorted(payloads(client)) == [b"p0", b"p1", b"p2"]
 
 
-def test_no_rows_make_no_connection(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_no_connection_is_made_without_rows(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     before = connections(client)
     assert write(messages(spark, 0), endpoint) == []
     assert connections(client) == before
 
 
-def test_a_limit_downstream_ends(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_a_downstream_limit_ends_the_write_early(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     started = time.monotonic()
     outcomes = messages(spark, 500_000, 1).mapInArrow(xadd(endpoint), xadd.schema)
     assert len(outcomes.limit(5).collect()) == 5

@@ -137,13 +137,13 @@ def test_executors_of_a_cluster_are_not_checked(
     [["exit 3"], ["kill -9 $$"], ["echo hello"], ["echo '[]'"], ["echo '{}'"], [f'echo \'{{"python": "{PYTHON}"}}\'']],
     ids=["an error", "a crash", "words", "a list", "an empty answer", "half an answer"],
 )
-def test_a_program_with_an_unreadable_answer_raises_nothing(use: Use, lines: list[str]) -> None:
+def test_a_program_with_an_unreadable_answer_raises_no_error(use: Use, lines: list[str]) -> None:
     use(*lines)
     xadd(ENDPOINT)
 
 
 @pytest.mark.parametrize("missing", ["./environment/bin/python", "no-such-python"])
-def test_a_program_that_is_not_found_raises_nothing(
+def test_a_program_that_is_not_found_raises_no_error(
     context: SparkContext, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.setattr(context, "pythonExec", missing)

@@ -66,7 +66,9 @@ def slow(spark: SparkSession) -> DataFrame:
     return messages(spark, 8, 8).where(SLEEP)
 
 
-def test_a_bar_of_tasks_in_a_terminal(spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_a_bar_of_tasks(
+    spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with terminal(monkeypatch) as shown:
         assert write(slow(spark), endpoint).delivered == 8
         text = shown()
@@ -75,7 +77,7 @@ def test_a_bar_of_tasks_in_a_terminal(spark: SparkSession, endpoint: Endpoint, m
     assert text.rstrip().rpartition("\r")[2].count("8/8") == 1
 
 
-def test_a_bar_of_the_tasks_behind_a_shuffle(
+def test_the_bar_includes_the_tasks_after_a_shuffle(
     spark: SparkSession, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with terminal(monkeypatch) as shown:

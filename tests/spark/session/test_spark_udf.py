@@ -41,7 +41,7 @@ def stored(client: redis.Redis, key: str = "events") -> dict[str, bytes]:
     return {entry_id.decode(): fields[b"payload"] for entry_id, fields in entries}
 
 
-def test_it_is_an_arrow_udf_where_spark_has_them(endpoint: Endpoint, spark: SparkSession) -> None:
+def test_xadd_udf_is_an_arrow_udf_where_spark_supports_them(endpoint: Endpoint, spark: SparkSession) -> None:
     function: Any = xadd_udf(endpoint)
     of_pandas_in_4_0 = PythonEvalType.SQL_SCALAR_PANDAS_UDF
     assert function.evalType == getattr(PythonEvalType, "SQL_SCALAR_ARROW_UDF", of_pandas_in_4_0)
@@ -51,7 +51,7 @@ def test_it_is_an_arrow_udf_where_spark_has_them(endpoint: Endpoint, spark: Spar
     assert not of_pandas.deterministic
 
 
-def test_an_outcome_for_each_row_over_several_record_batches(
+def test_each_row_has_one_outcome_across_record_batches(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, make: Make
 ) -> None:
     frame = messages(spark, 25_000).withColumn("outcome", make(endpoint)("payload"))
@@ -85,7 +85,9 @@ def test_rows_that_cannot_be_written_fail_alone(
     assert stored(client, "other") == {rows[3].entry_id: b"four"}
 
 
-def test_record_batches_of_nulls(spark: SparkSession, client: redis.Redis, endpoint: Endpoint, make: Make) -> None:
+def test_rows_of_nulls_fail_with_null_payload(
+    spark: SparkSession, client: redis.Redis, endpoint: Endpoint, make: Make
+) -> None:
     frame = spark.createDataFrame([(None, None, None)] * 3, "id long, body string, key string")
     rows = frame.select(make(endpoint)("body", "id", "key").alias("outcome")).select("outcome.*").collect()
     assert [row.code for row in rows] == ["NULL_PAYLOAD"] * 3
@@ -114,7 +116,7 @@ def test_in_sql(spark: SparkSession, client: redis.Redis, endpoint: Endpoint, ma
     assert stored(client, "others") == {rows[0].outcome.entry_id: b"p2", rows[1].outcome.entry_id: b"p3"}
 
 
-def test_options_of_the_dispatcher(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_dispatcher_options_are_applied(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     messages(spark, 1, 1).select(xadd_udf(endpoint, payload_field="body", ts_field=None)("payload")).collect()
     entries: Any = client.xrange("events")
     assert [fields for _, fields in entries] == [{b"body": b"p0"}]
@@ -169,7 +171,7 @@ def test_a_worker_keeps_its_connection(
 # --- mistakes and secrets ---------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_option_fails_on_the_driver(endpoint: Endpoint) -> None:
+def test_an_invalid_option_fails_on_the_driver(endpoint: Endpoint) -> None:
     with pytest.raises(ConfigError, match="window_max_entries"):
         xadd_udf(endpoint, window_max_entrys=5)  # type: ignore[call-arg]
 

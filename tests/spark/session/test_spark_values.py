@@ -31,7 +31,7 @@ def check(any_server: LocalServer, connect: Connect) -> Callable[[DataFrame], No
     return check
 
 
-def test_text_that_is_not_utf8_is_that_of_to_json(spark: SparkSession, check: Callable[[DataFrame], None]) -> None:
+def test_invalid_utf8_matches_to_json(spark: SparkSession, check: Callable[[DataFrame], None]) -> None:
     chance = random.Random(11)
     # Bytes that begin or continue a character are frequent: so are characters that are cut, too long or surrogates.
     frequent = b'A"\n\x80\x9f\xa0\xbf\xc0\xc2\xe0\xe2\x82\xac\xed\xef\xf0\x90\xf4\x8f\xff'
@@ -41,7 +41,7 @@ def test_text_that_is_not_utf8_is_that_of_to_json(spark: SparkSession, check: Ca
     check(rows.select(text.alias("text"), sf.array(text).alias("list"), sf.create_map(text, text).alias("map")))
 
 
-def test_intervals_are_those_of_to_json(spark: SparkSession, check: Callable[[DataFrame], None]) -> None:
+def test_intervals_match_to_json(spark: SparkSession, check: Callable[[DataFrame], None]) -> None:
     micros = [0, 1, -1, -500_000, 93_784_500_000, -93_784_000_001, 2**63 - 1, 1 - 2**63, 86_400_000_000, 10_120_000]
     rows = spark.createDataFrame([(one,) for one in micros], "micros long")
     days = (sf.expr("interval '0 00:00:00.000001' day to second") * sf.col("micros")).alias("days")

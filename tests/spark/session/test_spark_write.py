@@ -62,7 +62,7 @@ def test_every_row_is_written_once_and_counted(spark: SparkSession, client: redi
     assert str(summary) in repr(summary)
 
 
-def test_all_fields_from_a_map(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_all_fields_are_taken_from_a_map(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     frame = spark.range(0, 1_000, 1, 2).selectExpr(
         "map(concat('f', id % 7), binary(string(id)), 'other', X'00') AS fields"
     )
@@ -111,7 +111,7 @@ def test_failures_are_returned_on_request(spark: SparkSession, client: redis.Red
     assert client.xlen("events") == 94  # none of this wrote anything
 
 
-def test_failures_are_bounded_and_their_counts_are_not(
+def test_failures_are_limited_and_their_counts_are_complete(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint
 ) -> None:
     nulls = spark.range(0, 75_000, 1, 3).selectExpr("cast(NULL AS string) AS payload")
@@ -137,7 +137,7 @@ def test_no_rows_and_empty_partitions(spark: SparkSession, client: redis.Redis, 
     assert (summary.delivered, summary.partitions) == (3, 8)
 
 
-def test_behind_a_shuffle(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_rows_are_written_once_after_a_shuffle(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     frame = (
         messages(spark, 1_000, 4)
         .groupBy((sf.col("message_id") % 10).alias("n"))
@@ -161,7 +161,7 @@ def test_unused_columns_are_refused(spark: SparkSession, client: redis.Redis, en
     assert payloads(client) == [b"p0", b"p1", b'{"payload":"p0","left":1}', b'{"payload":"p1","left":1}', b"p0", b"p1"]
 
 
-def test_several_rows_in_an_entry(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_several_rows_share_an_entry(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     assert write(messages(spark, 25), endpoint, rows_per_entry=10).delivered == 25
     assert client.xlen("events") == 4
 
@@ -169,7 +169,7 @@ def test_several_rows_in_an_entry(spark: SparkSession, client: redis.Redis, endp
 # --- unavailable servers, tasks that run again ------------------------------------------------------------------------
 
 
-def test_without_a_server_the_deadline_of_the_retry_counts(spark: SparkSession, closed_port: int) -> None:
+def test_an_unreachable_server_fails_the_write_after_the_retry_deadline(spark: SparkSession, closed_port: int) -> None:
     endpoint = Endpoint(host="127.0.0.1", port=closed_port, stream_key="events")
     with pytest.raises(DeliveryError, match="30,000 of 30,000 rows were not written") as caught:
         write(messages(spark, 30_000), endpoint, retry=RetryPolicy(deadline=0.2))
@@ -191,7 +191,9 @@ def restart_after(count: int, server: LocalServer) -> None:
     server.restart()
 
 
-def test_a_server_that_comes_back(spark: SparkSession, any_server: LocalServer, client: redis.Redis) -> None:
+def test_rows_are_delivered_after_a_server_restart(
+    spark: SparkSession, any_server: LocalServer, client: redis.Redis
+) -> None:
     endpoint = Endpoint(unix_socket=any_server.unix_socket, stream_key="events", connect_timeout=60)
     write(messages(spark, 10), endpoint)
     any_server.kill()
@@ -228,7 +230,9 @@ def test_the_next_call_writes_the_failed_rows(spark: SparkSession, client: redis
     assert (client.xlen("events"), payloads(client, "text")) == (99, [b"p60"])
 
 
-def test_a_full_server_is_retried(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_rows_refused_for_memory_are_written_by_the_next_call(
+    spark: SparkSession, client: redis.Redis, endpoint: Endpoint
+) -> None:
     client.config_set("maxmemory", 1)
     with pytest.raises(DeliveryError) as caught:
         write(messages(spark, 1_000), endpoint, txn_app_id="job", txn_version=0)
@@ -310,7 +314,7 @@ def test_rows_of_a_task_that_ran_again_may_be_duplicated(
         ({"payload": "message_id", "ignore_columns": "*"}, SchemaError, "message_id"),
     ],
 )
-def test_mistakes_are_reported_before_anything_starts(
+def test_invalid_options_are_reported_before_any_connection_is_made(
     spark: SparkSession,
     client: redis.Redis,
     endpoint: Endpoint,
