@@ -35,7 +35,7 @@ def states(ended: Ended) -> dict[str, str]:
     }
 
 
-def test_a_healthy_server_has_all_modes_of_its_version(
+def test_the_modes_of_a_healthy_server_depend_on_its_version(
     command: Command, server: LocalServer, program: Program, connect: Connect
 ) -> None:
     client = connect(server)
@@ -54,7 +54,7 @@ def test_a_healthy_server_has_all_modes_of_its_version(
     assert steps(ended)["version"]["text"].endswith(program.version)
 
 
-def test_nothing_is_changed_on_the_server(command: Command, server: LocalServer, connect: Connect) -> None:
+def test_check_changes_nothing_on_the_server(command: Command, server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     client.xadd("s", {"a": 1})
     before = client.info("stats"), client.xinfo_stream("s")
@@ -71,7 +71,7 @@ def test_nothing_is_changed_on_the_server(command: Command, server: LocalServer,
 
 
 @pytest.mark.needs("redis-7.0")
-def test_the_mode_that_is_asked_for_decides_the_end(command: Command, server: LocalServer, connect: Connect) -> None:
+def test_the_requested_mode_decides_the_exit_code(command: Command, server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     client.execute_command("ACL SETUSER app on >pw ~s +xadd +acl|dryrun +acl|whoami +info +type +time")
     user, environment = ("--username", "app", "--password-env", "PW"), {"PW": "pw"}
@@ -90,14 +90,14 @@ def test_the_mode_that_is_asked_for_decides_the_end(command: Command, server: Lo
     assert (other.code, "+xadd ~t" in other.err) == (3, True), other
 
 
-def test_the_release_of_the_time_zones_is_named(command: Command) -> None:
+def test_the_time_zone_release_is_reported(command: Command) -> None:
     found = steps(command("check", "-o", "json"))["time zones"]
     release, folder = time_zones()
     assert (found["state"], found["version"], found["folder"]) == ("ok", release, folder and str(folder))
     assert found["text"].startswith(f"{release} of IANA, ")
 
 
-def test_what_may_not_be_asked_is_unknown(command: Command, server: LocalServer, connect: Connect) -> None:
+def test_steps_without_the_required_rights_are_unknown(command: Command, server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     client.execute_command("ACL SETUSER app on >pw ~s +xadd")
     user, environment = ("--username", "app", "--password-env", "PW"), {"PW": "pw"}
@@ -111,7 +111,7 @@ def test_what_may_not_be_asked_is_unknown(command: Command, server: LocalServer,
     assert strict.code == 3
 
 
-def test_what_the_server_lacks_is_named(
+def test_unsuitable_settings_and_keys_are_reported(
     command: Command, server: LocalServer, program: Program, connect: Connect
 ) -> None:
     client = connect(server)
@@ -133,7 +133,7 @@ def test_what_the_server_lacks_is_named(
         assert "appendonly" in aof.err
 
 
-def test_a_replica_is_no_place_to_write(command: Command, replicate: Replicate, program: Program) -> None:
+def test_plain_mode_fails_on_a_replica(command: Command, replicate: Replicate, program: Program) -> None:
     master, replica = replicate(program)
     found = steps(command("check", "s", "-o", "json", environment={"HEADRACE_URL": replica.url}))
     assert f"a replica of 127.0.0.1:{master.port}" in found["role"]["text"]
@@ -145,7 +145,7 @@ def test_a_replica_is_no_place_to_write(command: Command, replicate: Replicate, 
 
 
 @pytest.mark.needs("redis-8.6")
-def test_a_refused_connection_says_what_to_do(command: Command, server: LocalServer, closed_port: int) -> None:
+def test_failed_connections_are_reported_with_advice(command: Command, server: LocalServer, closed_port: int) -> None:
     ended = command("check", "s", "--host", "127.0.0.1", "--port", str(closed_port))
     assert ended.code == 3
     assert "connection refused: check that the server runs" in ended.err
@@ -156,7 +156,7 @@ def test_a_refused_connection_says_what_to_do(command: Command, server: LocalSer
 
 
 @pytest.mark.needs("redis-8.6")
-def test_a_server_that_is_silent_ends_with_the_timeout(command: Command, server: LocalServer) -> None:
+def test_check_fails_at_the_timeout_when_the_server_is_silent(command: Command, server: LocalServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         ended = command("check", "s", "--host", "127.0.0.1", "--port", port, "--connect-timeout", "1")
@@ -164,7 +164,7 @@ def test_a_server_that_is_silent_ends_with_the_timeout(command: Command, server:
     assert "within 1 s" in ended.err
 
 
-def test_passwords_that_are_wrong_or_missing(command: Command, server: LocalServer, connect: Connect) -> None:
+def test_wrong_and_missing_passwords_are_reported(command: Command, server: LocalServer, connect: Connect) -> None:
     connect(server).config_set("requirepass", "right")
     missing = command("check", "s")
     assert (missing.code, "give the password with --password-env" in missing.err) == (3, True), missing
@@ -176,12 +176,12 @@ def test_passwords_that_are_wrong_or_missing(command: Command, server: LocalServ
 
 
 @pytest.mark.needs("redis-8.6")
-def test_a_password_that_is_not_wanted(command: Command, server: LocalServer) -> None:
+def test_an_unneeded_password_is_reported(command: Command, server: LocalServer) -> None:
     ended = command("check", "s", "--password-env", "PW", environment={"PW": "x"})
     assert (ended.code, "leave the password out" in ended.err) == (3, True), ended
 
 
-def test_waiting_ends_when_the_server_comes(start_server: StartServer, closed_port: int) -> None:
+def test_waiting_ends_when_the_server_starts(start_server: StartServer, closed_port: int) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -195,7 +195,7 @@ def test_waiting_ends_when_the_server_comes(start_server: StartServer, closed_po
 
 
 @pytest.mark.needs("redis-8.6")
-def test_waiting_ends_at_once_at_a_wrong_password(command: Command, server: LocalServer, connect: Connect) -> None:
+def test_a_wrong_password_fails_without_waiting(command: Command, server: LocalServer, connect: Connect) -> None:
     connect(server).config_set("requirepass", "right")
     began = time.monotonic()
     ended = command("check", "s", "--password-env", "PW", "--wait", "10m", environment={"PW": "wrong"})
@@ -205,7 +205,7 @@ def test_waiting_ends_at_once_at_a_wrong_password(command: Command, server: Loca
 
 
 @pytest.mark.needs("redis-8.6")
-def test_waiting_ends_after_its_time(command: Command, server: LocalServer, closed_port: int) -> None:
+def test_waiting_ends_after_the_given_time(command: Command, server: LocalServer, closed_port: int) -> None:
     ended = command("check", "--host", "127.0.0.1", "--port", str(closed_port), "--wait", "500ms")
     assert (ended.code, "waiting for up to 0." in ended.err) == (3, True), ended
 
@@ -229,7 +229,7 @@ def test_ipv6(command: Command, start_server: StartServer, connect: Connect) -> 
         (("check", "s", "--wait", "soon"), "a duration is a number"),
     ],
 )
-def test_arguments_that_are_wrong(
+def test_invalid_arguments_are_refused(
     command: Command, server: LocalServer, arguments: tuple[str, ...], words: str
 ) -> None:
     ended = command(*arguments)
@@ -237,7 +237,7 @@ def test_arguments_that_are_wrong(
 
 
 @pytest.mark.needs("redis-8.6")
-def test_without_a_stream_the_server_alone_is_checked(command: Command, server: LocalServer) -> None:
+def test_only_the_server_is_checked_without_a_stream(command: Command, server: LocalServer) -> None:
     ended = command("check", "-o", "json")
     assert ended.code == 0
     assert "stream" not in steps(ended)
@@ -245,7 +245,7 @@ def test_without_a_stream_the_server_alone_is_checked(command: Command, server: 
 
 
 @pytest.mark.needs("redis-8.6")
-def test_text_is_one_line_for_each_step(command: Command, server: LocalServer) -> None:
+def test_text_output_has_one_line_per_step(command: Command, server: LocalServer) -> None:
     ended = command("check", "s\x1b[31m\n")
     lines = ended.out.decode().splitlines()
     assert len(lines) == 2 + len(json.loads(command("check", "s", "-o", "json").out)["steps"])
@@ -254,7 +254,7 @@ def test_text_is_one_line_for_each_step(command: Command, server: LocalServer) -
 
 
 @pytest.mark.needs("redis-8.6")
-def test_a_server_that_answers_with_rubbish_has_a_sentence(command: Command, server: LocalServer) -> None:
+def test_a_server_that_answers_with_garbage_is_reported_in_one_line(command: Command, server: LocalServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:

@@ -22,7 +22,7 @@ def steps(ended: Ended) -> list[dict[str, Any]]:
     return found
 
 
-def test_each_node_of_a_cluster_is_connected_to(command: Command, program: Program) -> None:
+def test_each_node_of_a_cluster_is_checked(command: Command, program: Program) -> None:
     with LocalCluster(program.path) as cluster:
         nodes = ("--nodes", ",".join(cluster.nodes))
         # A replica is named once it is known to have got something.
@@ -59,7 +59,7 @@ def test_each_node_of_a_cluster_is_connected_to(command: Command, program: Progr
         assert (refused.code, "+cluster|slots" in refused.err) == (3, True), refused
 
 
-def test_each_sentinel_is_asked(command: Command, program: Program) -> None:
+def test_each_sentinel_is_checked(command: Command, program: Program) -> None:
     with LocalSentinel(program.path) as group:
         master = ("--sentinel-master", group.master_name)
         nodes = [*group.nodes, "127.0.0.1:1"]

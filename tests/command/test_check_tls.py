@@ -37,7 +37,7 @@ def to(server: LocalServer, *more: str, host: str = "127.0.0.1") -> tuple[str, .
     return ("check", "s", "--host", host, "--port", str(server.port), *more)
 
 
-def test_the_days_of_the_certificate(command: Command, start: Start, certs: Certs) -> None:
+def test_the_remaining_days_of_the_certificate_are_reported(command: Command, start: Start, certs: Certs) -> None:
     ended = command(*to(start("server"), "--tls", "--tls-ca-cert", str(certs.ca), "-o", "json"))
     assert ended.code == 0, ended
     (step,) = [step for step in json.loads(ended.out)["steps"] if step["step"] == "TLS"]
@@ -57,7 +57,7 @@ def test_the_days_of_the_certificate(command: Command, start: Start, certs: Cert
         ("server", (), "give --tls if the server speaks TLS"),
     ],
 )
-def test_what_is_wrong_has_a_sentence(
+def test_each_tls_problem_is_reported(
     command: Command, start: Start, certs: Certs, pair: str, options: tuple[str, ...], words: str
 ) -> None:
     paths = {"CA": str(certs.ca), "OTHER_CA": str(certs.other_ca)}
@@ -68,19 +68,19 @@ def test_what_is_wrong_has_a_sentence(
     assert ("waiting" in ended.err) == (not options)
 
 
-def test_a_client_without_a_certificate(command: Command, mtls_server: LocalServer, certs: Certs) -> None:
+def test_a_missing_client_certificate_is_reported(command: Command, mtls_server: LocalServer, certs: Certs) -> None:
     ended = command(*to(mtls_server, "--tls", "--tls-ca-cert", str(certs.ca)))
     assert (ended.code, "headrace: TLS: " in ended.err, "--tls-cert" in ended.err) == (3, True, True), ended
     pair = ("--tls-cert", str(certs.client.cert), "--tls-key", str(certs.client.key))
     assert command(*to(mtls_server, "--tls", "--tls-ca-cert", str(certs.ca), *pair)).code == 0
 
 
-def test_a_server_without_tls(command: Command, tcp_server: LocalServer) -> None:
+def test_a_server_without_tls_is_reported(command: Command, tcp_server: LocalServer) -> None:
     ended = command(*to(tcp_server, "--tls", "--connect-timeout", "1"))
     assert (ended.code, "give the TLS port of the server, or leave --tls out" in ended.err) == (3, True), ended
 
 
-def test_a_certificate_that_is_not_verified_is_a_warning(command: Command, start: Start) -> None:
+def test_an_unverified_certificate_is_a_warning(command: Command, start: Start) -> None:
     ended = command(*to(start("expired"), "--tls", "--tls-insecure-skip-verify", "-o", "json"))
     assert ended.code == 0, ended
     (step,) = [step for step in json.loads(ended.out)["steps"] if step["step"] == "TLS"]
@@ -89,7 +89,7 @@ def test_a_certificate_that_is_not_verified_is_a_warning(command: Command, start
     assert "not verified" in step["text"]
 
 
-def test_the_end_of_each_certificate_is_read(certs: Certs) -> None:
+def test_the_expiry_date_of_each_certificate_is_read(certs: Certs) -> None:
     paths = [value for value in vars(certs).values() if isinstance(value, Path)]
     paths += [value.cert for value in vars(certs).values() if not isinstance(value, Path)]
     assert len(paths) > 10
@@ -99,7 +99,7 @@ def test_the_end_of_each_certificate_is_read(certs: Certs) -> None:
         assert not_after(der) == certificate.not_valid_after_utc
 
 
-def test_a_certificate_that_is_cut_has_no_end(certs: Certs) -> None:
+def test_a_truncated_certificate_has_no_expiry_date(certs: Certs) -> None:
     certificate = x509.load_pem_x509_certificate(certs.server.cert.read_bytes())
     der = certificate.public_bytes(Encoding.DER)
     for length in range(len(der)):

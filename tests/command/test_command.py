@@ -19,14 +19,14 @@ from headrace_command.verbs import VERBS
 from support.canary import Secret
 
 
-def test_help_imports_neither_headrace_nor_what_is_slow() -> None:
+def test_help_imports_neither_headrace_nor_slow_modules() -> None:
     code = "import sys, headrace_command.main as m; m.make_parser(''); print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.split()
     assert b"headrace_command.parser" in modules
     assert not {b"headrace", b"typing", b"json", b"inspect", b"pyarrow"} & set(modules)
 
 
-def test_help_of_each_verb_names_no_option_of_a_secret() -> None:
+def test_help_of_each_verb_has_no_password_option() -> None:
     for verb in VERBS:
         ended = subprocess.run([HEADRACE, verb.name, "--help"], capture_output=True, check=True)
         assert verb.text.encode() in b" ".join(ended.stdout.split())
@@ -38,19 +38,19 @@ def test_the_version(any_command: Command) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["nothing"], ["send"], ["send", "s", "--nothing"]])
-def test_wrong_arguments_end_with_2(any_command: Command, arguments: list[str]) -> None:
+def test_invalid_arguments_exit_with_2(any_command: Command, arguments: list[str]) -> None:
     ended = any_command(*arguments)
     assert (ended.code, ended.out) == (2, b"")
     assert "usage: headrace" in ended.err
 
 
-def test_only_what_is_required_is_asked_for(any_command: Command) -> None:
+def test_only_required_arguments_are_asked_for(any_command: Command) -> None:
     assert "the following arguments are required: STREAM\n" in any_command("send").err
     assert "required: list|show|replay|drop, STREAM\n" in any_command("dead-letters").err
     assert "usage: headrace read [OPTION…] STREAM…\n" in any_command("read").err
 
 
-def test_options_are_named_as_flags(any_command: Command) -> None:
+def test_messages_and_help_name_options_as_flags(any_command: Command) -> None:
     ended = any_command("send", "s", "-u", "rediss://127.0.0.1", "--tls-ca-cert", "/nowhere")
     assert (ended.code, "headrace: --tls-ca-cert: '/nowhere' cannot be read" in ended.err) == (2, True)
     for verb in VERBS:
@@ -59,12 +59,12 @@ def test_options_are_named_as_flags(any_command: Command) -> None:
         assert b"Needs --tls-key" in text or not verb.connects
 
 
-def test_a_traceback_has_lines(any_command: Command, tmp_path: Path) -> None:
+def test_debug_prints_the_traceback_on_separate_lines(any_command: Command, tmp_path: Path) -> None:
     ended = any_command("send", "s", "--debug", "--tls", "--tls-ca-cert", "/nowhere")
     assert "Traceback (most recent call last):\n  File " in ended.err
 
 
-def test_an_option_wins_over_the_url_and_the_url_over_the_environment(
+def test_options_override_the_url_and_the_url_overrides_the_environment(
     any_command: Command, any_server: LocalServer, client: Any
 ) -> None:
     url = any_server.url
@@ -79,7 +79,7 @@ def test_an_option_wins_over_the_url_and_the_url_over_the_environment(
         assert [fields[b"payload"] for _, fields in client.xrange("s")] == [b"%d" % db]
 
 
-def test_a_way_to_give_the_password_wins_over_that_of_the_url(any_command: Command, tcp_server: LocalServer) -> None:
+def test_password_env_overrides_the_password_of_the_url(any_command: Command, tcp_server: LocalServer) -> None:
     import redis
 
     with redis.Redis(port=tcp_server.port or 0) as client:
@@ -90,7 +90,7 @@ def test_a_way_to_give_the_password_wins_over_that_of_the_url(any_command: Comma
     assert (ended.code, ended.err.partition(" in ")[0]) == (0, "1 delivered")
 
 
-def test_an_option_that_names_another_server_leaves_the_url_of_the_environment_out(
+def test_the_environment_url_is_ignored_when_an_option_names_another_server(
     any_command: Command, tcp_server: LocalServer
 ) -> None:
     """Its credentials are not for that server, which would refuse them."""
@@ -99,13 +99,13 @@ def test_an_option_that_names_another_server_leaves_the_url_of_the_environment_o
     assert any_command(*arguments, stdin=b"x", environment=environment).code == 0
 
 
-def test_a_password_in_the_arguments_is_warned_of(any_command: Command, closed_port: int) -> None:
+def test_a_password_in_the_arguments_causes_a_warning(any_command: Command, closed_port: int) -> None:
     ended = any_command("send", "s", "-u", f"redis://u:geheim@127.0.0.1:{closed_port}", stdin=b"x")
     assert "warning: the URL contains a password, which other users can see" in ended.err
     assert "geheim" not in ended.err
 
 
-def test_a_password_is_asked_of_a_terminal_only(any_command: Command) -> None:
+def test_ask_password_needs_a_terminal(any_command: Command) -> None:
     ended = subprocess.run(
         [HEADRACE, "send", "s", "--ask-password"], stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True
     )
@@ -147,14 +147,14 @@ OTHER_VERBS: dict[str, list[str]] = {
 }
 
 
-def test_text_of_a_server_cannot_change_a_terminal(any_command: Command, client: Any) -> None:
+def test_control_characters_in_a_stream_key_are_not_printed(any_command: Command, client: Any) -> None:
     client.set("k\x1b[2J", "no stream")
     ended = any_command("send", "k\x1b[2J", "--debug", stdin=b"x")
     assert ended.code == 1
     assert "\x1b" not in ended.err
 
 
-def test_what_is_printed_is_utf8_in_every_locale(any_command: Command) -> None:
+def test_output_is_utf8_in_every_locale(any_command: Command) -> None:
     environment = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     ended = any_command("send", "s", "caf\u00e9.csv".encode(), environment=environment)
     assert (ended.code, "caf" in ended.err) == (2, True)
@@ -168,7 +168,7 @@ def test_text_is_escaped() -> None:
     assert json_bytes(b"\xff") == {"base64": "/w=="}
 
 
-def test_the_worst_end_wins() -> None:
+def test_the_worst_exit_code_wins() -> None:
     order = [ExitCode.OK, ExitCode.FAILED, ExitCode.NO_CONNECTION, ExitCode.UNKNOWN, ExitCode.INTERRUPTED]
     for at, first in enumerate(order):
         for second in order[at:]:
@@ -204,7 +204,7 @@ def test_every_option_is_completed() -> None:
         assert "exactly-once" in script
 
 
-def test_completion_in_other_shells_knows_what_they_lack() -> None:
+def test_completion_scripts_are_adapted_to_zsh_and_fish() -> None:
     zsh, fish = (
         subprocess.run([HEADRACE, "completion", shell], capture_output=True, check=True).stdout.decode()
         for shell in ("zsh", "fish")

@@ -67,7 +67,7 @@ def tcp(start_server: StartServer, program: Program) -> LocalServer:
 
 
 @pytest.mark.parametrize("direction", ["requests", "replies"])
-def test_a_killed_replay_loses_nothing_and_repeats_nothing(
+def test_a_killed_replay_neither_loses_nor_repeats_dead_letters(
     tcp: LocalServer, connect: Callable[..., Any], direction: Direction
 ) -> None:
     client = connect(tcp)
@@ -95,7 +95,7 @@ def test_a_killed_replay_loses_nothing_and_repeats_nothing(
 
 
 @pytest.mark.needs("redis-7.0")
-def test_a_killed_replay_to_another_slot_loses_nothing(cluster: LocalCluster) -> None:
+def test_a_killed_replay_to_another_slot_loses_no_dead_letters(cluster: LocalCluster) -> None:
     letters, target = cluster.owner("{a}dead"), cluster.owner("other")
     expected = {b"order %d" % number for number in range(LETTERS)}
     with (

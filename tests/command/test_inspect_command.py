@@ -21,7 +21,7 @@ from support.processes import wait_until
 Connect = Callable[..., redis.Redis]
 
 
-def test_few_rights_are_enough_and_the_password_is_nowhere(
+def test_inspect_needs_few_rights_and_prints_no_password(
     command: Command, server: LocalServer, connect: Connect
 ) -> None:
     client = connect(server)
@@ -44,7 +44,9 @@ def test_few_rights_are_enough_and_the_password_is_nowhere(
     assert "canary-82" not in ended.err + ended.out.decode() + refused.err + refused.out.decode()
 
 
-def test_what_does_not_exist_is_named(any_command: Command, any_server: LocalServer, connect: Connect) -> None:
+def test_missing_streams_and_groups_are_reported(
+    any_command: Command, any_server: LocalServer, connect: Connect
+) -> None:
     ended = any_command("inspect", "nothing")
     assert (ended.code, ended.out, ended.err) == (1, b"", "headrace: there is no stream 'nothing'\n")
     connect(any_server).xadd("s", {"payload": "x"})
@@ -56,7 +58,7 @@ def test_what_does_not_exist_is_named(any_command: Command, any_server: LocalSer
     assert "WRONGTYPE" in ended.err
 
 
-def test_wrong_arguments_are_named(any_command: Command) -> None:
+def test_invalid_arguments_are_refused(any_command: Command) -> None:
     for arguments, words in (
         (("--watch", "0"), "--watch must be a number of seconds from 0.001 to 86400, got 0"),
         (("--sample", "-1"), "--sample must be a number of seconds from 0 to 86400, got -1"),
@@ -68,7 +70,7 @@ def test_wrong_arguments_are_named(any_command: Command) -> None:
         assert words in ended.err
 
 
-def test_each_shard_is_looked_at(any_command: Command, any_server: LocalServer) -> None:
+def test_each_shard_is_inspected(any_command: Command, any_server: LocalServer) -> None:
     with Dispatcher(Endpoint.from_url(any_server.url, stream_key="s", shards=2)) as dispatcher:
         for number in range(10):
             dispatcher.produce(b"%d" % number)
@@ -79,7 +81,7 @@ def test_each_shard_is_looked_at(any_command: Command, any_server: LocalServer) 
     assert ended.code == 0
 
 
-def test_dead_letters_are_a_note(any_command: Command, any_server: LocalServer, connect: Connect) -> None:
+def test_dead_letters_are_reported_as_a_note(any_command: Command, any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     client.xadd("s", {"payload": "x"})
     client.xadd("s:dead", {"payload": "x"})
@@ -91,7 +93,7 @@ def test_dead_letters_are_a_note(any_command: Command, any_server: LocalServer, 
     assert found["dead_letters"] == {"stream": "other", "length": 1}
 
 
-def test_a_group_that_is_not_there_is_named_beside_those_that_are(any_command: Command, client: Any) -> None:
+def test_a_missing_group_is_reported_with_the_existing_groups(any_command: Command, client: Any) -> None:
     client.xadd("s", {"payload": "x"})
     client.xgroup_create("s", "billing", "0")
     ended = any_command("inspect", "s", "--sample", "0", "--group", "biling")
@@ -99,7 +101,7 @@ def test_a_group_that_is_not_there_is_named_beside_those_that_are(any_command: C
     assert ended.err == "headrace: the stream 's' has no group 'biling': there is 'billing'\n"
 
 
-def test_a_watched_screen_fits_on_the_terminal(any_server: LocalServer, connect: Connect) -> None:
+def test_watch_output_fits_the_terminal(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     client.xadd("s", {"payload": "x"})
     client.xgroup_create("s", "g", "0")
@@ -125,7 +127,7 @@ def test_a_watched_screen_fits_on_the_terminal(any_server: LocalServer, connect:
     assert [line for line in first if len(line) > 60 and "redis-cli" not in line] == []
 
 
-def test_watching_goes_on_behind_a_restart(tcp_server: LocalServer, connect: Connect) -> None:
+def test_watching_continues_after_a_restart(tcp_server: LocalServer, connect: Connect) -> None:
     connect(tcp_server).xadd("s", {"payload": "x"})
     watch = subprocess.Popen(
         [HEADRACE, "inspect", "s", "--watch", "0.1", "-o", "jsonl"],

@@ -86,7 +86,7 @@ def test_a_stream_without_groups_is_healthy() -> None:
         group(lag=500, read_rate=100, growth=5),  # chance
     ],
 )
-def test_a_healthy_group_gives_no_alarm(healthy: Group) -> None:
+def test_a_healthy_group_has_no_findings(healthy: Group) -> None:
     assert codes(healthy, added=100) == []
 
 
@@ -114,7 +114,7 @@ def test_a_healthy_group_gives_no_alarm(healthy: Group) -> None:
         ),
     ],
 )
-def test_each_cause_has_its_finding(stuck: Group, expected: list[str]) -> None:
+def test_each_cause_produces_its_finding(stuck: Group, expected: list[str]) -> None:
     assert codes(stuck, added=100) == expected
 
 
@@ -125,7 +125,7 @@ def test_alarms_come_before_notes() -> None:
 @pytest.mark.parametrize(
     "word", [b"s", b"", b"a b", b"$(id)", b"`id`", b"a'b", b"\\", b"\xff'\\1", b"\x1b[31m1", "größe".encode(), b"!x\n"]
 )
-def test_a_quoted_word_is_the_same_in_a_shell(word: bytes) -> None:
+def test_a_shell_parses_quoted_words_unchanged(word: bytes) -> None:
     line = quoted(word)
     assert line.isprintable()
     assert subprocess.run(["bash", "-c", f"printf %s {line}"], capture_output=True, check=True).stdout == word

@@ -57,7 +57,7 @@ def paste(line: str, folder: Path, environment: Mapping[str, str]) -> str:
 
 
 @pytest.mark.parametrize("way", ["nodes", "host"])
-def test_on_a_cluster_it_is_sent_to_the_node_of_the_stream(
+def test_remedies_on_a_cluster_reach_the_node_of_the_stream(
     command: Command, program: Program, tmp_path: Path, way: str
 ) -> None:
     with LocalCluster(program.path, replicas=0) as cluster:
@@ -73,7 +73,7 @@ def test_on_a_cluster_it_is_sent_to_the_node_of_the_stream(
             assert client.xpending("s", "g")["pending"] == 0
 
 
-def test_on_a_cluster_each_stream_is_looked_at_on_its_node(command: Command, program: Program) -> None:
+def test_each_stream_of_a_cluster_is_inspected_on_its_node(command: Command, program: Program) -> None:
     with LocalCluster(program.path, replicas=0) as cluster:
         keys = ["s:0", "s:1", "s:2", "s:3"]
         assert len({cluster.owner(key).port for key in keys}) > 1
@@ -92,7 +92,9 @@ def test_on_a_cluster_each_stream_is_looked_at_on_its_node(command: Command, pro
         ]
 
 
-def test_behind_sentinels_it_is_sent_to_the_master(command: Command, program: Program, tmp_path: Path) -> None:
+def test_remedies_for_a_sentinel_group_are_sent_to_the_master(
+    command: Command, program: Program, tmp_path: Path
+) -> None:
     with LocalSentinel(program.path, replicas=1) as group:
         with redis.Redis(unix_socket_path=group.master().unix_socket) as client:
             poison(client)
@@ -105,7 +107,7 @@ def test_behind_sentinels_it_is_sent_to_the_master(command: Command, program: Pr
 
 
 @pytest.mark.parametrize("way", ["env", "file"])
-def test_with_tls_and_a_password_it_names_certificates_and_where_the_password_is(
+def test_remedies_name_the_certificates_and_the_source_of_the_password(
     command: Command, start_server: StartServer, certs: Certs, tmp_path: Path, way: str
 ) -> None:
     pair, own = certs.server, certs.client
@@ -130,7 +132,7 @@ def test_with_tls_and_a_password_it_names_certificates_and_where_the_password_is
         assert client.xpending("s", "g")["pending"] == 0
 
 
-def test_the_password_of_a_url_is_left_out(command: Command, tcp_server: LocalServer, tmp_path: Path) -> None:
+def test_remedies_omit_the_password_of_a_url(command: Command, tcp_server: LocalServer, tmp_path: Path) -> None:
     secret = Secret()
     with redis.Redis(unix_socket_path=tcp_server.unix_socket, db=2) as client:
         poison(client)

@@ -108,7 +108,7 @@ def test_a_group_that_keeps_up_is_healthy(stage: Stage) -> None:
     assert "healthy: nothing is stuck" in stage.command("inspect", "s", "--sample", "0").out.decode()
 
 
-def test_a_dead_consumer_holds_pending_entries(stage: Stage, tmp_path: Path) -> None:
+def test_a_dead_consumer_is_diagnosed_and_remedied(stage: Stage, tmp_path: Path) -> None:
     ids = stage.add(4)
     stage.take("dead", 4)
     stage.leave("dead", ids)
@@ -142,7 +142,7 @@ def test_many_entries_of_a_dead_consumer_are_handed_over_at_once(stage: Stage, t
     assert stage.look()["healthy"]
 
 
-def test_a_consumer_reads_only_new_entries(stage: Stage, tmp_path: Path) -> None:
+def test_a_consumer_that_reads_only_new_entries_is_diagnosed_and_remedied(stage: Stage, tmp_path: Path) -> None:
     ids = stage.add(3)
     stage.take("c1", 3)
     stage.leave("c1", ids)
@@ -161,7 +161,7 @@ def test_a_consumer_reads_only_new_entries(stage: Stage, tmp_path: Path) -> None
     assert stage.look()["healthy"]
 
 
-def test_a_poison_entry_is_delivered_again_and_again(stage: Stage, tmp_path: Path) -> None:
+def test_a_poison_entry_is_diagnosed_and_remedied(stage: Stage, tmp_path: Path) -> None:
     ids = stage.add(3)
     stage.take("c1", 3)
     stage.client.xack("s", "g", ids[0], ids[2])
@@ -178,7 +178,7 @@ def test_a_poison_entry_is_delivered_again_and_again(stage: Stage, tmp_path: Pat
     assert stage.client.xlen("s") == 3
 
 
-def test_a_slow_consumer_makes_entries_wait(stage: Stage, tmp_path: Path) -> None:
+def test_a_slow_consumer_is_diagnosed(stage: Stage, tmp_path: Path) -> None:
     stage.add(50)
     stage.take("slow", 2)
     stage.wait_idle("slow", seconds=3.1)
@@ -226,7 +226,7 @@ def assert_watch(stage: Stage, finding: dict[str, Any]) -> None:
         watch.wait()
 
 
-def test_pending_entries_were_trimmed(stage: Stage, tmp_path: Path) -> None:
+def test_trimmed_pending_entries_are_diagnosed_and_remedied(stage: Stage, tmp_path: Path) -> None:
     ids = stage.add(4)
     stage.take("c1", 4)
     stage.client.xtrim("s", minid=ids[3], approximate=False)
@@ -240,7 +240,7 @@ def test_pending_entries_were_trimmed(stage: Stage, tmp_path: Path) -> None:
     assert stage.client.xpending("s", "g")["pending"] == 1
 
 
-def test_a_pending_entry_in_the_middle_was_deleted(stage: Stage, tmp_path: Path) -> None:
+def test_a_deleted_pending_entry_is_diagnosed_and_remedied(stage: Stage, tmp_path: Path) -> None:
     ids = stage.add(3)
     stage.take("c1", 3)
     stage.client.xdel("s", ids[1])
@@ -250,7 +250,7 @@ def test_a_pending_entry_in_the_middle_was_deleted(stage: Stage, tmp_path: Path)
     assert stage.look()["healthy"]
 
 
-def test_the_lag_is_unknown(stage: Stage, tmp_path: Path) -> None:
+def test_an_unknown_lag_raises_no_alarm(stage: Stage, tmp_path: Path) -> None:
     ids = stage.add(10)
     stage.client.xdel("s", ids[6])
     stage.client.xack("s", "g", *stage.take("c1", 4))
@@ -269,7 +269,7 @@ def test_the_lag_is_unknown(stage: Stage, tmp_path: Path) -> None:
     assert "LAG_UNKNOWN" not in stage.findings()
 
 
-def test_a_group_is_ahead_of_the_stream(stage: Stage, tmp_path: Path) -> None:
+def test_a_group_ahead_of_the_stream_is_diagnosed_and_remedied(stage: Stage, tmp_path: Path) -> None:
     stage.client.xadd("s", {"payload": "old"}, id="900-0")
     stage.take("c1", 1)
     stage.client.xack("s", "g", "900-0")
@@ -287,7 +287,7 @@ def test_a_group_is_ahead_of_the_stream(stage: Stage, tmp_path: Path) -> None:
     assert stage.look()["healthy"]
 
 
-def test_a_group_has_no_consumer(stage: Stage, tmp_path: Path) -> None:
+def test_a_group_without_consumers_is_diagnosed_and_remedied(stage: Stage, tmp_path: Path) -> None:
     stage.add(7)
     found = stage.findings()
     assert alarms(found) == ["NO_CONSUMER"]
@@ -298,7 +298,7 @@ def test_a_group_has_no_consumer(stage: Stage, tmp_path: Path) -> None:
     assert after["groups"] == []
 
 
-def test_no_consumer_of_a_group_is_alive(stage: Stage, tmp_path: Path) -> None:
+def test_a_group_without_live_consumers_is_diagnosed(stage: Stage, tmp_path: Path) -> None:
     stage.add(3)
     stage.client.xack("s", "g", *stage.take("c1", 1))
     stage.wait_idle("c1", seconds=0.3)
@@ -328,7 +328,7 @@ def busy(stage: Stage, every: int) -> Iterator[None]:
         thread.join()
 
 
-def test_a_producer_is_faster_than_the_consumers(stage: Stage, tmp_path: Path) -> None:
+def test_a_producer_faster_than_the_consumers_is_diagnosed(stage: Stage, tmp_path: Path) -> None:
     stage.add(2_000)
     stage.client.xack("s", "g", *stage.take("c1", 1))
     with busy(stage, every=5):
@@ -348,7 +348,7 @@ def test_a_busy_group_that_keeps_up_is_healthy(stage: Stage) -> None:
     assert found["rate"] > 0
 
 
-def test_entries_were_trimmed_before_a_group_read_them(stage: Stage) -> None:
+def test_entries_trimmed_before_a_group_read_them_are_reported_if_counted(stage: Stage) -> None:
     ids = stage.add(10)
     stage.client.xack("s", "g", *stage.take("c1", 2))
     stage.client.xtrim("s", minid=ids[7], approximate=False)
@@ -361,7 +361,7 @@ def test_entries_were_trimmed_before_a_group_read_them(stage: Stage) -> None:
     ]
 
 
-def test_names_that_a_shell_would_run_are_quoted(stage: Stage, tmp_path: Path) -> None:
+def test_group_names_are_quoted_for_the_shell(stage: Stage, tmp_path: Path) -> None:
     name = b"$(touch hit); '\x1b[31m\xff\n"
     stage.client.xgroup_create("s", name, "0")
     stage.add(1)

@@ -25,26 +25,26 @@ def expected(data: bytes) -> list[bytes]:
 
 
 @given(PIECES)
-def test_lines_do_not_depend_on_how_the_bytes_come(pieces: list[bytes]) -> None:
+def test_lines_do_not_depend_on_how_the_input_is_chunked(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
     assert split(pieces) == split([data]) == split([data[at : at + 1] for at in range(len(data))]) == expected(data)
 
 
 @given(PIECES, st.integers(1, 4))
-def test_of_a_long_line_the_beginning_is_kept(pieces: list[bytes], limit: int) -> None:
+def test_the_beginning_of_a_long_line_is_kept(pieces: list[bytes], limit: int) -> None:
     lines = split(pieces, limit, strips_cr=False)
     whole = split([b"".join(pieces)], strips_cr=False)
     assert lines == [line[: limit + 1] for line in whole]
 
 
-def test_a_line_without_end_is_bounded() -> None:
+def test_an_unterminated_line_is_bounded() -> None:
     splitter = LineSplitter(1_000)
     for _ in range(10_000):
         assert splitter.feed(b"x" * 100) == []
     assert [len(line) for line in splitter.finish()] == [1_001]
 
 
-def test_a_file_behind_another_begins_with_its_own_mark() -> None:
+def test_the_byte_order_mark_of_each_file_is_stripped() -> None:
     splitter = LineSplitter(100)
     assert splitter.feed(b"\xef\xbb\xbfa\nb") + splitter.finish() == [b"a", b"b"]
     assert splitter.feed(b"\xef\xbb\xbfc") + splitter.finish() == [b"c"]

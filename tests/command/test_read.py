@@ -55,7 +55,7 @@ def numbered(client: redis.Redis) -> redis.Redis:
     return client
 
 
-def test_an_object_of_an_entry_has_its_id_time_stream_and_fields(command: Command, client: redis.Redis) -> None:
+def test_a_json_object_has_the_id_time_stream_and_fields_of_its_entry(command: Command, client: redis.Redis) -> None:
     add(client, "1795527416265-3", "a", "1", "b", b"\xff\x00", "a", 'ü"\n\x1b', b"\xfe", "x")
     assert rows(command("read", "s", "-o", "jsonl")) == [
         {
@@ -67,7 +67,7 @@ def test_an_object_of_an_entry_has_its_id_time_stream_and_fields(command: Comman
     ]
 
 
-def test_all_ways_to_an_object_give_the_same(command: Command, client: redis.Redis) -> None:
+def test_json_and_jsonl_output_contain_the_same_objects(command: Command, client: redis.Redis) -> None:
     for number in range(300):
         client.xadd("s", {f"f{n}": os.urandom(number % 7) for n in range(number % 5 + 1)})
     add(client, "*", "x", "1", "y", "2", "x", "3", "y", "\x7f\t", "x", b"\x80")
@@ -99,7 +99,7 @@ def test_all_ways_to_an_object_give_the_same(command: Command, client: redis.Red
         (("--to", "2099-01-01T00:00Z"), [1, 2, 3, 4, 5]),
     ],
 )
-def test_a_range_goes_by_id_by_time_and_by_number(
+def test_ranges_are_selected_by_id_time_or_count(
     command: Command, numbered: redis.Redis, arguments: tuple[str, ...], expected: list[int]
 ) -> None:
     assert ids(command("read", "s", "-o", "jsonl", *arguments)) == [f"{number}000-0" for number in expected]
@@ -124,7 +124,7 @@ def test_a_range_goes_by_id_by_time_and_by_number(
         (("--consumer-group", "g"), "unrecognized arguments: --consumer-group"),
     ],
 )
-def test_wrong_arguments_are_named(
+def test_invalid_arguments_are_refused(
     command: Command, numbered: redis.Redis, arguments: tuple[str, ...], words: str
 ) -> None:
     ended = command("read", "s", *arguments)
@@ -133,14 +133,14 @@ def test_wrong_arguments_are_named(
 
 
 @pytest.mark.needs("redis-8.6")
-def test_text_has_a_line_per_entry_without_control_characters(command: Command, client: redis.Redis) -> None:
+def test_text_output_has_one_line_per_entry_without_control_characters(command: Command, client: redis.Redis) -> None:
     client.xadd("s", {"name": b"a\n\x1b[31m\xff", "n": "1"}, id="1795527416265-0")
     assert command("tail", "s").out.decode() == (
         "1795527416265-0  2026-11-24T13:36:56.265Z  name=a\\n\\x1b[31m\\xff  n=1\n"
     )
 
 
-def test_several_streams_are_named(command: Command, numbered: redis.Redis) -> None:
+def test_each_row_names_its_stream_when_several_are_read(command: Command, numbered: redis.Redis) -> None:
     numbered.xadd("t", {"n": 1}, id="7-0")
     ended = command("read", "s", "t", "--fields", "n", "--count", "6")
     assert sorted(line.split()[0] for line in ended.out.decode().splitlines()) == ["s"] * 5 + ["t"]
@@ -222,7 +222,7 @@ def _without_pyarrow(folder: Path) -> Path:
 
 @pytest.mark.needs("redis-8.6")
 @pytest.mark.parametrize("unpack", ["payload", "json", "arrow_ipc"])
-def test_entries_that_cannot_be_unpacked_are_named(command: Command, client: redis.Redis, unpack: str) -> None:
+def test_entries_that_cannot_be_unpacked_are_reported(command: Command, client: redis.Redis, unpack: str) -> None:
     client.xadd("s", {"other": "x"}, id="1-0")
     client.xadd("s", {"payload": '{"good": 1}'}, id="2-0")
     ended = command("read", "s", "-o", "jsonl", "--unpack", unpack)
@@ -231,7 +231,7 @@ def test_entries_that_cannot_be_unpacked_are_named(command: Command, client: red
     assert len(ended.out.splitlines()) == (0 if unpack == "arrow_ipc" else 1)
 
 
-def test_reading_touches_no_group_and_makes_none(command: Command, numbered: redis.Redis) -> None:
+def test_reading_neither_changes_nor_creates_groups(command: Command, numbered: redis.Redis) -> None:
     numbered.xgroup_create("s", "g", "0")
     before = numbered.xinfo_groups("s")
     assert len(rows(command("read", "s", "-o", "jsonl"))) == 5
@@ -240,7 +240,7 @@ def test_reading_touches_no_group_and_makes_none(command: Command, numbered: red
     assert not numbered.exists("nothing")
 
 
-def test_a_user_with_the_right_to_read_alone_can_read(command: Command, numbered: redis.Redis) -> None:
+def test_a_user_with_read_rights_only_can_read(command: Command, numbered: redis.Redis) -> None:
     numbered.acl_setuser("reader", enabled=True, passwords=["+canary-81"], keys=["s"], commands=RIGHTS)
     secret = {"READER_PASSWORD": "canary-81"}
     options = ("--username", "reader", "--password-env", "READER_PASSWORD", "--debug")
@@ -273,7 +273,7 @@ def line(process: subprocess.Popen[bytes]) -> bytes:
     return process.stdout.readline()
 
 
-def test_ctrl_c_ends_with_130(server: LocalServer, numbered: redis.Redis) -> None:
+def test_ctrl_c_exits_with_130(server: LocalServer, numbered: redis.Redis) -> None:
     with following(server, "--last", "2", "--payload") as process:
         assert [line(process), line(process)] == [b"order 4\n", b"order 5\n"]
         numbered.xadd("s", {"payload": "new"})
@@ -290,7 +290,7 @@ def _answers(client: redis.Redis) -> bool:
         return False
 
 
-def test_a_server_that_is_away_is_reported_and_waited_for(
+def test_an_unreachable_server_is_reported_and_waited_for(
     start_server: Callable[..., LocalServer], connect: Connect
 ) -> None:
     server = start_server(config=DURABLE)
@@ -307,7 +307,7 @@ def test_a_server_that_is_away_is_reported_and_waited_for(
         assert line(process) == b"after\n"
 
 
-def test_a_closed_stdout_ends_quietly_with_141(server: LocalServer, client: redis.Redis) -> None:
+def test_the_command_exits_quietly_with_141_when_stdout_is_closed(server: LocalServer, client: redis.Redis) -> None:
     with client.pipeline(transaction=False) as pipe:
         for number in range(20_000):
             pipe.xadd("s", {"payload": f"a payload of some length, so that it fills a pipe: {number}"})
@@ -324,7 +324,7 @@ def test_a_closed_stdout_ends_quietly_with_141(server: LocalServer, client: redi
     assert process.wait(timeout=60) == 141
 
 
-def test_a_stream_without_entries(command: Command, client: Any) -> None:
+def test_a_stream_without_entries_is_reported(command: Command, client: Any) -> None:
     ended = command("read", "s")
     assert (ended.code, ended.out, ended.err) == (0, b"", "no entries in s\n")
     client.xadd("s", {"payload": "x"}, id="1-0")

@@ -42,7 +42,7 @@ def test_streams_and_shards_of_all_nodes_of_a_cluster_are_read(command: Command,
             assert sorted(int(row["fields"]["payload"]) for row in found) == list(range(40))
 
 
-def test_following_goes_on_with_the_next_master_of_the_sentinels(program: Program) -> None:
+def test_following_continues_with_the_new_master_after_a_failover(program: Program) -> None:
     with LocalSentinel(program.path, replicas=1) as group:
         old = group.master()
         with redis.Redis(unix_socket_path=old.unix_socket) as client:
@@ -74,7 +74,7 @@ def test_following_goes_on_with_the_next_master_of_the_sentinels(program: Progra
             process.communicate()
 
 
-def test_with_tls_and_a_certificate_of_the_client(command: Command, start_server: StartServer, certs: Certs) -> None:
+def test_tls_with_a_client_certificate(command: Command, start_server: StartServer, certs: Certs) -> None:
     pair, own = certs.server, certs.client
     server = start_server(
         needs="tls", transport="tls", tls_cert=pair.cert, tls_key=pair.key, tls_ca_cert=certs.ca, tls_client_auth=True
@@ -119,7 +119,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("form", ["text", "jsonl", "json", "payload", "unpacked"])
-def test_a_terminal_gets_no_control_character(any_server: LocalServer, form: str) -> None:
+def test_no_control_characters_are_written_to_a_terminal(any_server: LocalServer, form: str) -> None:
     more = {"payload": ["--payload"], "unpacked": ["--unpack", "payload"]}.get(form, ["-o", form])
     for value, as_text in SHOWN:
         with redis.Redis(unix_socket_path=any_server.unix_socket) as client:
@@ -137,7 +137,7 @@ def test_a_terminal_gets_no_control_character(any_server: LocalServer, form: str
 
 
 @pytest.mark.parametrize("before", ["", "a"])
-def test_a_long_value_is_cut_on_a_terminal_and_nowhere_else(
+def test_long_values_are_shortened_on_a_terminal_only(
     any_server: LocalServer, any_command: Command, before: str
 ) -> None:
     value = before + "ü" * 5_000
@@ -150,7 +150,7 @@ def test_a_long_value_is_cut_on_a_terminal_and_nowhere_else(
     assert value.encode() in any_command("read", "s").out
 
 
-def test_a_pipe_into_head_ends_quietly(any_server: LocalServer, tmp_path: Path) -> None:
+def test_the_command_exits_quietly_when_piped_into_head(any_server: LocalServer, tmp_path: Path) -> None:
     with redis.Redis(unix_socket_path=any_server.unix_socket) as client, client.pipeline(transaction=False) as pipe:
         for number in range(20_000):
             pipe.xadd("s", {"payload": f"a payload of some length, so that it fills a pipe: {number}"})

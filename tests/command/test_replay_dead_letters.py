@@ -32,7 +32,7 @@ def payloads(client: Any, key: str) -> list[bytes]:
     return [fields[b"payload"] for _, fields in client.xrange(key)]
 
 
-def test_list_says_what_read_dead_letters_says(command: Command, server: LocalServer, client: Any) -> None:
+def test_list_agrees_with_read_dead_letters(command: Command, server: LocalServer, client: Any) -> None:
     consumer_letter(client, 1, reason="no number")
     spark_letter(client, {"payload": b"x"}, code="WRONGTYPE")
     client.xadd("dead", {"payload": "no letter"})
@@ -49,7 +49,9 @@ def test_list_says_what_read_dead_letters_says(command: Command, server: LocalSe
         assert fields == wanted["fields"]
 
 
-def test_a_letter_of_a_consumer_goes_back_to_its_stream(command: Command, server: LocalServer, client: Any) -> None:
+def test_dead_letters_of_a_consumer_are_replayed_to_their_stream(
+    command: Command, server: LocalServer, client: Any
+) -> None:
     endpoint = Endpoint(unix_socket=server.unix_socket, stream_key="orders")
     with Dispatcher(endpoint, ts_field=None) as dispatcher:
         dispatcher.produce(b"\xffone")
@@ -66,7 +68,7 @@ def test_a_letter_of_a_consumer_goes_back_to_its_stream(command: Command, server
     assert client.xlen("dead") == 0
 
 
-def test_a_stream_that_is_not_allowed_gets_nothing(command: Command, client: Any) -> None:
+def test_dead_letters_of_a_stream_that_is_not_allowed_are_skipped(command: Command, client: Any) -> None:
     consumer_letter(client, 1, stream="secrets")
     consumer_letter(client, 2)
     ended = command("dead-letters", "replay", "dead", "--all", "--allow-stream", "orders", "--yes", "-o", "json")
@@ -78,7 +80,7 @@ def test_a_stream_that_is_not_allowed_gets_nothing(command: Command, client: Any
     assert client.xlen("dead") == 1
 
 
-def test_letters_that_may_be_written_need_a_word(command: Command, client: Any) -> None:
+def test_dead_letters_with_an_unknown_outcome_need_include_unknown(command: Command, client: Any) -> None:
     spark_letter(client, {"payload": b"a"}, written="unknown")
     first = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes")
     assert first.code == 0
@@ -89,7 +91,7 @@ def test_letters_that_may_be_written_need_a_word(command: Command, client: Any) 
     assert payloads(client, "t") == [b"a"]
 
 
-def test_only_one_code_is_replayed_and_a_dry_run_changes_nothing(command: Command, client: Any) -> None:
+def test_only_code_selects_dead_letters_and_a_dry_run_changes_nothing(command: Command, client: Any) -> None:
     spark_letter(client, {"payload": b"a"}, code="OOM")
     spark_letter(client, {"payload": b"b"}, code="WRONGTYPE")
     consumer_letter(client, 3)
@@ -102,14 +104,14 @@ def test_only_one_code_is_replayed_and_a_dry_run_changes_nothing(command: Comman
     assert client.xlen("dead") == 2
 
 
-def test_a_stream_without_dead_letters(command: Command, client: Any) -> None:
+def test_a_stream_without_dead_letters_is_reported(command: Command, client: Any) -> None:
     assert "no letters in orders" in command("dead-letters", "list", "orders").err
     client.xadd("orders", {"payload": "x"})
     ended = command("dead-letters", "list", "orders")
     assert "1 entry is not a dead letter: give the stream of dead letters, such as orders:dead" in ended.err
 
 
-def test_named_letters_are_taken_and_missing_ones_are_reported(command: Command, client: Any) -> None:
+def test_named_dead_letters_are_replayed_and_missing_ones_are_reported(command: Command, client: Any) -> None:
     ids = [consumer_letter(client, number) for number in range(3)]
     ended = command("dead-letters", "replay", "dead", ids[1], "7-7", "--to", "t", "--yes")
     assert ended.code == 1
@@ -118,7 +120,7 @@ def test_named_letters_are_taken_and_missing_ones_are_reported(command: Command,
     assert [entry_id.decode() for entry_id, _ in client.xrange("dead")] == [ids[0], ids[2]]
 
 
-def test_trimming_and_nomkstream_are_those_of_the_options(command: Command, client: Any) -> None:
+def test_replay_follows_the_trimming_and_nomkstream_options(command: Command, client: Any) -> None:
     for number in range(5):
         consumer_letter(client, number)
     arguments = ("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes")
@@ -134,7 +136,7 @@ def test_trimming_and_nomkstream_are_those_of_the_options(command: Command, clie
     assert "maxlen" in wrong.err
 
 
-def test_a_refusal_leaves_the_letter(command: Command, client: Any) -> None:
+def test_a_dead_letter_is_kept_when_its_replay_is_refused(command: Command, client: Any) -> None:
     consumer_letter(client, 1)
     client.set("t", "a string")
     ended = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", "-o", "json")
@@ -145,7 +147,9 @@ def test_a_refusal_leaves_the_letter(command: Command, client: Any) -> None:
     assert client.xlen("dead") == 1
 
 
-def test_what_comes_after_the_start_stays(command: Command, server: LocalServer, client: Any) -> None:
+def test_dead_letters_added_during_a_replay_are_not_replayed(
+    command: Command, server: LocalServer, client: Any
+) -> None:
     """A letter is added for each entry that is written again, as a consumer does it that gives the entry up again."""
     for number in range(30):
         consumer_letter(client, number)
@@ -172,7 +176,7 @@ def test_what_comes_after_the_start_stays(command: Command, server: LocalServer,
 
 
 @pytest.mark.needs("redis-8.6")
-def test_letters_never_return_to_their_own_stream(command: Command, client: Any) -> None:
+def test_replaying_into_the_stream_of_dead_letters_is_refused(command: Command, client: Any) -> None:
     consumer_letter(client, 1)
     for option in (("--to", "dead"), ("--allow-stream", "dead")):
         ended = command("dead-letters", "replay", "dead", "--all", *option, "--yes")
@@ -180,7 +184,7 @@ def test_letters_never_return_to_their_own_stream(command: Command, client: Any)
 
 
 @pytest.mark.needs("redis-8.6")
-def test_rows_of_spark_get_the_form_that_is_asked_for(command: Command, client: Any) -> None:
+def test_dead_letters_of_spark_rows_are_replayed_in_the_requested_form(command: Command, client: Any) -> None:
     row_letter(client, {"id": 7, "body": "x"})
     replay = ("dead-letters", "replay", "dead", "--all", "--yes", "--to")
     plain = command(*replay, "t")
@@ -204,7 +208,7 @@ def test_rows_of_spark_get_the_form_that_is_asked_for(command: Command, client: 
 
 
 @pytest.mark.needs("redis-8.6")
-def test_a_row_that_cannot_be_written_stays(command: Command, client: Any) -> None:
+def test_dead_letters_of_rows_that_cannot_be_written_are_kept(command: Command, client: Any) -> None:
     row_letter(client, {"id": 7})
     spark_letter(client, {"row": b"no Arrow"})
     spark_letter(client, {})
@@ -215,7 +219,7 @@ def test_a_row_that_cannot_be_written_stays(command: Command, client: Any) -> No
 
 
 @pytest.mark.needs("redis-8.6")
-def test_a_payload_gets_the_names_of_the_fields_that_are_asked_for(command: Command, client: Any) -> None:
+def test_a_replayed_payload_gets_the_requested_field_names(command: Command, client: Any) -> None:
     spark_letter(client, {"payload": b"a"})
     arguments = ("--payload-field", "body", "--ts-field", "at")
     command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", *arguments)
@@ -223,7 +227,7 @@ def test_a_payload_gets_the_names_of_the_fields_that_are_asked_for(command: Comm
     assert list(fields) == [b"body", b"at"]
 
 
-def test_drop_deletes_letters_and_nothing_else(command: Command, client: Any) -> None:
+def test_drop_deletes_dead_letters_only(command: Command, client: Any) -> None:
     ids = [consumer_letter(client, number) for number in range(3)]
     client.xadd("dead", {"payload": "no letter"})
     assert command("dead-letters", "drop", "dead", ids[0], "--yes").out == b"1 dropped\n"
@@ -251,7 +255,7 @@ def test_drop_deletes_letters_and_nothing_else(command: Command, client: Any) ->
         (("list", "dead", "1-1"), "list takes no ID"),
     ],
 )
-def test_arguments_that_do_not_fit_change_nothing(
+def test_invalid_arguments_are_refused_and_change_nothing(
     command: Command, client: Any, arguments: tuple[str, ...], words: str
 ) -> None:
     consumer_letter(client, 1)
@@ -262,7 +266,7 @@ def test_arguments_that_do_not_fit_change_nothing(
 
 
 @pytest.mark.needs("redis-8.6")
-def test_the_forms_of_a_list(command: Command, client: Any) -> None:
+def test_list_prints_text_json_and_jsonl(command: Command, client: Any) -> None:
     assert command("dead-letters", "list", "dead", "-o", "json").out == b"[]\n"
     consumer_letter(client, 1, reason="a\nb\x1b[31m" + "x" * 100)
     spark_letter(client, {"payload": b"\xff"}, code="OOM")
@@ -279,7 +283,7 @@ def test_the_forms_of_a_list(command: Command, client: Any) -> None:
 
 
 @pytest.mark.needs("redis-8.6")
-def test_a_page_of_large_letters_is_read(command: Command, client: Any) -> None:
+def test_large_dead_letters_are_replayed(command: Command, client: Any) -> None:
     for number in range(12):
         spark_letter(client, {"payload": bytes([number]) * (8 << 20)})
     ended = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes")
@@ -287,7 +291,7 @@ def test_a_page_of_large_letters_is_read(command: Command, client: Any) -> None:
     assert [payload[0] for payload in payloads(client, "t")] == list(range(12))
 
 
-def test_a_missing_right_is_named(command: Command, server: LocalServer, client: Any) -> None:
+def test_a_missing_acl_right_is_reported(command: Command, server: LocalServer, client: Any) -> None:
     consumer_letter(client, 1)
     client.execute_command("ACL SETUSER app on >pw ~* +xrange +xrevrange +eval +xdel")
     environment = {"PW": "pw"}

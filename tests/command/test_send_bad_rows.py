@@ -36,7 +36,7 @@ def payloads(client: Any) -> list[bytes]:
     return [fields[b"payload"] for _, fields in client.xrange("s")]
 
 
-def test_the_first_bad_row_ends_it(any_command: Command, client: Any) -> None:
+def test_send_stops_at_the_first_bad_row(any_command: Command, client: Any) -> None:
     ended = any_command("send", "s", *ARGUMENTS, stdin=DATA)
     assert ended.code == 1
     assert "headrace: stdin:3: BAD_ROW: the row is not valid JSON: Expecting value at character 0\n" in ended.err
@@ -90,7 +90,7 @@ def test_dead_letters_of_send_are_listed_shown_and_replayed(any_command: Command
     assert client.xlen("s:dead") == 0
 
 
-def test_dead_letters_of_rows_of_arrow_are_replayed(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_dead_letters_of_arrow_rows_are_replayed(any_command: Command, client: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "rows.parquet")
     client.set("s", "no stream")
     file = str(tmp_path / "rows.parquet")
@@ -110,7 +110,7 @@ def test_rows_that_the_server_refuses_become_dead_letters(any_command: Command, 
 
 @refuses_long_strings
 @pytest.mark.parametrize("named", [[], ["--exactly-once", "import"]], ids=["plain", "named"])
-def test_the_letter_of_a_row_that_is_too_large_has_its_place_alone(
+def test_the_dead_letter_of_an_oversized_row_has_no_payload(
     any_command: Command, strict: Any, named: list[str]
 ) -> None:
     """The server takes such a letter no more than the row. Other letters are written as a whole."""
@@ -133,7 +133,7 @@ def test_the_letter_of_a_row_that_is_too_large_has_its_place_alone(
 @refuses_long_strings
 @pytest.mark.parametrize("option", [(), ("--exactly-once", "import"), ("--retry",)], ids=["plain", "named", "retry"])
 @pytest.mark.parametrize("larges", [{2}, {2, 3, 5, 40}], ids=["one", "several"])
-def test_rows_behind_one_that_is_too_large_are_in_the_stream_or_letters(
+def test_rows_after_an_oversized_row_are_delivered_or_become_dead_letters(
     tcp_server: LocalServer, connect: Connect, option: tuple[str, ...], larges: set[int]
 ) -> None:
     """The server closes the connection over it. By TCP other rows have left, and other letters behind its own."""
@@ -154,7 +154,7 @@ def test_rows_behind_one_that_is_too_large_are_in_the_stream_or_letters(
         assert set(range(1, 51)) - set(letters) <= written <= set(range(1, 51)) - (set(letters) - unknown)
 
 
-def test_a_record_of_csv_that_is_bad(any_command: Command, client: Any) -> None:
+def test_bad_csv_records_are_skipped_and_reported_by_line(any_command: Command, client: Any) -> None:
     rows = [b"%d,%d" % (number, number) for number in range(1_000)]
     rows[500] = b"500"
     rows[700] = b"700,x,y"
@@ -171,7 +171,7 @@ def test_a_record_of_csv_that_is_bad(any_command: Command, client: Any) -> None:
     assert payloads(client) == [b"%d" % number for number in range(1_000) if number not in (500, 700, 900)]
 
 
-def test_a_line_without_end_is_one_bad_row(any_command: Command, client: Any) -> None:
+def test_an_overlong_line_is_one_bad_row(any_command: Command, client: Any) -> None:
     data = b"a\n" + b"x" * 5_000_000 + b"\nb\n"
     ended = any_command("send", "s", "--max-row-bytes", "1k", "--on-bad-row", "skip", stdin=data)
     assert ended.code == 1
@@ -179,14 +179,16 @@ def test_a_line_without_end_is_one_bad_row(any_command: Command, client: Any) ->
     assert payloads(client) == [b"a", b"b"]
 
 
-def test_a_server_that_is_away_ends_it_whatever_becomes_of_bad_rows(any_command: Command, closed_port: int) -> None:
+def test_send_fails_on_an_unreachable_server_even_if_bad_rows_are_skipped(
+    any_command: Command, closed_port: int
+) -> None:
     url = f"redis://127.0.0.1:{closed_port}"
     ended = any_command("send", "s", "-u", url, "--on-bad-row", "skip", stdin=b"a\n" * 1_000_000)
     assert ended.code == 3
     assert "CONNECT: cannot connect to 127.0.0.1" in ended.err
 
 
-def test_a_missing_right_is_named(any_command: Command, client: Any) -> None:
+def test_a_missing_acl_right_is_reported(any_command: Command, client: Any) -> None:
     client.acl_setuser("u", enabled=True, passwords=["+p"], categories=["-@all"], commands=["+ping"], keys=["*"])
     environment = {"P": "p"}
     ended = any_command("send", "s", "--username", "u", "--password-env", "P", stdin=b"a\n", environment=environment)
@@ -194,7 +196,7 @@ def test_a_missing_right_is_named(any_command: Command, client: Any) -> None:
     assert "NOPERM" in ended.err
 
 
-def test_a_damaged_file_ends_it_behind_the_rows_before(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_rows_before_the_damage_in_a_file_are_sent(any_command: Command, client: Any, tmp_path: Path) -> None:
     data = b"".join(b"%d\n" % number for number in range(1_000_000))
     (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-1_000_000])
     ended = any_command("send", "s", str(tmp_path / "a.gz"))
@@ -208,7 +210,7 @@ def test_a_damaged_file_ends_it_behind_the_rows_before(any_command: Command, cli
     assert (ended.code, client.exists("t")) == (2, 0)
 
 
-def test_another_header_behind_rows_that_were_sent(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_send_stops_at_a_file_with_different_columns(any_command: Command, client: Any, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"a,b\n" + b"1,2\n" * 1_000_000)
     (tmp_path / "b.csv").write_bytes(b"a,c\n1,2\n")
     ended = any_command("send", "s", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"))

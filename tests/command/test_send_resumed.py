@@ -32,9 +32,7 @@ def write_rows(path: Path, rows: range) -> None:
     path.write_bytes(b"".join(b"row %d\n" % row for row in rows))
 
 
-def test_an_import_that_is_killed_at_random_goes_on(
-    any_command: Command, any_server: LocalServer, tmp_path: Path
-) -> None:
+def test_an_import_killed_at_random_is_resumed(any_command: Command, any_server: LocalServer, tmp_path: Path) -> None:
     """Each row once, in order, whatever the process was doing."""
     count, path = 400_000, tmp_path / "rows"
     path.write_bytes(b"".join(b"%d %s\n" % (row, b"x" * 20) for row in range(count)))
@@ -63,7 +61,7 @@ def test_an_import_that_is_killed_at_random_goes_on(
         assert number == count
 
 
-def test_nothing_is_sent_again_and_what_was_appended_is(
+def test_a_repeated_import_sends_only_the_appended_rows(
     command: Command, server: LocalServer, connect: Callable[..., Any], tmp_path: Path
 ) -> None:
     client, path = connect(server), tmp_path / "rows"
@@ -96,7 +94,7 @@ def test_nothing_is_sent_again_and_what_was_appended_is(
     ],
     ids=["changed", "inserted", "removed", "the last one changed"],
 )
-def test_another_input_is_refused_before_a_row_is_sent(
+def test_changed_input_is_refused_before_a_row_is_sent(
     any_command: Command, client: Any, tmp_path: Path, edit: Any, text: str
 ) -> None:
     path = tmp_path / "rows"
@@ -109,7 +107,7 @@ def test_another_input_is_refused_before_a_row_is_sent(
     assert client.xlen("s") == 10
 
 
-def test_other_options_are_refused(any_command: Command, client: Any) -> None:
+def test_changed_options_are_refused(any_command: Command, client: Any) -> None:
     data = b'{"a": 1}\n{"a": 2}\n'
     assert any_command("send", "s", "-f", "jsonl", "--payload", "a", *NAMED, stdin=data).code == 0
     ended = any_command("send", "s", "-f", "jsonl", *NAMED, stdin=data)
@@ -137,7 +135,7 @@ def test_the_token_of_another_batch_is_refused(any_command: Command, client: Any
     assert "the name is the token of another batch of this stream" in ended.err
 
 
-def test_an_import_that_another_process_takes_over_ends(
+def test_an_import_ends_when_another_process_takes_it_over(
     any_command: Command, any_server: LocalServer, client: Any
 ) -> None:
     """The first one waits for input. Behind the second one it must not write any more."""
@@ -159,7 +157,7 @@ def test_an_import_that_another_process_takes_over_ends(
     assert payloads(client) == [b"a", b"b", b"c"]
 
 
-def test_rows_of_csv_are_resumed_without_their_header(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_a_resumed_csv_import_does_not_send_the_header(any_command: Command, client: Any, tmp_path: Path) -> None:
     """The header is in a block that is passed over: a block has 262,144 records at most."""
     path, arguments = tmp_path / "a.csv", ["send", "s", str(tmp_path / "a.csv"), "--json", *NAMED]
     rows = "".join(f"{row}\n" for row in range(300_000))
@@ -173,7 +171,7 @@ def test_rows_of_csv_are_resumed_without_their_header(any_command: Command, clie
     assert client.xlen("s") == 300_001
 
 
-def test_the_header_before_a_bad_row_is_no_row(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_the_header_before_a_bad_row_is_not_counted_as_a_row(any_command: Command, client: Any, tmp_path: Path) -> None:
     path, arguments = tmp_path / "a.csv", ["send", "s", str(tmp_path / "a.csv"), "--payload", "n", *NAMED]
     path.write_text("n,m\n1,2\n3\n")
     assert any_command(*arguments).code == 1
@@ -184,7 +182,7 @@ def test_the_header_before_a_bad_row_is_no_row(any_command: Command, client: Any
     assert payloads(client) == [b"1", b"3"]
 
 
-def test_each_file_has_its_header(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_each_csv_file_has_its_own_header(any_command: Command, client: Any, tmp_path: Path) -> None:
     """Also a file that is given twice."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text(f"n\n{name}\n")
@@ -195,7 +193,7 @@ def test_each_file_has_its_header(any_command: Command, client: Any, tmp_path: P
     assert "0 delivered, 3 sent before" in any_command(*arguments).err
 
 
-def test_rows_of_parquet_are_resumed(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_a_repeated_parquet_import_sends_no_row_again(any_command: Command, client: Any, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -210,7 +208,7 @@ def test_rows_of_parquet_are_resumed(any_command: Command, client: Any, tmp_path
     assert "other options: sha256=" in ended.err
 
 
-def test_skipped_rows_are_not_sent_when_it_is_resumed(any_command: Command, client: Any) -> None:
+def test_skipped_rows_are_not_sent_when_an_import_is_resumed(any_command: Command, client: Any) -> None:
     arguments = ["send", "s", "-f", "jsonl", "--payload", "a", "--on-bad-row", "skip", *NAMED]
     data = b'{"a": 1}\nnope\n{"a": 3}\n'
     assert any_command(*arguments, stdin=data).code == 1
@@ -222,7 +220,7 @@ def test_skipped_rows_are_not_sent_when_it_is_resumed(any_command: Command, clie
 
 
 @pytest.mark.parametrize("bad", [0, 1, 2])
-def test_a_row_that_was_corrected_is_sent_with_those_behind_it(any_command: Command, client: Any, bad: int) -> None:
+def test_a_corrected_row_is_sent_with_the_rows_after_it(any_command: Command, client: Any, bad: int) -> None:
     arguments = ("send", "s", "-f", "jsonl", "--payload", "a", *NAMED)
     rows = [b'{"a": %d}' % number for number in range(3)]
     wrong = rows.copy()
@@ -269,7 +267,7 @@ def test_a_row_that_the_server_refused_can_be_corrected(any_command: Command, st
 
 @refuses_long_strings
 @pytest.mark.parametrize("form", ["lines", "jsonl"])
-def test_rows_that_the_server_refuses_are_skipped_and_no_other_is(any_command: Command, strict: Any, form: str) -> None:
+def test_only_rows_that_the_server_refuses_are_skipped(any_command: Command, strict: Any, form: str) -> None:
     """Each of them divides the block. With blank lines, which are no rows."""
     large = LARGE if form == "lines" else b'"%s"' % LARGE
     rows = [b"0", large, b"2", large, large, b"5", b"6", large]
@@ -302,7 +300,7 @@ def test_bad_rows_become_dead_letters_once(any_command: Command, client: Any, tm
     assert [fields[b"ordinal"] for _, fields in client.xrange("s:dead")] == [b"2", b"3", b"5", b"6"]
 
 
-def test_rows_of_arrow_that_cannot_be_sent_become_dead_letters_once(
+def test_arrow_rows_that_cannot_be_sent_become_dead_letters_once(
     any_command: Command, client: Any, tmp_path: Path
 ) -> None:
     """What is before and behind them is in the stream."""
@@ -321,7 +319,7 @@ def test_rows_of_arrow_that_cannot_be_sent_become_dead_letters_once(
 
 
 @refuses_long_strings
-def test_rows_of_arrow_of_which_some_are_refused_and_some_cannot_be_sent(
+def test_refused_and_unsendable_arrow_rows_are_skipped_or_stop_the_import(
     any_command: Command, strict: Any, tmp_path: Path
 ) -> None:
     import pyarrow as pa
@@ -338,7 +336,7 @@ def test_rows_of_arrow_of_which_some_are_refused_and_some_cannot_be_sent(
 
 
 @pytest.mark.parametrize("on_bad_row", ["stop", "skip", "dead-letter"])
-def test_a_fault_of_the_server_ends_it_and_costs_no_row(any_command: Command, client: Any, on_bad_row: str) -> None:
+def test_a_server_error_ends_the_import_without_losing_rows(any_command: Command, client: Any, on_bad_row: str) -> None:
     """It is no fault of a row: `skip` passes none over, and no row becomes a dead letter."""
     arguments = ["send", "s", "--on-bad-row", on_bad_row, *NAMED]
     client.set("s", "no stream")
@@ -355,9 +353,7 @@ def test_a_fault_of_the_server_ends_it_and_costs_no_row(any_command: Command, cl
     assert payloads(client) == [b"a", b"b", b"c"]
 
 
-def test_dead_letters_are_written_by_the_next_run_if_this_one_ends_before_them(
-    any_command: Command, client: Any
-) -> None:
+def test_the_next_run_writes_the_dead_letters_that_a_failed_run_did_not(any_command: Command, client: Any) -> None:
     """The rows of the block are in the stream by then."""
     data = b'{"a": 1}\nnope\n{"a": 3}\n'
     arguments = ["send", "s", "-f", "jsonl", "--payload", "a", "--on-bad-row", "dead-letter", *NAMED]

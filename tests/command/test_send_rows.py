@@ -39,18 +39,18 @@ def test_lines_are_sent_byte_for_byte(any_command: Command, client: Any, end: by
     assert payloads(client) == LINES + ([last] if last else [])
 
 
-def test_no_input_is_no_row(any_command: Command, client: Any) -> None:
+def test_empty_input_creates_no_stream(any_command: Command, client: Any) -> None:
     assert any_command("send", "s").code == 0
     assert client.exists("s") == 0
 
 
-def test_lines_of_json_are_sent_unchanged(any_command: Command, client: Any) -> None:
+def test_json_lines_are_sent_unchanged(any_command: Command, client: Any) -> None:
     lines = [b'{"a": 1.10}', b'{ "b":[1 ,2] }', b"not looked at"]
     assert any_command("send", "s", "-f", "jsonl", stdin=b"\n\n".join(lines) + b"\n \n").code == 0
     assert payloads(client) == lines
 
 
-def test_members_of_json(any_command: Command, client: Any) -> None:
+def test_members_of_json_objects_are_sent_as_payloads_and_fields(any_command: Command, client: Any) -> None:
     data = b'{"n": 1.10, "big": 12345678901234567890123, "t": "caf\xc3\xa9", "no": null, "deep": {"a": [true]}}\n'
     assert any_command("send", "s", "-f", "jsonl", "--payload", "n", stdin=data).code == 0
     assert any_command("send", "s", "-f", "jsonl", "--payload", "t", stdin=data).code == 0
@@ -75,7 +75,7 @@ CSV_ROWS = [
 ]
 
 
-def test_values_of_csv_stay_text(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_csv_values_stay_text(any_command: Command, client: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(CSV)
     assert any_command("send", "s", str(path)).code == 0
@@ -84,18 +84,18 @@ def test_values_of_csv_stay_text(any_command: Command, client: Any, tmp_path: Pa
     assert rows(client, "t") == [{b"id": b"1", b"name": b"a,b"}, {b"id": b"2", b"name": b""}]
 
 
-def test_a_csv_file_without_header_and_columns_with_types(any_command: Command, client: Any) -> None:
+def test_csv_without_a_header_gets_names_and_types_from_the_options(any_command: Command, client: Any) -> None:
     arguments = ["send", "s", "-f", "csv", "--header", "id,price", "--types", "id=int64,price=double", "--json"]
     assert any_command(*arguments, stdin=b"007,1.50\n8,2").code == 0
     assert payloads(client) == [b'{"id":7,"price":1.5}', b'{"id":8,"price":2.0}']
 
 
-def test_csv_that_is_not_utf8_keeps_its_bytes(any_command: Command, client: Any) -> None:
+def test_non_utf8_csv_keeps_its_bytes(any_command: Command, client: Any) -> None:
     assert any_command("send", "s", "-f", "csv", "--payload", "a", stdin=b"a,b\n\xff,1\n").code == 0
     assert payloads(client) == [b"\xff"]
 
 
-def test_several_files_with_one_header_each(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_each_csv_file_has_its_own_header(any_command: Command, client: Any, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_bytes(CSV)
     assert any_command("send", "s", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")).code == 0
@@ -110,7 +110,7 @@ TABLE_ROWS = [
 ]
 
 
-def test_parquet_and_arrow(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_parquet_and_arrow_files_are_sent(any_command: Command, client: Any, tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "a.parquet")
     with pa.ipc.new_file(tmp_path / "a.arrow", TABLE.schema) as file:
         file.write_table(TABLE)
@@ -140,7 +140,7 @@ def test_parquet_from_a_pipe_is_refused(any_command: Command) -> None:
     assert (ended.code, ended.err) == (2, "headrace: parquet is read from its end: give a file instead of stdin\n")
 
 
-def test_compressed_files(any_command: Command, client: Any, tmp_path: Path) -> None:
+def test_compressed_files_are_decompressed(any_command: Command, client: Any, tmp_path: Path) -> None:
     data = b"".join(b"%d\n" % number for number in range(1_000))
     makers: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
     for ending, compress in makers.items():
@@ -151,7 +151,7 @@ def test_compressed_files(any_command: Command, client: Any, tmp_path: Path) -> 
         assert payloads(client, ending) == data.split()
 
 
-def test_shards_by_a_member(any_command: Command, client: Any) -> None:
+def test_rows_are_sharded_by_a_member(any_command: Command, client: Any) -> None:
     data = b"".join(b'{"k": "%d", "n": %d}\n' % (number % 5, number) for number in range(100))
     arguments = ["-f", "jsonl", "--shards", "3", "--shard-key", "k"]
     assert any_command("send", "s", *arguments, stdin=data).code == 0
@@ -162,7 +162,7 @@ def test_shards_by_a_member(any_command: Command, client: Any) -> None:
     assert counts == [client.xlen(f"f:{shard}") for shard in range(3)]
 
 
-def test_trimming_and_names_of_fields(any_command: Command, client: Any) -> None:
+def test_trimming_and_field_names_follow_the_options(any_command: Command, client: Any) -> None:
     arguments = ["--maxlen", "3", "--no-maxlen-approximate", "--payload-field", "p", "--ts-field", ""]
     assert any_command("send", "s", *arguments, stdin=b"1\n2\n3\n4\n5\n").code == 0
     assert [dict(fields) for _, fields in client.xrange("s")] == [{b"p": b"3"}, {b"p": b"4"}, {b"p": b"5"}]
@@ -187,7 +187,7 @@ def test_trimming_and_names_of_fields(any_command: Command, client: Any) -> None
         (["--tls-key", "-----BEGIN X"], "--tls-key takes the path of a file"),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_is_sent(
+def test_invalid_arguments_are_refused_before_a_row_is_sent(
     any_command: Command, client: Any, arguments: list[str], text: str
 ) -> None:
     ended = any_command("send", "s", *arguments, stdin=b"a\n1\n")

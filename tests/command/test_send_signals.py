@@ -37,7 +37,7 @@ def give(process: subprocess.Popen[bytes], data: bytes) -> None:
     process.stdin.flush()
 
 
-def test_rows_leave_while_the_pipe_is_open(any_server: LocalServer, client: Any) -> None:
+def test_rows_are_sent_while_the_pipe_is_open(any_server: LocalServer, client: Any) -> None:
     with sending(any_server) as process:
         for count in (1, 2, 3):
             give(process, b"row\n")
@@ -49,7 +49,7 @@ def test_rows_leave_while_the_pipe_is_open(any_server: LocalServer, client: Any)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_signal_ends_it_with_what_is_open(any_server: LocalServer, client: Any, number: signal.Signals) -> None:
+def test_send_waits_for_outcomes_after_a_signal(any_server: LocalServer, client: Any, number: signal.Signals) -> None:
     with sending(any_server) as process:
         give(process, b"row\n")
         wait_until(lambda: client.xlen("s") == 1)
@@ -61,7 +61,9 @@ def test_a_signal_ends_it_with_what_is_open(any_server: LocalServer, client: Any
     assert b"Traceback" not in error
 
 
-def test_what_is_open_is_counted_and_a_second_signal_ends_at_once(any_server: LocalServer, client: Any) -> None:
+def test_outstanding_rows_are_counted_and_a_second_signal_exits_immediately(
+    any_server: LocalServer, client: Any
+) -> None:
     with sending(any_server) as process:
         give(process, b"row\n")
         wait_until(lambda: client.xlen("s") == 1)
@@ -79,7 +81,7 @@ def test_what_is_open_is_counted_and_a_second_signal_ends_at_once(any_server: Lo
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
-def test_rows_whose_fate_is_unknown_are_counted(any_server: LocalServer, client: Any, is_interrupted: bool) -> None:
+def test_rows_with_unknown_outcomes_are_counted(any_server: LocalServer, client: Any, is_interrupted: bool) -> None:
     with sending(any_server) as process:
         give(process, b"row\n")
         wait_until(lambda: client.xlen("s") == 1)

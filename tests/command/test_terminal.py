@@ -21,7 +21,7 @@ def test_messages_are_wrapped_between_words(any_server: LocalServer) -> None:
     assert words[-4:] == ["back", "to", "their", "stream"]
 
 
-def test_a_step_of_check_that_is_long_goes_on_below_its_text(any_server: LocalServer, closed_port: int) -> None:
+def test_long_steps_of_check_are_wrapped_below_their_text(any_server: LocalServer, closed_port: int) -> None:
     code, lines = on_terminal(any_server, "check", "-u", f"redis://127.0.0.1:{closed_port}", columns=60)
     assert code == 3
     first = next(at for at, line in enumerate(lines) if "FAIL" in line)
@@ -32,7 +32,7 @@ def test_a_step_of_check_that_is_long_goes_on_below_its_text(any_server: LocalSe
         assert len(line) <= 60
 
 
-def test_each_dead_letter_is_one_line(any_server: LocalServer, client: Any) -> None:
+def test_each_dead_letter_is_listed_on_one_line(any_server: LocalServer, client: Any) -> None:
     consumer_letter(client, 1, reason="the total is no number " * 4)
     code, lines = on_terminal(any_server, "dead-letters", "list", "dead", columns=80)
     assert code == 0
@@ -41,7 +41,7 @@ def test_each_dead_letter_is_one_line(any_server: LocalServer, client: Any) -> N
     assert "the total is no" in lines[1]
 
 
-def test_a_question_about_one_letter(any_server: LocalServer, client: Any) -> None:
+def test_dropping_one_dead_letter_asks_for_confirmation(any_server: LocalServer, client: Any) -> None:
     consumer_letter(client, 1)
     code, lines = on_terminal(any_server, "dead-letters", "drop", "dead", "--all", typed=b"y\n")
     assert code == 0
@@ -49,7 +49,7 @@ def test_a_question_about_one_letter(any_server: LocalServer, client: Any) -> No
     assert client.xlen("dead") == 0
 
 
-def test_a_watched_screen_ends_with_the_window(any_server: LocalServer, client: Any) -> None:
+def test_watch_output_is_cut_to_the_height_of_the_window(any_server: LocalServer, client: Any) -> None:
     client.xadd("s", {"payload": "x"})
     for number in range(30):
         client.xgroup_create("s", f"g{number}", "0")
@@ -62,7 +62,7 @@ def test_a_watched_screen_ends_with_the_window(any_server: LocalServer, client: 
     assert shown[-1].endswith(" more lines: a taller window shows them")
 
 
-def test_rows_that_are_typed(any_server: LocalServer, client: Any) -> None:
+def test_rows_typed_at_the_terminal_are_sent(any_server: LocalServer, client: Any) -> None:
     code, lines = on_terminal(any_server, "send", "s", typed=b"row\n\x04")
     assert code == 0
     assert "rows are read from the terminal, one per line: Ctrl-D ends them" in lines

@@ -28,7 +28,7 @@ def client(server: LocalServer, connect: Connect) -> Any:
     return connect(server)
 
 
-def test_every_entry_comes_once_in_order_and_is_gone_when_acknowledged(server: LocalServer, client: Any) -> None:
+def test_every_entry_is_delivered_once_in_order_and_acknowledged(server: LocalServer, client: Any) -> None:
     stored = add(client, 5_000)
     found: list[str] = []
     with consumer_of(server) as consumer:
@@ -50,7 +50,7 @@ def test_every_entry_comes_once_in_order_and_is_gone_when_acknowledged(server: L
     assert pending_of(client) == {}
 
 
-def test_rows_are_the_entries(server: LocalServer, client: Any) -> None:
+def test_a_row_has_the_metadata_and_fields_of_its_entry(server: LocalServer, client: Any) -> None:
     client.execute_command("XADD", KEY, "5-1", b"\xfe", b"\x00", "a", "", "a", "2")
     with consumer_of(server, metadata=["entry_ms", "entry_seq", "timestamp", "deliveries", "reclaimed"]) as consumer:
         batch = next_batch(consumer)
@@ -66,7 +66,7 @@ def test_rows_are_the_entries(server: LocalServer, client: Any) -> None:
     }
 
 
-def test_fields_and_a_schema_are_columns(server: LocalServer, client: Any) -> None:
+def test_fields_and_schemas_define_the_columns(server: LocalServer, client: Any) -> None:
     client.xadd(KEY, {"n": "7", "name": "seven", "more": "x"}, id="1-0")
     with consumer_of(server, fields=["name", "n"], metadata=["entry_id"]) as consumer:
         assert pa.record_batch(next_batch(consumer)).to_pylist() == [{"entry_id": "1-0", "name": "seven", "n": "7"}]
@@ -75,7 +75,7 @@ def test_fields_and_a_schema_are_columns(server: LocalServer, client: Any) -> No
         assert pa.record_batch(next_batch(consumer)).to_pylist() == [{"n": 7, "missing": None}]
 
 
-def test_own_pending_entries_come_first_then_new_ones_then_those_of_others(server: LocalServer, client: Any) -> None:
+def test_own_pending_entries_are_delivered_first(server: LocalServer, client: Any) -> None:
     add(client, 9)
     client.xgroup_create(KEY, GROUP, id="0")
     assert read(client, "other", 3) == as_ids([1, 2, 3])
@@ -93,7 +93,7 @@ def test_own_pending_entries_come_first_then_new_ones_then_those_of_others(serve
     assert (report.handed_over, report.redelivered, report.reclaimed) == (9, 6, 3)
 
 
-def test_entries_that_came_back_are_halved_down_to_one(server: LocalServer, client: Any) -> None:
+def test_batches_of_redelivered_entries_are_halved_down_to_one(server: LocalServer, client: Any) -> None:
     """Only what is handed over counts as delivered, however long the list of what is pending."""
     add(client, 16)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -113,7 +113,7 @@ def test_entries_that_came_back_are_halved_down_to_one(server: LocalServer, clie
     assert sizes == [8, 4, 2, 1]
 
 
-def test_pages_of_pending_entries_are_all_replayed(server: LocalServer, client: Any) -> None:
+def test_all_pages_of_pending_entries_are_replayed(server: LocalServer, client: Any) -> None:
     stored = add(client, 3_500)
     client.xgroup_create(KEY, GROUP, id="0")
     assert read(client, "c", 3_500) == stored
@@ -137,7 +137,7 @@ def test_entries_deleted_while_pending_are_lost_and_acknowledged(server: LocalSe
     assert pending_of(client) == {}
 
 
-def test_a_stream_that_was_trimmed_to_nothing(server: LocalServer, client: Any) -> None:
+def test_pending_entries_of_an_emptied_stream_are_lost_and_acknowledged(server: LocalServer, client: Any) -> None:
     add(client, 50)
     client.xgroup_create(KEY, GROUP, id="0")
     read(client, "c", 20)
@@ -165,7 +165,7 @@ def test_batches_are_bounded_in_rows_and_bytes(server: LocalServer, client: Any,
     assert max(pa.record_batch(batch).nbytes for batch in batches) <= max(size, 16 * 300) + 20_000
 
 
-def test_large_entries(server: LocalServer, client: Any) -> None:
+def test_large_entries_are_delivered_and_replayed(server: LocalServer, client: Any) -> None:
     sizes = [10, 5_000_000, 0, 70_000, 5_000_000, 5_000_000, 1]
     add_sizes(client, sizes, KEY)
     with consumer_of(server) as consumer:
@@ -182,7 +182,7 @@ def test_large_entries(server: LocalServer, client: Any) -> None:
     assert found == 2 * sizes
 
 
-def test_linger_gathers_what_is_added_in_one_go(any_server: LocalServer, connect: Connect) -> None:
+def test_linger_gathers_entries_that_are_added_together(any_server: LocalServer, connect: Connect) -> None:
     """An XREADGROUP that waits returns with the first entry of a pipeline."""
     client = connect(any_server)
     with consumer_of(any_server, linger=1.0, block=5.0) as consumer:
@@ -199,7 +199,7 @@ def test_linger_gathers_what_is_added_in_one_go(any_server: LocalServer, connect
         assert take(consumer, 1_000) == as_ids(range(21, 1_021))
 
 
-def test_a_poll_without_waiting_gets_what_is_there(server: LocalServer, client: Any) -> None:
+def test_a_poll_without_waiting_returns_available_entries(server: LocalServer, client: Any) -> None:
     with consumer_of(server) as consumer:
         assert consumer.poll(0) is None
         add(client, 500)
@@ -241,7 +241,7 @@ def test_several_streams_take_turns(server: LocalServer, client: Any) -> None:
         assert replayed <= 2 * len(found)
 
 
-def test_keys_and_names_of_any_bytes(server: LocalServer, client: Any) -> None:
+def test_keys_and_names_can_contain_any_bytes(server: LocalServer, client: Any) -> None:
     key, group, name = b"\xff\x00key", b"\xfe group", b"\x00\xff"
     client.execute_command("XADD", key, "1-0", "a", "b")
     endpoint = endpoint_to(server)
@@ -259,7 +259,9 @@ def test_keys_and_names_of_any_bytes(server: LocalServer, client: Any) -> None:
     ("start", "expected"),
     [("earliest", [1, 2, 3, 4, 5, 6]), ("latest", [6]), ("3-0", [3, 4, 5, 6]), ("(3-0", [4, 5, 6])],
 )
-def test_where_a_new_group_begins(server: LocalServer, client: Any, start: str, expected: list[int]) -> None:
+def test_start_sets_the_position_of_a_new_group(
+    server: LocalServer, client: Any, start: str, expected: list[int]
+) -> None:
     add(client, 5)
     with consumer_of(server, start=start) as consumer:
         add(client, 1, first=6)
@@ -269,7 +271,7 @@ def test_where_a_new_group_begins(server: LocalServer, client: Any, start: str, 
         assert consumer.poll(0.05) is None
 
 
-def test_last_ids(server: LocalServer, client: Any) -> None:
+def test_the_largest_ids_are_delivered_and_replayed(server: LocalServer, client: Any) -> None:
     last = 2**64 - 1
     ids = ["0-1", f"5-{last}", "6-0", f"{last}-{last - 1}", f"{last}-{last}"]
     for entry in ids:
@@ -282,7 +284,7 @@ def test_last_ids(server: LocalServer, client: Any) -> None:
     assert pending_of(client) == {}
 
 
-def test_a_bad_value_is_raised_behind_the_entries_before_it(server: LocalServer, client: Any) -> None:
+def test_a_bad_value_raises_an_error_after_the_entries_before_it(server: LocalServer, client: Any) -> None:
     for number, text in enumerate(["1", "2", "x", "4", "y"], 1):
         client.execute_command("XADD", KEY, f"{number}-0", "n", text)
     schema = pa.schema([("n", pa.int64())])
@@ -306,21 +308,21 @@ def test_a_bad_value_is_raised_behind_the_entries_before_it(server: LocalServer,
     assert pending_of(client) == {"5-0": (b"c", 0)}
 
 
-def test_metadata_columns_may_have_other_names(server: LocalServer, client: Any) -> None:
+def test_metadata_columns_can_be_renamed(server: LocalServer, client: Any) -> None:
     client.execute_command("XADD", KEY, "7-0", "n", "1")
     metadata = {"reclaimed": "back", "entry_ms": "ms", "deliveries": "times"}
     with consumer_of(server, fields=["n"], metadata=metadata) as consumer:
         assert pa.record_batch(next_batch(consumer)).to_pylist() == [{"ms": 7, "n": "1", "times": 1, "back": False}]
 
 
-def test_bad_values_as_nulls(server: LocalServer, client: Any) -> None:
+def test_bad_values_become_nulls(server: LocalServer, client: Any) -> None:
     for number, text in enumerate(["1", "x"], 1):
         client.execute_command("XADD", KEY, f"{number}-0", "n", text)
     with consumer_of(server, schema=pa.schema([("n", pa.int64())]), on_bad_field="null") as consumer:
         assert pa.record_batch(next_batch(consumer))["n"].to_pylist() == [1, None]
 
 
-def test_what_a_consumer_says_of_itself(any_server: LocalServer, connect: Connect) -> None:
+def test_the_repr_of_a_consumer_has_no_password(any_server: LocalServer, connect: Connect) -> None:
     connect(any_server).execute_command("ACL", "SETUSER", "u", "on", f">{CANARY}", "~*", "+@all")
     endpoint = endpoint_to(any_server, username="u", password=CANARY)
     with consumer_of(endpoint) as consumer:
@@ -330,7 +332,7 @@ def test_what_a_consumer_says_of_itself(any_server: LocalServer, connect: Connec
     assert repr(consumer) == f"Consumer({endpoint!r})"
 
 
-def test_a_second_consumer_of_the_same_name_is_warned_of(server: LocalServer) -> None:
+def test_a_second_consumer_of_the_same_name_causes_a_warning(server: LocalServer) -> None:
     with (
         consumer_of(server, "twin"),
         consumer_of(server, "other"),

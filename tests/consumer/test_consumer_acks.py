@@ -45,7 +45,7 @@ MASKS: dict[str, Callable[[list[bool]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", MASKS)
-def test_a_mask_names_the_rows_that_are_done(any_server: LocalServer, connect: Connect, kind: str) -> None:
+def test_a_mask_selects_the_rows_to_acknowledge(any_server: LocalServer, connect: Connect, kind: str) -> None:
     client = connect(any_server)
     add(client, 5)
     with consumer_of(any_server) as consumer:
@@ -67,7 +67,7 @@ def test_a_mask_names_the_rows_that_are_done(any_server: LocalServer, connect: C
 @pytest.mark.parametrize(
     "mask", [[True], [True] * 3, [1, 0], [True, None], "ab", b"ab", pa.array([1, 0]), pa.array([True, None]), np.eye(2)]
 )
-def test_a_mask_that_is_none(any_server: LocalServer, connect: Connect, mask: Any) -> None:
+def test_invalid_masks_are_refused(any_server: LocalServer, connect: Connect, mask: Any) -> None:
     client = connect(any_server)
     add(client, 2)
     with consumer_of(any_server) as consumer:
@@ -84,7 +84,7 @@ def test_a_mask_that_is_none(any_server: LocalServer, connect: Connect, mask: An
         assert consumer.flush().pending == 2
 
 
-def test_entries_by_their_ids(server: LocalServer, client: Any) -> None:
+def test_entries_are_acknowledged_failed_and_released_by_id(server: LocalServer, client: Any) -> None:
     add(client, 6)
     with consumer_of(server) as consumer:
         assert take(consumer, 6) == as_ids(range(1, 7))
@@ -136,13 +136,13 @@ def test_a_batch_of_another_consumer_is_refused(any_server: LocalServer, connect
         (lambda c: c.flush(float("nan")), "timeout must be"),
     ],
 )
-def test_arguments_that_are_none(any_server: LocalServer, call: Callable[[Any], object], text: str) -> None:
+def test_invalid_arguments_are_refused(any_server: LocalServer, call: Callable[[Any], object], text: str) -> None:
     with consumer_of(any_server) as consumer, pytest.raises(ConfigError) as raised:
         call(consumer)
     assert text in str(raised.value)
 
 
-def test_acknowledgements_travel_before_the_next_read(server: LocalServer, client: Any) -> None:
+def test_acknowledgements_are_sent_before_the_next_read(server: LocalServer, client: Any) -> None:
     add(client, 40)
     with consumer_of(server, batch_rows=16) as consumer, Monitor(server) as seen:
         batch = next_batch(consumer)
@@ -154,7 +154,7 @@ def test_acknowledgements_travel_before_the_next_read(server: LocalServer, clien
     assert commands[commands.index(b"EVAL") + 1] == b"XREADGROUP"
 
 
-def test_an_acknowledgement_does_not_wait_for_a_read_that_blocks(server: LocalServer, client: Any) -> None:
+def test_an_acknowledgement_does_not_wait_for_a_blocking_read(server: LocalServer, client: Any) -> None:
     add(client, 3)
     # Without claims, which would end the read after a second.
     with consumer_of(server, block=60.0, claim=False) as consumer:
@@ -209,7 +209,7 @@ def test_an_entry_that_another_consumer_has_acknowledged_is_stale(server: LocalS
     assert (report.acked, report.stale, report.pending) == (1, 1, 0)
 
 
-def test_many_more_entries_than_one_command_takes(server: LocalServer, client: Any) -> None:
+def test_thousands_of_entries_are_acknowledged_with_one_call(server: LocalServer, client: Any) -> None:
     """Among entries of others, which the check of the owner must tell apart."""
     add(client, 6_000)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -228,7 +228,7 @@ def test_many_more_entries_than_one_command_takes(server: LocalServer, client: A
     assert len(owners) == 4_000 + stolen
 
 
-def test_any_thread_may_say_what_became_of_entries(server: LocalServer, client: Any) -> None:
+def test_entries_can_be_acknowledged_from_any_thread(server: LocalServer, client: Any) -> None:
     add(client, 2_000)
     batches: queue.Queue[ConsumerBatch | None] = queue.Queue()
     with consumer_of(server, batch_rows=16, block=0.05, claim=False) as consumer:
@@ -265,7 +265,7 @@ def test_any_thread_may_say_what_became_of_entries(server: LocalServer, client: 
     assert pending_of(client) == {}
 
 
-def test_one_caller_polls_at_a_time(any_server: LocalServer, connect: Connect) -> None:
+def test_concurrent_calls_are_refused(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     with consumer_of(any_server, block=60.0) as consumer:
         thread = threading.Thread(target=consumer.poll)
@@ -281,7 +281,7 @@ def test_one_caller_polls_at_a_time(any_server: LocalServer, connect: Connect) -
         assert not thread.is_alive()
 
 
-def test_a_closed_consumer(any_server: LocalServer, connect: Connect) -> None:
+def test_calls_on_a_closed_consumer_are_refused(any_server: LocalServer, connect: Connect) -> None:
     add(connect(any_server), 2)
     consumer = consumer_of(any_server)
     batch = next_batch(consumer)

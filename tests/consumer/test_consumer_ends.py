@@ -47,7 +47,7 @@ def test_a_signal_handler_stops_the_loop(any_server: LocalServer, connect: Conne
         assert consumer.flush().acked == 5
 
 
-def test_a_thread_stops_the_loop_and_the_rest_goes_back(server: LocalServer, client: Any) -> None:
+def test_a_thread_stops_the_loop_and_remaining_entries_are_released(server: LocalServer, client: Any) -> None:
     add(client, 5)
     with consumer_of(server, block=60.0) as consumer:
         batch = next_batch(consumer)
@@ -65,7 +65,7 @@ def test_a_thread_stops_the_loop_and_the_rest_goes_back(server: LocalServer, cli
         assert take(other, 4, ack=True) == as_ids(range(2, 6))
 
 
-def test_what_was_read_ahead_goes_back_as_well(server: LocalServer, client: Any) -> None:
+def test_prefetched_entries_are_released_on_close(server: LocalServer, client: Any) -> None:
     add(client, 200)
     with consumer_of(server, batch_rows=16) as consumer:
         consumer.ack(next_batch(consumer))
@@ -74,7 +74,7 @@ def test_what_was_read_ahead_goes_back_as_well(server: LocalServer, client: Any)
         assert sorted(take(other, 184, ack=True)) == sorted(as_ids(range(17, 201)))
 
 
-def test_what_was_read_ahead_long_ago_goes_back_as_well(server: LocalServer, client: Any) -> None:
+def test_prefetched_entries_that_are_too_old_are_released_on_close(server: LocalServer, client: Any) -> None:
     add(client, 2_000)
     with consumer_of(server, batch_rows=16, min_idle=2.0, claim=False) as consumer:
         handed = 0
@@ -87,7 +87,7 @@ def test_what_was_read_ahead_long_ago_goes_back_as_well(server: LocalServer, cli
 
 
 @pytest.mark.parametrize("size", [100, 5_000])
-def test_what_a_lost_connection_got_goes_back_as_well(
+def test_entries_delivered_to_a_lost_connection_are_released_on_close(
     size: int, start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     """The consumer is closed before it has looked which entries these are."""
@@ -111,7 +111,7 @@ def test_what_a_lost_connection_got_goes_back_as_well(
 
 
 @pytest.mark.parametrize("closes", ["second", "first"])
-def test_what_a_process_of_the_same_name_works_on_stays_its_own(server: LocalServer, client: Any, closes: str) -> None:
+def test_only_the_last_consumer_of_a_name_releases_its_entries(server: LocalServer, client: Any, closes: str) -> None:
     add(client, 10)
     first = consumer_of(server, claim=False)
     batch = next_batch(first)
@@ -129,7 +129,7 @@ def test_what_a_process_of_the_same_name_works_on_stays_its_own(server: LocalSer
     assert [entry["message_id"].decode() for entry in given_back] == as_ids(range(5, 11))
 
 
-def test_an_own_connection_that_its_server_has_not_ended_is_no_other_process(
+def test_an_old_connection_of_the_consumer_is_not_mistaken_for_another_process(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     server = start_server(program, transport="tcp")
@@ -157,7 +157,7 @@ def test_an_own_connection_that_its_server_has_not_ended_is_no_other_process(
     assert len(client.xpending_range(KEY, GROUP, "-", "+", 100, idle=60_000)) == 11
 
 
-def test_what_a_lost_connection_got_late_goes_back_as_well(
+def test_entries_delivered_late_to_a_lost_connection_are_released_on_close(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     """Its read comes after the consumer has looked for what it may have got. It has no right to end the connection."""
@@ -193,7 +193,7 @@ def test_what_a_lost_connection_got_late_goes_back_as_well(
     assert len(client.xpending_range(KEY, GROUP, "-", "+", 1_000, idle=2_000)) == len(pending_of(client))
 
 
-def test_what_was_claimed_and_not_read_yet_goes_back_as_well(server: LocalServer, client: Any) -> None:
+def test_claimed_entries_that_were_not_read_are_released_on_close(server: LocalServer, client: Any) -> None:
     """Entries that came back several times are read one after the other."""
     add(client, 8)
     client.xgroup_create(KEY, GROUP, "0")
@@ -215,7 +215,7 @@ def test_an_exception_keeps_entries_pending(server: LocalServer, client: Any) ->
     assert pending_of(client) == {"2-0": (b"c", 1), "3-0": (b"c", 1)}
 
 
-def test_ctrl_c_ends_a_wait_and_loses_nothing(any_server: LocalServer, connect: Connect) -> None:
+def test_ctrl_c_ends_a_wait_without_losing_entries(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     with consumer_of(any_server, block=60.0) as consumer:
         with interrupted():
@@ -224,7 +224,7 @@ def test_ctrl_c_ends_a_wait_and_loses_nothing(any_server: LocalServer, connect: 
         assert take(consumer, 3, ack=True) == as_ids([1, 2, 3])
 
 
-def test_a_child_is_refused_and_the_parent_goes_on(any_server: LocalServer, connect: Connect) -> None:
+def test_a_forked_child_is_refused_and_the_parent_continues(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     add(client, 40)
     with consumer_of(any_server, batch_rows=16) as consumer:
@@ -255,7 +255,7 @@ def test_a_child_is_refused_and_the_parent_goes_on(any_server: LocalServer, conn
     assert pending_of(client) == {}
 
 
-def test_close_with_the_server_gone(any_server: LocalServer, connect: Connect) -> None:
+def test_close_fails_when_the_server_is_unreachable(any_server: LocalServer, connect: Connect) -> None:
     add(connect(any_server), 3)
     consumer = consumer_of(any_server)
     batch = next_batch(consumer)
@@ -267,7 +267,9 @@ def test_close_with_the_server_gone(any_server: LocalServer, connect: Connect) -
     consumer.close()
 
 
-def test_close_with_a_server_that_does_not_answer(any_server: LocalServer, connect: Connect) -> None:
+def test_close_returns_at_its_timeout_when_the_server_does_not_answer(
+    any_server: LocalServer, connect: Connect
+) -> None:
     add(connect(any_server), 3)
     consumer = consumer_of(any_server)
     consumer.ack(next_batch(consumer))
@@ -276,7 +278,7 @@ def test_close_with_a_server_that_does_not_answer(any_server: LocalServer, conne
     assert report.acked == 0
 
 
-def test_a_group_that_is_missing_is_not_made(server: LocalServer, client: Any) -> None:
+def test_a_missing_group_is_not_created(server: LocalServer, client: Any) -> None:
     with pytest.raises(GroupMissingError, match=f"the consumer group '{GROUP}' of the stream '{KEY}' does not exist"):
         consumer_of(server, create=False)
     assert client.exists(KEY) == 0
@@ -287,7 +289,7 @@ def test_a_group_that_is_missing_is_not_made(server: LocalServer, client: Any) -
 
 
 @pytest.mark.parametrize("how", ["destroy", "delete"])
-def test_a_group_that_goes_away_while_a_read_waits(server: LocalServer, client: Any, how: str) -> None:
+def test_a_group_deleted_during_a_blocking_read_raises_an_error(server: LocalServer, client: Any, how: str) -> None:
     with consumer_of(server, "c", ["first", KEY], block=60.0) as consumer:
         errors: list[BaseException] = []
 
@@ -317,7 +319,7 @@ def test_a_group_that_goes_away_while_a_read_waits(server: LocalServer, client: 
         assert take(consumer, 2, ack=True) == as_ids([1, 2])
 
 
-def test_a_group_that_is_set_back_delivers_again(server: LocalServer, client: Any) -> None:
+def test_entries_are_delivered_again_when_the_position_is_set_back(server: LocalServer, client: Any) -> None:
     add(client, 4)
     with consumer_of(server) as consumer:
         assert take(consumer, 4, ack=True) == as_ids(range(1, 5))
@@ -328,7 +330,7 @@ def test_a_group_that_is_set_back_delivers_again(server: LocalServer, client: An
     assert pending_of(client) == {}
 
 
-def test_a_consumer_that_is_deleted_under_way(server: LocalServer, client: Any) -> None:
+def test_acknowledgements_are_stale_after_the_consumer_was_deleted(server: LocalServer, client: Any) -> None:
     add(client, 3)
     with consumer_of(server) as consumer:
         batch = next_batch(consumer)
@@ -339,7 +341,9 @@ def test_a_consumer_that_is_deleted_under_way(server: LocalServer, client: Any) 
         assert take(consumer, 2, ack=True) == as_ids([4, 5])
 
 
-def test_an_acknowledgement_whose_reply_was_lost(start_server: StartServer, program: Program, connect: Connect) -> None:
+def test_an_acknowledgement_with_a_lost_reply_is_counted_once(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
     server = start_server(program, transport="tcp")
     client = connect(server)
     add(client, 5)
@@ -365,7 +369,7 @@ def test_an_acknowledgement_whose_reply_was_lost(start_server: StartServer, prog
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_connections_that_break_at_random(
+def test_entries_are_delivered_once_while_connections_break_at_random(
     seed: int, start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     """Every entry is handed over at least once, none that is in hand twice, and at the end nothing is pending."""
@@ -400,7 +404,7 @@ def test_connections_that_break_at_random(
     wait_until(lambda: pending_of(client) == {})
 
 
-def test_the_connection_of_a_child_is_not_closed_by_it(any_server: LocalServer, connect: Connect) -> None:
+def test_a_forked_child_does_not_close_the_connection_of_its_parent(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     with consumer_of(any_server, block=0.05) as consumer:
         child = os.fork()

@@ -34,7 +34,7 @@ def dead_letters(client: Any) -> list[list[bytes]]:
     return [fields for _, fields in client.eval("return redis.call('XRANGE', 'dead', '-', '+')", 0)]
 
 
-def test_what_failed_comes_again_alone_and_after_its_delay(server: LocalServer, client: Any) -> None:
+def test_failed_entries_are_redelivered_one_at_a_time(server: LocalServer, client: Any) -> None:
     add(client, 6)
     with consumer_of(server, **QUICK) as consumer:
         batch = next_batch(consumer)
@@ -51,7 +51,7 @@ def test_what_failed_comes_again_alone_and_after_its_delay(server: LocalServer, 
     assert (report.handed_over, report.redelivered, report.acked, report.dead) == (8, 2, 6, 0)
 
 
-def test_a_delay_is_idle_time_that_is_left(server: LocalServer, client: Any) -> None:
+def test_a_delay_reduces_the_idle_time(server: LocalServer, client: Any) -> None:
     add(client, 3)
     with consumer_of(server, min_idle=600.0) as consumer:
         batch = next_batch(consumer)
@@ -65,7 +65,7 @@ def test_a_delay_is_idle_time_that_is_left(server: LocalServer, client: Any) -> 
         assert left <= seconds < left + 20
 
 
-def test_another_consumer_gets_what_was_released_at_once(server: LocalServer, client: Any) -> None:
+def test_released_entries_are_available_to_another_consumer_immediately(server: LocalServer, client: Any) -> None:
     add(client, 4)
     options: dict[str, Any] = {"min_idle": 60.0, "claim_interval": 0.02, "block": 0.02}
     with consumer_of(server, "a", **options) as consumer:
@@ -86,7 +86,7 @@ def test_another_consumer_gets_what_was_released_at_once(server: LocalServer, cl
         assert list(pending_of(client)) == as_ids([3, 4])
 
 
-def test_the_releaser_takes_it_when_nobody_else_did(server: LocalServer, client: Any) -> None:
+def test_a_consumer_claims_its_released_entry_if_no_other_consumer_does(server: LocalServer, client: Any) -> None:
     add(client, 1)
     with consumer_of(server, **QUICK) as consumer:
         batch = next_batch(consumer)
@@ -97,7 +97,7 @@ def test_the_releaser_takes_it_when_nobody_else_did(server: LocalServer, client:
         assert consumer.flush()[3:] == (1, 0, 0, 1, 0, 0, 0)
 
 
-def test_a_release_forgets_no_failure(server: LocalServer, client: Any) -> None:
+def test_a_release_keeps_the_count_of_failures(server: LocalServer, client: Any) -> None:
     add(client, 1)
     with consumer_of(server, **{**QUICK, "min_idle": 60.0}) as consumer:
         consumer.fail(next_batch(consumer), "why", delay=0)
@@ -133,7 +133,7 @@ def test_dead_letters_have_every_field_in_order(server: LocalServer, client: Any
     assert pending_of(client) == {}
 
 
-def test_the_first_failure_may_be_the_last(server: LocalServer, client: Any) -> None:
+def test_the_first_failure_makes_a_dead_letter_if_max_failures_is_1(server: LocalServer, client: Any) -> None:
     stored = add(client, 100)
     with consumer_of(server, max_failures=1, dead_letter_key="dead") as consumer:
         assert take(consumer, 100) == stored
@@ -152,7 +152,7 @@ def break_memory(client: Any) -> None:
 
 
 @pytest.mark.parametrize(("how", "code"), [(break_type, "WRONGTYPE"), (break_memory, "OOM")])
-def test_a_dead_letter_that_cannot_be_added_stays_pending(
+def test_an_entry_stays_pending_if_its_dead_letter_cannot_be_added(
     server: LocalServer, client: Any, how: Callable[[Any], None], code: str
 ) -> None:
     add(client, 3)
@@ -181,7 +181,7 @@ def test_a_dead_letter_that_cannot_be_added_stays_pending(
         assert pending_of(client) == {}
 
 
-def test_bad_fields_become_dead_letters(server: LocalServer, client: Any) -> None:
+def test_entries_with_bad_fields_become_dead_letters(server: LocalServer, client: Any) -> None:
     for number, text in enumerate(["1", "x", "3", "y"], 1):
         client.execute_command("XADD", KEY, f"{number}-0", "n", text)
     schema = pa.schema([("n", pa.int64())])
@@ -221,7 +221,9 @@ def run_until_crash(server: LocalServer, poison: str, seen: Callable[[list[str]]
     return status == 7
 
 
-def test_exactly_the_entry_that_kills_its_process_dies(server: LocalServer, client: Any, tmp_path: Any) -> None:
+def test_only_the_entry_that_kills_its_process_becomes_a_dead_letter(
+    server: LocalServer, client: Any, tmp_path: Any
+) -> None:
     add(client, 40)
     log = tmp_path / "acked"
 
@@ -242,7 +244,7 @@ def test_exactly_the_entry_that_kills_its_process_dies(server: LocalServer, clie
     assert sorted(log.read_text().split()) == sorted(set(as_ids(range(1, 41))) - {"13-0"})
 
 
-def test_entries_that_are_only_replayed_never_die(server: LocalServer, client: Any) -> None:
+def test_entries_that_are_only_replayed_never_become_dead_letters(server: LocalServer, client: Any) -> None:
     """Their counters of deliveries rise with each reconnect, and that is no failure of theirs."""
     add(client, 30)
     options = {**DEAD, "batch_rows": 8, "block": 0.02, "claim": False, "max_failures": 1}
@@ -265,7 +267,7 @@ def test_entries_that_are_only_replayed_never_die(server: LocalServer, client: A
     assert client.exists("dead") == 0
 
 
-def test_no_entry_dies_of_processes_that_end_without_a_word(server: LocalServer, client: Any) -> None:
+def test_consumers_that_end_without_releasing_cause_no_dead_letters(server: LocalServer, client: Any) -> None:
     """A process that ends before it asks for entries delivers none; the replay of others is no failure of theirs."""
     add(client, 20)
     options = {**DEAD, "batch_rows": 16, "block": 0.02, "claim": False}

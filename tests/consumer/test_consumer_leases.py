@@ -69,7 +69,7 @@ def test_work_that_takes_longer_than_min_idle_is_done_once(server: LocalServer, 
     assert sum(report.stale for report in reports) == 0
 
 
-def test_without_renewal_others_take_over_and_the_check_says_so(server: LocalServer, client: Any) -> None:
+def test_check_raises_when_unrenewed_entries_are_taken_over(server: LocalServer, client: Any) -> None:
     add(client, 10)
     with consumer_of(server, "a", renew=False, **SHORT) as slow, consumer_of(server, "b", **SHORT) as other:
         batch = next_batch(slow)
@@ -89,7 +89,7 @@ def test_without_renewal_others_take_over_and_the_check_says_so(server: LocalSer
         assert other.flush().acked == 10
 
 
-def test_what_was_read_ahead_and_lost_is_not_handed_over(server: LocalServer, client: Any) -> None:
+def test_prefetched_entries_with_lost_leases_are_not_delivered(server: LocalServer, client: Any) -> None:
     add(client, 60)
     with consumer_of(server, "a", batch_rows=16, **SHORT) as slow, consumer_of(server, "b", **SHORT) as other:
         handed = take(slow, 16, ack=True)
@@ -102,7 +102,7 @@ def test_what_was_read_ahead_and_lost_is_not_handed_over(server: LocalServer, cl
         assert [sum(counts) for counts in zip(*reports, strict=True)][3:5] == [60, 0]
 
 
-def test_a_renewal_keeps_the_counter_and_stops_at_max_processing(server: LocalServer, client: Any) -> None:
+def test_renewal_keeps_the_delivery_count_and_stops_at_max_processing(server: LocalServer, client: Any) -> None:
     add(client, 3)
     with consumer_of(server, "a", max_processing=0.6, **SHORT) as consumer:
         batch = next_batch(consumer)
@@ -116,7 +116,7 @@ def test_a_renewal_keeps_the_counter_and_stops_at_max_processing(server: LocalSe
             batch.check()
 
 
-def test_a_renewal_takes_nothing_from_another_consumer(server: LocalServer, client: Any) -> None:
+def test_renewal_takes_no_entries_from_another_consumer(server: LocalServer, client: Any) -> None:
     """XCLAIM by itself would."""
     add(client, 3)
     with consumer_of(server, "a", **SHORT) as consumer:
@@ -138,7 +138,7 @@ def test_a_renewal_takes_nothing_from_another_consumer(server: LocalServer, clie
         batch.check()
 
 
-def test_an_entry_that_was_trimmed_while_it_was_worked_on_is_nobody_else_s(server: LocalServer, client: Any) -> None:
+def test_the_lease_of_an_entry_trimmed_during_processing_is_not_lost(server: LocalServer, client: Any) -> None:
     add(client, 3)
     with consumer_of(server, **SHORT) as consumer:
         batch = next_batch(consumer)
@@ -174,7 +174,7 @@ with Consumer(endpoint, group="g", consumer="stopped", min_idle=0.4, linger=0.0)
 """
 
 
-def test_a_process_that_was_stopped_does_not_commit(server: LocalServer, client: Any) -> None:
+def test_a_suspended_process_notices_its_lost_leases(server: LocalServer, client: Any) -> None:
     add(client, 3)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
     with subprocess.Popen(
@@ -200,7 +200,7 @@ def test_a_process_that_was_stopped_does_not_commit(server: LocalServer, client:
         assert worker.wait(30) == 0
 
 
-def test_what_others_have_is_claimed_page_by_page(server: LocalServer, client: Any) -> None:
+def test_entries_of_other_consumers_are_claimed_page_by_page(server: LocalServer, client: Any) -> None:
     stored = add(client, 2_500)
     client.xgroup_create(KEY, GROUP, id="0")
     assert read(client, "gone", 2_500) == stored
@@ -211,7 +211,7 @@ def test_what_others_have_is_claimed_page_by_page(server: LocalServer, client: A
     assert (report.reclaimed, report.redelivered, report.acked) == (2_500, 2_500, 2_500)
 
 
-def test_without_claims_others_keep_what_they_have(server: LocalServer, client: Any) -> None:
+def test_entries_of_other_consumers_are_not_claimed_with_claim_false(server: LocalServer, client: Any) -> None:
     add(client, 4)
     client.xgroup_create(KEY, GROUP, id="0")
     read(client, "gone", 2)
@@ -229,7 +229,7 @@ def keepers() -> int:
     return names.count("headrace-keeper")
 
 
-def test_a_consumer_that_is_dropped_ends_its_thread(any_server: LocalServer, connect: Connect) -> None:
+def test_the_thread_of_a_dropped_consumer_ends(any_server: LocalServer, connect: Connect) -> None:
     add(connect(any_server), 3)
     before = keepers()
     consumer = consumer_of(any_server)

@@ -36,7 +36,7 @@ def connections(client: Any) -> int:
 
 
 @pytest.mark.parametrize("may_kill", [True, False])
-def test_a_read_that_is_executed_late_strands_nothing(
+def test_a_read_that_is_executed_late_strands_no_entries(
     may_kill: bool, start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     """The server gets a read of the lost connection when the new one has found nothing pending already."""
@@ -73,7 +73,7 @@ def test_a_read_that_is_executed_late_strands_nothing(
     assert pending_of(client) == {}
 
 
-def test_a_reply_that_was_cut_is_replayed_in_order_and_once(
+def test_the_entries_of_a_cut_reply_are_replayed_once_and_in_order(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     server = start_server(program, transport="tcp")
@@ -92,7 +92,7 @@ def test_a_reply_that_was_cut_is_replayed_in_order_and_once(
             assert consumer.poll(0.05) is None
 
 
-def test_pages_of_pending_entries_are_replayed_once_while_none_is_done(
+def test_pending_entries_are_replayed_once_before_any_is_acknowledged(
     any_server: LocalServer, connect: Connect
 ) -> None:
     """What is in hand is still pending: looked at from the beginning again, it would come for ever."""
@@ -122,7 +122,7 @@ def poll(reader: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_reply_that_comes_long_after_block_is_waited_for(
+def test_a_reply_that_arrives_long_after_block_is_waited_for(
     any_server: LocalServer, connect: Connect, kind: str
 ) -> None:
     client = connect(any_server)
@@ -142,7 +142,7 @@ def test_a_reply_that_comes_long_after_block_is_waited_for(
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_server_that_went_silent_is_noticed(any_server: LocalServer, connect: Connect, kind: str) -> None:
+def test_a_silent_server_is_noticed(any_server: LocalServer, connect: Connect, kind: str) -> None:
     client = connect(any_server)
     with READERS[kind](endpoint_to(any_server, command_timeout=0.3, connect_timeout=0.3)) as reader:
         add(client, 1)
@@ -159,7 +159,7 @@ def test_a_server_that_went_silent_is_noticed(any_server: LocalServer, connect: 
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_pages_of_large_entries_stay_below_the_output_buffer_of_a_client(
+def test_pages_of_large_entries_stay_below_the_client_output_buffer_limit(
     any_server: LocalServer, connect: Connect, kind: str
 ) -> None:
     """A COUNT without a look at sizes asks for 64 MiB: the server cuts such a reply, each time."""
@@ -175,7 +175,7 @@ def test_pages_of_large_entries_stay_below_the_output_buffer_of_a_client(
         assert connections(client) == before
 
 
-def test_replays_and_a_restart_are_no_failures_and_failures_outlive_a_restart(
+def test_replays_and_restarts_are_not_failures_and_failures_survive_a_restart(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     """Servers count the entries that are read again, and forget it in a restart; what counts here is stored."""

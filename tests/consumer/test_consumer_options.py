@@ -61,7 +61,7 @@ NAMES: dict[str, Any] = {"group": "g", "consumer": "c"}
         ({"nonsense": 1}, "nonsense", "nonsense"),
     ],
 )
-def test_what_an_option_may_be(options: dict[str, Any], option: str, text: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], option: str, text: str) -> None:
     """Found before a connection is opened: there is no server here."""
     with pytest.raises(ConfigError) as raised:
         Consumer(Endpoint(host="127.0.0.1", port=1, stream_key="events"), **{**NAMES, **options})
@@ -71,13 +71,13 @@ def test_what_an_option_may_be(options: dict[str, Any], option: str, text: str) 
 
 
 @pytest.mark.parametrize("missing", NAMES)
-def test_the_names_are_required(missing: str) -> None:
+def test_group_and_consumer_names_are_required(missing: str) -> None:
     endpoint = Endpoint(host="127.0.0.1", port=1, stream_key="events")
     with pytest.raises(ConfigError, match=f"{missing} must be a non-empty name"):
         Consumer(endpoint, **{name: value for name, value in NAMES.items() if name != missing})
 
 
-def test_streams_and_schemas_that_are_none() -> None:
+def test_invalid_streams_and_schemas_are_refused() -> None:
     endpoint = Endpoint(host="127.0.0.1", port=1, stream_key="events")
     with pytest.raises(ConfigError, match="streams must name each stream once, got 's' twice"):
         Consumer(endpoint, ["s", b"s"], **NAMES)
@@ -89,7 +89,7 @@ def test_streams_and_schemas_that_are_none() -> None:
         Consumer(endpoint, schema=pa.schema([("n", pa.int64())]), fields=["n"], **NAMES)
 
 
-def test_every_option_at_its_bounds(any_server: LocalServer, connect: Connect) -> None:
+def test_options_are_accepted_at_their_bounds(any_server: LocalServer, connect: Connect) -> None:
     add(connect(any_server), 3)
     lowest: dict[str, Any] = {"block": 0.001, "batch_rows": 1, "batch_bytes": 1, "page_bytes": 1, "linger": 0.0}
     with consumer_of(any_server, **lowest, claim=False, min_idle=31_536_000.0, max_processing=0.001) as consumer:
@@ -101,7 +101,7 @@ def test_every_option_at_its_bounds(any_server: LocalServer, connect: Connect) -
         assert consumer.flush().acked == 3
 
 
-def test_nothing_is_acknowledged_that_is_not_pending(server: LocalServer, connect: Connect) -> None:
+def test_acknowledging_is_a_no_op_with_ack_none(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     add(client, 100)
     with consumer_of(server, ack="none") as consumer:
@@ -128,7 +128,9 @@ def test_acknowledged_entries_are_deleted(server: LocalServer, connect: Connect)
         assert client.xlen(KEY) == 0
 
 
-def test_what_another_group_has_not_had_is_not_deleted(server: LocalServer, program: Program, connect: Connect) -> None:
+def test_entries_that_another_group_still_needs_are_not_deleted(
+    server: LocalServer, program: Program, connect: Connect
+) -> None:
     client = connect(server)
     add(client, 3)
     with consumer_of(server, ack_delete=True) as consumer:
@@ -165,7 +167,7 @@ def allow(client: Any, *rules: str, key: str = KEY) -> None:
     client.execute_command("ACL", "SETUSER", "u", "reset", "on", ">p", f"~{key}", *(f"+{rule}" for rule in rules))
 
 
-def test_the_fewest_rights(server: LocalServer, connect: Connect) -> None:
+def test_a_consumer_works_with_the_minimal_rights(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     add(client, 3)
     allow(client, *RULES)
@@ -182,7 +184,9 @@ def test_the_fewest_rights(server: LocalServer, connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("missing", RULES)
-def test_a_missing_right_is_named_before_an_entry_is_read(server: LocalServer, connect: Connect, missing: str) -> None:
+def test_a_missing_acl_right_is_reported_before_an_entry_is_read(
+    server: LocalServer, connect: Connect, missing: str
+) -> None:
     client = connect(server)
     add(client, 3)
     if missing != "xgroup|create":
@@ -197,7 +201,7 @@ def test_a_missing_right_is_named_before_an_entry_is_read(server: LocalServer, c
         assert pending_of(client) == {}
 
 
-def test_a_key_that_the_user_may_not_use(server: LocalServer, connect: Connect) -> None:
+def test_a_key_that_the_user_may_not_access_is_refused(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     add(client, 1)
     allow(client, *RULES, key="other")
@@ -206,14 +210,14 @@ def test_a_key_that_the_user_may_not_use(server: LocalServer, connect: Connect) 
     assert refused.value.code == "NOPERM"
 
 
-def test_a_key_that_is_no_stream(server: LocalServer, connect: Connect) -> None:
+def test_a_key_of_another_type_is_refused(server: LocalServer, connect: Connect) -> None:
     connect(server).set(KEY, "text")
     with pytest.raises(CommandError, match=f"the key '{KEY}' does not hold a stream") as refused:
         consumer_of(server)
     assert (refused.value.code, refused.value.kind) == ("WRONGTYPE", "permanent")
 
 
-def test_on_a_replica(any_replicated: tuple[LocalServer, LocalServer]) -> None:
+def test_a_consumer_on_a_replica_is_refused(any_replicated: tuple[LocalServer, LocalServer]) -> None:
     _, replica = any_replicated
     with pytest.raises(CommandError, match="READONLY"):
         consumer_of(Endpoint(unix_socket=replica.unix_socket, stream_key=KEY))

@@ -81,7 +81,7 @@ def test_with_a_client_certificate(mtls_server: LocalServer, connect: Connect, c
         consumer_of(endpoint_to(mtls_server, tls_ca_cert=certs.ca))
 
 
-def test_a_user_that_may_only_read_has_a_reader(server: LocalServer, client: Any) -> None:
+def test_a_read_only_user_can_use_a_reader_but_not_a_consumer(server: LocalServer, client: Any) -> None:
     """A group is state on the server, so reading through it is writing."""
     add(client, 3)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -96,7 +96,7 @@ def test_a_user_that_may_only_read_has_a_reader(server: LocalServer, client: Any
         assert pa.table(reader)["entry_id"].to_pylist() == as_ids([1, 2, 3])
 
 
-def test_without_scripts_entries_can_be_read_at_most_once(server: LocalServer, client: Any) -> None:
+def test_a_user_without_script_rights_needs_ack_none(server: LocalServer, client: Any) -> None:
     add(client, 3)
     client.xgroup_create(KEY, GROUP, id="0")
     allow(client, *plus(AT_MOST_ONCE), keys=KEY)
@@ -114,7 +114,9 @@ def test_without_scripts_entries_can_be_read_at_most_once(server: LocalServer, c
 
 
 @pytest.mark.parametrize("missing", ["+xadd", "+xrange", "~dead"])
-def test_a_dead_letter_without_its_rights_stays_pending(server: LocalServer, client: Any, missing: str) -> None:
+def test_an_entry_stays_pending_without_the_rights_for_its_dead_letter(
+    server: LocalServer, client: Any, missing: str
+) -> None:
     add(client, 2)
     rights = [rule for rule in plus([*FULL, "xgroup|create", "xadd", "xrange"]) if rule != missing]
     keys = ["~" + KEY, *(["~dead"] if missing != "~dead" else [])]
@@ -133,7 +135,7 @@ def test_a_dead_letter_without_its_rights_stays_pending(server: LocalServer, cli
     assert client.exists("dead") == 0
 
 
-def test_a_right_that_is_taken_away_and_given_back(server: LocalServer, client: Any) -> None:
+def test_a_consumer_continues_after_a_revoked_right_is_restored(server: LocalServer, client: Any) -> None:
     add(client, 1)
     allow(client, "+@all")
     with consumer_of(endpoint_for(server, "u"), block=0.02) as consumer:
@@ -155,7 +157,7 @@ def test_a_right_that_is_taken_away_and_given_back(server: LocalServer, client: 
     assert pending_of(client) == {}
 
 
-def test_no_password_is_in_anything_that_a_consumer_says(
+def test_a_consumer_never_exposes_its_password(
     server: LocalServer, client: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret, other = Secret(), Secret()

@@ -30,7 +30,7 @@ def fields_of(client: Any, key: str) -> list[list[bytes]]:
     return [fields for _, fields in client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, key)]
 
 
-def test_dead_letters_of_a_consumer_are_written_again_as_they_were(server: LocalServer, client: Any) -> None:
+def test_dead_letters_of_a_consumer_are_resent_unchanged(server: LocalServer, client: Any) -> None:
     entries = [[b"a", b"1"], [b"\xfe", b"\x00", b"a", b"", b"a", b"2"], [b"dead:id", b"mine", b"payload", b"x"]]
     for number, fields in enumerate(entries, 1):
         client.execute_command("XADD", KEY, f"{number}-0", *fields)
@@ -53,7 +53,7 @@ def test_dead_letters_of_a_consumer_are_written_again_as_they_were(server: Local
     assert fields_of(client, "again") == entries
 
 
-def test_dead_letters_in_the_form_of_the_spark_writer(server: LocalServer, client: Any) -> None:
+def test_dead_letters_of_the_spark_writer_are_read(server: LocalServer, client: Any) -> None:
     """`tests/spark/session/test_datasource_failures.py` reads real ones."""
     letters = pa.table(
         {
@@ -80,7 +80,7 @@ def test_dead_letters_in_the_form_of_the_spark_writer(server: LocalServer, clien
     ]
 
 
-def test_entries_that_are_no_dead_letters_have_their_fields(server: LocalServer, client: Any) -> None:
+def test_entries_that_are_not_dead_letters_keep_their_fields(server: LocalServer, client: Any) -> None:
     client.execute_command("XADD", "dead", "1-0", "stream_key", "s", "code", "c")
     add(client, 2, first=2, key="dead")
     endpoint = endpoint_to(server)
@@ -93,7 +93,7 @@ def test_entries_that_are_no_dead_letters_have_their_fields(server: LocalServer,
     assert pa.table(letters)["entry_id"].to_pylist() == ["2-0"]
 
 
-def test_no_dead_letters_and_no_stream(server: LocalServer, client: Any) -> None:
+def test_a_missing_stream_is_empty_and_another_type_is_refused(server: LocalServer, client: Any) -> None:
     endpoint = endpoint_to(server)
     assert list(read_dead_letters(endpoint, "dead")) == []
     client.set("dead", "text")
@@ -101,7 +101,7 @@ def test_no_dead_letters_and_no_stream(server: LocalServer, client: Any) -> None
         list(read_dead_letters(endpoint, "dead"))
 
 
-def test_many_dead_letters_come_in_batches(any_server: LocalServer, connect: Connect) -> None:
+def test_many_dead_letters_are_read_in_batches(any_server: LocalServer, connect: Connect) -> None:
     stored = add(connect(any_server), 20_000, key="dead")
     batches = [pa.table(letters) for letters in read_dead_letters(endpoint_to(any_server), "dead")]
     assert len(batches) > 1

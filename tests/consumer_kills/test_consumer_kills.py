@@ -20,7 +20,7 @@ HEALTHY = [number for number in range(100) if number != 50]
 
 @pytest.mark.alone
 @pytest.mark.parametrize("more", [*({"topology": topology} for topology in TOPOLOGIES), SHARED], ids=str)
-def test_killed_processes_lose_nothing_and_poison_becomes_a_dead_letter(more: dict[str, object]) -> None:
+def test_killed_processes_lose_no_entries_and_poison_becomes_a_dead_letter(more: dict[str, object]) -> None:
     program = max(find_programs()).label
     options: dict[str, object] = {
         "server": program,
@@ -58,13 +58,13 @@ def dead_letter(number: int, **changed: bytes) -> Fields:
     return (*ENTRIES.fields(number), *((f"dead:{name}".encode(), text) for name, text in {**added, **changed}.items()))
 
 
-def test_a_run_without_faults_is_well() -> None:
+def test_a_run_without_faults_passes() -> None:
     verdict = check(ENTRIES, rows(HEALTHY), delivered(HEALTHY), [dead_letter(50)])
     assert verdict.well
     assert (verdict.committed_again, verdict.delivered_again) == (0, 0)
 
 
-def test_commits_and_deliveries_beyond_the_first_are_counted() -> None:
+def test_repeated_commits_and_deliveries_are_counted() -> None:
     again = delivered([*HEALTHY, 7, 7, 8])
     verdict = check(ENTRIES, [*rows(HEALTHY[:-1]), *rows([99], commits=3)], again, [dead_letter(50)])
     assert verdict.well
@@ -92,7 +92,7 @@ def test_each_fault_is_found(committed: Any, dead: list[Fields], counts: dict[st
     assert not verdict.well
 
 
-def test_entries_of_several_streams_are_looked_for_in_theirs() -> None:
+def test_entries_of_several_streams_are_checked_in_their_own_stream() -> None:
     entries = Entries(4, frozenset(), ("a", "b"))
     whole = [("a", entries.entry_id(0), 0, 1), ("b", entries.entry_id(1), 1, 1), ("a", entries.entry_id(2), 2, 1)]
     assert check(entries, [*whole, ("b", entries.entry_id(3), 3, 1)], [], []).well

@@ -40,12 +40,12 @@ def test_every_client_of_headrace_is_tested() -> None:
     assert {client for _, client in pairs() if is_ours(client)} == set(FAULTS)
 
 
-def test_the_checker_finds_what_redis_py_does_not_report() -> None:
+def test_the_checker_finds_losses_that_redis_py_does_not_report() -> None:
     result = episode_apart(NEWEST, "redis-py", [read_kinds.REPLACE_LOWER, read_kinds.TRIM_MAXLEN], seed=1)
     assert {checker.UNREPORTED, checker.LOST, checker.UNNOTICED} <= {found.what for found in result.violations}
 
 
-def test_the_checker_finds_what_a_group_loses_without_replay_and_with_early_acks() -> None:
+def test_the_checker_finds_losses_of_a_group_without_replay_and_with_early_acks() -> None:
     names = ["reset in replies", read_kinds.KILL_AT_STEP] * 5
     result = episode_apart(NEWEST, "redis-py-group", names, seed=2)
     found = {found.what for found in result.violations}
@@ -53,7 +53,7 @@ def test_the_checker_finds_what_a_group_loses_without_replay_and_with_early_acks
     assert {checker.LOST, group_checker.PENDING} & found
 
 
-def test_faults_at_chosen_bytes_and_of_the_group_strike() -> None:
+def test_faults_at_chosen_bytes_and_of_the_group_are_injected() -> None:
     names = [name for name, of in read_kinds.OF.items() if of in ("group", "bytes")]
     result = episode_apart(NEWEST, "consumer", names, seed=3)
     assert not result.violations

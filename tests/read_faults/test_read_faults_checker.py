@@ -189,7 +189,7 @@ def fail_unexpectedly(history: History) -> None:
         (fail_unexpectedly, {checker.UNEXPECTED}),
     ],
 )
-def test_each_wrong_history_is_found(spoil: Callable[[History], None], what: set[str]) -> None:
+def test_each_wrong_history_is_detected(spoil: Callable[[History], None], what: set[str]) -> None:
     history = History()
     spoil(history)
     assert history.found() == what
@@ -242,11 +242,11 @@ class GroupHistory:
         return {found.what for found in account.violations}
 
 
-def test_a_correct_group_has_no_violations() -> None:
+def test_a_correct_group_history_has_no_violations() -> None:
     assert GroupHistory().found() == set()
 
 
-def test_what_others_did_to_a_group_is_no_fault_of_its_consumers() -> None:
+def test_external_changes_to_a_group_are_not_violations() -> None:
     history = GroupHistory()
     # Moved back before 12, which comes again as new; moved past 14; 15 was dropped with its consumer.
     history.lives[KEY][0].added |= lineage(range(14, 17)).added
@@ -363,7 +363,7 @@ def exaggerate_a_loss(history: GroupHistory) -> None:
         (exaggerate_a_loss, checker.TOO_MANY),
     ],
 )
-def test_each_wrong_group_is_found(spoil: Callable[[GroupHistory], None], what: str) -> None:
+def test_each_wrong_group_history_is_detected(spoil: Callable[[GroupHistory], None], what: str) -> None:
     history = GroupHistory()
     spoil(history)
     assert history.found() == {what}
@@ -376,7 +376,7 @@ def test_two_consumers_of_one_name_may_have_the_same_entry() -> None:
     assert history.found() == set()
 
 
-def test_half_a_record_of_a_killed_process_does_not_count(tmp_path: Path) -> None:
+def test_a_partial_record_of_a_killed_process_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = Journal(path)
     journal.add(Done((row(1),), "first"))
@@ -394,7 +394,7 @@ def test_half_a_record_of_a_killed_process_does_not_count(tmp_path: Path) -> Non
         assert view.records[-1] == Done((row(3),), "third")
 
 
-def test_the_faults_of_a_share_follow_from_its_seed() -> None:
+def test_the_seed_of_a_share_determines_its_faults() -> None:
     def drawn(seed: int) -> list[tuple[int, list[str], float]]:
         share = Share(seed, "redis-8.6", "reader", 1, 40, READING)
         return [(number, names, rng.random()) for number, names, rng in share.episodes()]
@@ -403,5 +403,5 @@ def test_the_faults_of_a_share_follow_from_its_seed() -> None:
     assert sum(len(names) for _, names, _ in drawn(3)) == 40
 
 
-def test_a_campaign_whose_time_is_over_begins_nothing() -> None:
+def test_a_campaign_without_time_left_runs_no_episodes() -> None:
     assert run([("redis-8.6", "reader")], 10, 1, 1, lambda _: None, READING, seconds=-1.0) == []

@@ -14,14 +14,14 @@ from read_fuzz.tables import random_table
 TABLES = 200
 
 
-def test_every_type_comes_back_in_every_layout(any_server: LocalServer) -> None:
+def test_every_type_round_trips_in_every_layout(any_server: LocalServer) -> None:
     counts, finding = run(any_server, seed=1, first=0, tables=TABLES)
     assert finding is None
     for layout in LAYOUTS:
         assert counts[f"tables by {layout.name}"] > TABLES / 10, counts
 
 
-def test_the_tables_have_every_type() -> None:
+def test_random_tables_contain_many_types() -> None:
     found = {type(field.type) for number in range(2_000) for field in random_table(1, number).schema}
     assert len(found) > 12, found
 
@@ -38,13 +38,13 @@ def test_the_tables_have_every_type() -> None:
         (["a"], ["a", "b"]),
     ],
 )
-def test_what_differs_is_found(got: list[object], wanted: list[object]) -> None:
+def test_differences_are_found(got: list[object], wanted: list[object]) -> None:
     ours, theirs = pa.chunked_array([got]), pa.chunked_array([wanted])
     assert difference(ours, ours, "column") is None
     assert difference(ours, theirs.cast(ours.type), "column") is not None
 
 
-def test_what_differs_in_maps_is_found() -> None:
+def test_differences_in_maps_are_found() -> None:
     kind = pa.map_(pa.string(), pa.int64())
     one, other = (pa.chunked_array([pa.array([None, [("k", value)]], kind).slice(1)]) for value in (1, 2))
     assert difference(one, one, "column") is None

@@ -76,7 +76,7 @@ def test_every_reader_gets_every_entry(client: Any, endpoint: Endpoint) -> None:
             assert ids_of(reader) == stored
 
 
-def test_xread_has_no_count_by_default(client: Any, endpoint: Endpoint) -> None:
+def test_xread_returns_all_entries_by_default(client: Any, endpoint: Endpoint) -> None:
     stored = add(client, 2_500)
     assert ids(client.execute_command("XREAD", "STREAMS", KEY, "0")) == stored
     assert ids(client.execute_command("XREAD", "COUNT", 0, "STREAMS", KEY, "0")) == stored
@@ -92,7 +92,7 @@ def test_xread_has_no_count_by_default(client: Any, endpoint: Endpoint) -> None:
     assert largest <= 8_192
 
 
-def test_a_dollar_sign_forgets_what_came_between_two_calls(client: Any, endpoint: Endpoint) -> None:
+def test_xread_from_a_dollar_sign_misses_entries_added_between_two_calls(client: Any, endpoint: Endpoint) -> None:
     with Reader(endpoint, start="latest", linger=0.0) as reader:
         assert not client.execute_command("XREAD", "BLOCK", 1, "STREAMS", KEY, "$")
         assert reader.read(timeout=0.01) is None
@@ -103,7 +103,7 @@ def test_a_dollar_sign_forgets_what_came_between_two_calls(client: Any, endpoint
         assert (batch.first_id, batch.num_rows) == ("1-0", 1)
 
 
-def test_the_first_entry_of_a_stream_reaches_who_waits_for_it(
+def test_a_client_that_waits_for_a_stream_gets_its_first_entry(
     server: LocalServer, client: Any, connect: Connect
 ) -> None:
     """A client that waits behind `$` of a stream that does not exist gets it."""
@@ -131,7 +131,7 @@ def test_a_wait_ends_with_the_first_entry_of_a_pipeline(server: LocalServer, cli
     assert batches[0].num_rows == 20
 
 
-def test_the_reader_that_waits_longest_is_served_first_however_much_it_has(
+def test_the_consumer_that_has_waited_longest_gets_the_next_entry(
     server: LocalServer, client: Any, connect: Connect
 ) -> None:
     """Not the one with the fewest pending entries, nor in turns: the first one has five, the second none."""
@@ -157,7 +157,7 @@ def test_the_reader_that_waits_longest_is_served_first_however_much_it_has(
     assert len(read(client, "busy", 10)) == 10
 
 
-def test_consumers_of_a_group_share_and_groups_do_not(server: LocalServer, client: Any) -> None:
+def test_consumers_of_a_group_share_entries_and_groups_do_not(server: LocalServer, client: Any) -> None:
     stored = add(client, 400)
     with (
         consumer_of(server, "a", batch_rows=16, claim=False) as one,
@@ -174,7 +174,7 @@ def test_consumers_of_a_group_share_and_groups_do_not(server: LocalServer, clien
         assert take(other, 400) == stored
 
 
-def test_a_group_must_be_created_and_a_consumer_need_not(server: LocalServer, client: Any) -> None:
+def test_groups_are_created_explicitly_and_consumers_by_their_first_read(server: LocalServer, client: Any) -> None:
     add(client, 3)
     with pytest.raises(redis.ResponseError, match="NOGROUP"):
         read(client, "c", 1)
@@ -189,7 +189,7 @@ def test_a_group_must_be_created_and_a_consumer_need_not(server: LocalServer, cl
     assert names >= {b"c", b"visitor"} or client.info("server")["redis_version"].startswith("6.")
 
 
-def test_0_reads_own_pending_entries_and_nothing_else(server: LocalServer, client: Any) -> None:
+def test_id_0_reads_only_the_pending_entries_of_the_consumer(server: LocalServer, client: Any) -> None:
     add(client, 6)
     client.xgroup_create(KEY, GROUP, id="0")
     read(client, "c", 2)
@@ -201,7 +201,7 @@ def test_0_reads_own_pending_entries_and_nothing_else(server: LocalServer, clien
         assert take(consumer, 4) == as_ids([1, 2, 5, 6])
 
 
-def test_pending_entries_that_were_deleted_come_without_fields(server: LocalServer, client: Any) -> None:
+def test_deleted_pending_entries_are_returned_without_fields(server: LocalServer, client: Any) -> None:
     add(client, 2)
     client.xgroup_create(KEY, GROUP, id="0")
     read(client, "c", 2)
@@ -216,7 +216,7 @@ def test_pending_entries_that_were_deleted_come_without_fields(server: LocalServ
     assert pending_of(client) == {}
 
 
-def test_an_acknowledged_entry_comes_again_only_by_a_position_set_back(server: LocalServer, client: Any) -> None:
+def test_acknowledged_entries_are_redelivered_when_the_position_is_set_back(server: LocalServer, client: Any) -> None:
     add(client, 3)
     group = group_of(server)
     with consumer_of(server) as consumer:
@@ -230,7 +230,7 @@ def test_an_acknowledged_entry_comes_again_only_by_a_position_set_back(server: L
     assert list(pending_of(client)) == ["2-0"]
 
 
-def test_xack_asks_for_no_owner(server: LocalServer, client: Any) -> None:
+def test_xack_does_not_check_the_owner(server: LocalServer, client: Any) -> None:
     add(client, 2)
     with consumer_of(server, "a") as mine:
         batch = next_batch(mine)
@@ -242,7 +242,7 @@ def test_xack_asks_for_no_owner(server: LocalServer, client: Any) -> None:
         mine.release(batch)
 
 
-def test_a_claim_of_what_is_not_idle_claims_nothing(server: LocalServer, client: Any) -> None:
+def test_only_idle_entries_can_be_claimed_and_one_claim_wins(server: LocalServer, client: Any) -> None:
     """And one that succeeds resets the idle time and counts, so that one of several wins."""
     add(client, 2)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -255,7 +255,7 @@ def test_a_claim_of_what_is_not_idle_claims_nothing(server: LocalServer, client:
     assert pending_of(client)["1-0"][0] == b"b"
 
 
-def test_the_idle_time_is_that_since_the_last_delivery(client: Any) -> None:
+def test_the_idle_time_counts_from_the_last_delivery(client: Any) -> None:
     """Not since the first."""
     add(client, 1)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -269,7 +269,7 @@ def test_the_idle_time_is_that_since_the_last_delivery(client: Any) -> None:
     assert (before["times_delivered"], after["times_delivered"]) == (1, 2)
 
 
-def test_one_claim_of_many_looks_at_a_part_of_them(server: LocalServer, client: Any) -> None:
+def test_one_xautoclaim_examines_only_some_of_the_pending_entries(server: LocalServer, client: Any) -> None:
     """XAUTOCLAIM examines ten times COUNT: none that is idle is no end, only the cursor 0-0 is."""
     add(client, 40)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -282,7 +282,7 @@ def test_one_claim_of_many_looks_at_a_part_of_them(server: LocalServer, client: 
         assert take(consumer, 1, ack=True) == ["40-0"]
 
 
-def test_reading_again_counts_as_a_delivery(server: LocalServer, client: Any) -> None:
+def test_every_replay_counts_as_a_delivery(server: LocalServer, client: Any) -> None:
     """So the counter by itself condemns healthy entries."""
     add(client, 1)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -295,7 +295,7 @@ def test_reading_again_counts_as_a_delivery(server: LocalServer, client: Any) ->
         assert consumer.flush().dead == 0
 
 
-def test_deleting_a_consumer_drops_what_is_pending_for_it(server: LocalServer, client: Any) -> None:
+def test_deleting_a_consumer_drops_its_pending_entries(server: LocalServer, client: Any) -> None:
     add(client, 2)
     client.xgroup_create(KEY, GROUP, id="0")
     read(client, "c", 1)
@@ -307,7 +307,7 @@ def test_deleting_a_consumer_drops_what_is_pending_for_it(server: LocalServer, c
         assert drain(consumer) == ["2-0"]
 
 
-def test_minid_is_a_number_and_not_a_text(client: Any, endpoint: Endpoint) -> None:
+def test_ids_and_minid_are_compared_as_numbers(client: Any, endpoint: Endpoint) -> None:
     for entry in ("9-0", "10-0", "100-0"):
         client.xadd(KEY, {"a": "1"}, id=entry)
     # As texts, "100-0" and "10-0" are below "9-0".
@@ -318,13 +318,13 @@ def test_minid_is_a_number_and_not_a_text(client: Any, endpoint: Endpoint) -> No
         assert ids_of(reader) == ["10-0"]
 
 
-def test_minid_of_xadd_trims_others_and_adds_in_any_case(client: Any, server: LocalServer) -> None:
+def test_xadd_with_minid_adds_an_entry_with_a_lower_id_and_trims_it(client: Any, server: LocalServer) -> None:
     add(client, 3)
     assert client.execute_command("XADD", KEY, "MINID", "9-0", "4-0", "a", "b") == b"4-0"
     assert client.xlen(KEY) == 0, "the entry was trimmed as well, behind its successful reply"
 
 
-def test_limit_counts_entries_and_no_bytes(client: Any) -> None:
+def test_limit_counts_entries_rather_than_bytes(client: Any) -> None:
     client.config_set("stream-node-max-entries", 10)
     add(client, 1_000)
     with pytest.raises(redis.ResponseError, match="LIMIT"):
@@ -335,12 +335,12 @@ def test_limit_counts_entries_and_no_bytes(client: Any) -> None:
     assert client.xlen(KEY) < 1_001
 
 
-def test_nomkstream_creates_nothing(client: Any, endpoint: Endpoint) -> None:
+def test_nomkstream_creates_no_stream(client: Any, endpoint: Endpoint) -> None:
     assert client.execute_command("XADD", "missing", "NOMKSTREAM", "*", "a", "b") is None
     assert client.exists("missing") == 0
 
 
-def test_a_dry_run_of_xclaim_is_none(client: Any) -> None:
+def test_xclaim_without_options_takes_the_entry_over(client: Any) -> None:
     """It takes the entry over."""
     add(client, 1)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -366,7 +366,7 @@ def test_trimming_may_be_faster_than_a_reader(client: Any, endpoint: Endpoint) -
             assert (raised.value.lost, raised.value.exact) == (40, True)
 
 
-def test_noack_is_at_most_once(server: LocalServer, client: Any) -> None:
+def test_noack_delivers_at_most_once(server: LocalServer, client: Any) -> None:
     add(client, 10)
     with consumer_of(server, ack="none") as consumer:
         assert next_batch(consumer).num_rows == 10
@@ -375,7 +375,9 @@ def test_noack_is_at_most_once(server: LocalServer, client: Any) -> None:
         assert consumer.poll(0.02) is None
 
 
-def test_a_group_is_read_on_a_primary_only(any_replicated: tuple[LocalServer, LocalServer], connect: Connect) -> None:
+def test_groups_are_read_from_the_primary_only(
+    any_replicated: tuple[LocalServer, LocalServer], connect: Connect
+) -> None:
     primary, replica = any_replicated
     there = connect(replica)
     add(connect(primary), 3)
@@ -387,7 +389,7 @@ def test_a_group_is_read_on_a_primary_only(any_replicated: tuple[LocalServer, Lo
         assert ids_of(reader) == as_ids([1, 2, 3])
 
 
-def test_what_is_pending_can_be_seen(server: LocalServer, client: Any) -> None:
+def test_pending_entries_can_be_listed(server: LocalServer, client: Any) -> None:
     add(client, 5)
     client.xgroup_create(KEY, GROUP, id="0")
     read(client, "c", 3)
@@ -398,7 +400,7 @@ def test_what_is_pending_can_be_seen(server: LocalServer, client: Any) -> None:
     assert [entry["entry_id"] for entry in rows(group_of(server).pending(min_idle=3_600))] == []
 
 
-def test_dead_letters_keep_the_entry_if_they_are_refused(server: LocalServer, client: Any) -> None:
+def test_xadd_and_xack_in_multi_lose_the_entry_if_xadd_is_refused(server: LocalServer, client: Any) -> None:
     """XADD and XACK as two commands, in a pipeline or in MULTI, lose it."""
     add(client, 2)
     client.xgroup_create(KEY, GROUP, id="0")
@@ -417,7 +419,7 @@ def test_dead_letters_keep_the_entry_if_they_are_refused(server: LocalServer, cl
     assert "2-0" in pending_of(client)
 
 
-def test_ids_of_a_stream_rise_and_those_of_two_are_not_compared(client: Any, endpoint: Endpoint) -> None:
+def test_ids_of_a_stream_always_increase(client: Any, endpoint: Endpoint) -> None:
     with Dispatcher(endpoint) as dispatcher:
         for _ in range(300):
             dispatcher.produce(b"x")

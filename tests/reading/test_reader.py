@@ -53,7 +53,7 @@ def read_all(reader: Reader) -> list[int]:
     return [number for batch in reader for number in numbers(batch)]
 
 
-def test_every_entry_comes_once_and_in_order(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_every_entry_is_read_once_and_in_order(client: redis.Redis, endpoint: Endpoint) -> None:
     fill(client, 5_000)
     with Reader(endpoint, end="latest") as reader:
         batches = list(reader)
@@ -102,7 +102,7 @@ def test_start_and_end(
         assert read_all(reader) == list(expected)
 
 
-def test_ids_are_exact_up_to_the_last_one(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_ids_are_exact_up_to_the_maximum(client: redis.Redis, endpoint: Endpoint) -> None:
     last = 2**64 - 1
     ids = ["0-1", f"5-{last}", "6-0", f"{last}-{last - 1}", f"{last}-{last}"]
     for entry_id in ids:
@@ -127,7 +127,7 @@ def test_ids_are_exact_up_to_the_last_one(client: redis.Redis, endpoint: Endpoin
         assert reader.is_finished
 
 
-def test_the_position_of_each_batch_goes_on_behind_it(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_reading_resumes_after_the_position_of_each_batch(client: redis.Redis, endpoint: Endpoint) -> None:
     fill(client, 1_000)
     found: list[int] = []
     position = "earliest"
@@ -141,7 +141,7 @@ def test_the_position_of_each_batch_goes_on_behind_it(client: redis.Redis, endpo
     assert found == list(range(1, 1_001))
 
 
-def test_new_entries_follow_and_none_before_latest(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_start_latest_reads_only_new_entries(client: redis.Redis, endpoint: Endpoint) -> None:
     fill(client, 10)
     with Reader(endpoint, start="latest", linger=0.0) as reader:
         assert reader.read(timeout=0.05) is None
@@ -157,7 +157,7 @@ def test_new_entries_follow_and_none_before_latest(client: redis.Redis, endpoint
             assert found == list(range(first, first + count))
 
 
-def test_polling_without_waiting_gets_what_is_there(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_a_read_without_waiting_returns_available_entries(client: redis.Redis, endpoint: Endpoint) -> None:
     with Reader(endpoint, linger=0.001) as reader:
         assert reader.read(timeout=0) is None
         found: list[int] = []
@@ -169,7 +169,7 @@ def test_polling_without_waiting_gets_what_is_there(client: redis.Redis, endpoin
     assert found == list(range(1, 1_001))
 
 
-def test_a_timeout_is_kept_while_entries_linger(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_a_timeout_is_respected_while_entries_linger(client: redis.Redis, endpoint: Endpoint) -> None:
     fill(client, 5)
     with Reader(endpoint, linger=60.0) as reader:
         found: list[int] = []
@@ -179,7 +179,7 @@ def test_a_timeout_is_kept_while_entries_linger(client: redis.Redis, endpoint: E
     assert found == [1, 2, 3, 4, 5]
 
 
-def test_several_streams_each_in_order(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_each_of_several_streams_is_read_in_order(client: redis.Redis, endpoint: Endpoint) -> None:
     keys = [f"s{number}" for number in range(20)]
     for at, key in enumerate(keys):
         fill(client, 50 * at, key)
@@ -206,7 +206,7 @@ def test_limit_ends_a_reader(client: redis.Redis, endpoint: Endpoint) -> None:
             assert reader.is_finished
 
 
-def test_keys_and_names_of_any_bytes(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_keys_and_names_can_contain_any_bytes(client: redis.Redis, endpoint: Endpoint) -> None:
     key = b"\xff\x00key"
     command: Any = client.execute_command
     command("XADD", key, "1-0", b"\xfe", b"\x00", b"back\\slash", b"", b"twice", b"1", b"twice", b"2")
@@ -226,7 +226,7 @@ def test_keys_and_names_of_any_bytes(client: redis.Redis, endpoint: Endpoint) ->
     assert names == [b"\xfe", b"back\\slash", b"twice", b"twice"]
 
 
-def test_entries_of_any_size(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_entries_of_any_size_are_read(client: redis.Redis, endpoint: Endpoint) -> None:
     sizes = [10, 5_000_000, 0, 70_000, 20_000_000, 1, 262_144]
     for number, size in enumerate(sizes, 1):
         client.xadd("s", {"n": str(number), "v": b"v" * size}, id=f"{number}-0")
@@ -235,7 +235,7 @@ def test_entries_of_any_size(client: redis.Redis, endpoint: Endpoint) -> None:
     assert found == sizes
 
 
-def test_entries_that_xinfo_shows_in_more_than_64_mib_are_read(any_server: LocalServer, connect: Connect) -> None:
+def test_an_entry_is_read_when_its_xinfo_reply_exceeds_64_mib(any_server: LocalServer, connect: Connect) -> None:
     # XINFO STREAM shows it twice, as the first entry and as the last one.
     connect(any_server).xadd("s", {"v": b"x" * (33 << 20)}, id="5-0")
     for reverse in (False, True):
@@ -253,9 +253,7 @@ def counts_entries(program_label: str) -> bool:
 class TestLoss:
     """What was trimmed before it was read is counted, or raised."""
 
-    def test_trimming_past_the_reader_is_raised_behind_what_was_read(
-        self, client: redis.Redis, endpoint: Endpoint
-    ) -> None:
+    def test_a_loss_is_raised_after_the_entries_before_the_gap(self, client: redis.Redis, endpoint: Endpoint) -> None:
         fill(client, 100)
         with Reader(endpoint, batch_rows=10) as reader:
             first = reader.read()
@@ -296,7 +294,7 @@ class TestLoss:
         assert lost > 0
         assert found == sorted(set(found))
 
-    def test_a_position_knows_what_was_trimmed_since(self, client: redis.Redis, endpoint: Endpoint) -> None:
+    def test_entries_trimmed_since_a_position_are_counted(self, client: redis.Redis, endpoint: Endpoint) -> None:
         fill(client, 100)
         with Reader(endpoint, limit=60) as reader:
             read_all(reader)
@@ -316,7 +314,7 @@ class TestLoss:
             read_all(reader)
 
     @pytest.mark.parametrize("on_loss", ["fail", "report"])
-    def test_nothing_left_is_a_loss_too(
+    def test_a_loss_is_found_when_no_entry_is_left(
         self, on_loss: Literal["fail", "report"], client: redis.Redis, endpoint: Endpoint
     ) -> None:
         fill(client, 100)
@@ -334,7 +332,7 @@ class TestLoss:
         with Reader(endpoint, start=reader.position, end="200") as reader:
             assert read_all(reader) == []
 
-    def test_a_loss_behind_a_start_in_mid_stream_is_a_bound_and_raised_once(
+    def test_a_loss_after_a_start_in_mid_stream_is_an_upper_bound_raised_once(
         self, client: redis.Redis, endpoint: Endpoint
     ) -> None:
         fill(client, 100)
@@ -349,7 +347,7 @@ class TestLoss:
             assert raised.value.lost >= 181 - 50 - len(found)
             assert read_all(reader) == list(range(181, 201))
 
-    def test_a_deletion_ahead_makes_the_number_a_bound(self, client: redis.Redis, endpoint: Endpoint) -> None:
+    def test_a_deleted_entry_makes_a_loss_an_upper_bound(self, client: redis.Redis, endpoint: Endpoint) -> None:
         fill(client, 100)
         with Reader(endpoint, limit=60) as reader:
             read_all(reader)
@@ -361,7 +359,7 @@ class TestLoss:
         assert (raised.value.lost, raised.value.exact) == (21, False)
 
     @pytest.mark.parametrize("refill", [0, 5, 200])
-    def test_a_recreated_stream_is_no_continuation(self, refill: int, client: redis.Redis, endpoint: Endpoint) -> None:
+    def test_a_recreated_stream_is_refused(self, refill: int, client: redis.Redis, endpoint: Endpoint) -> None:
         fill(client, 100)
         with Reader(endpoint, block=0.05) as reader:
             while (batch := reader.read(timeout=0.2)) is not None:
@@ -377,7 +375,7 @@ class TestLoss:
             read_all(reader)
 
 
-def test_old_servers_warn_of_what_may_be_lost(program: Any, client: redis.Redis, endpoint: Endpoint) -> None:
+def test_possible_losses_on_old_servers_cause_a_warning(program: Any, client: redis.Redis, endpoint: Endpoint) -> None:
     if counts_entries(program.label):
         return
     fill(client, 100)
@@ -404,12 +402,12 @@ class TestErrors:
             ({"metadata": ["id"]}, "got 'id'"),
         ],
     )
-    def test_a_wrong_option_is_named(self, options: dict[str, Any], message: str) -> None:
+    def test_invalid_options_are_refused(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             Reader(Endpoint(host="localhost", stream_key="s"), **options)
 
     @pytest.mark.parametrize("streams", ["s", b"s", [], [""], [1], ["a", "a"]])
-    def test_wrong_streams_are_refused(self, streams: Any) -> None:
+    def test_invalid_streams_are_refused(self, streams: Any) -> None:
         with pytest.raises(ConfigError, match="streams must"):
             Reader(Endpoint(host="localhost", stream_key="s"), streams)
 
@@ -423,7 +421,7 @@ class TestErrors:
             Reader(endpoint)
         assert raised.value.code == "WRONGTYPE"
 
-    def test_a_server_that_is_away(self, closed_port: int) -> None:
+    def test_an_unreachable_server_raises_an_error(self, closed_port: int) -> None:
         with pytest.raises(ConnectionFailedError, match=f"127.0.0.1:{closed_port}"):
             Reader(Endpoint(host="127.0.0.1", port=closed_port, stream_key="s"))
 
@@ -442,9 +440,7 @@ class TestErrors:
 class TestLossAcrossRestarts:
     """What a position says of losses, for a reader that begins there."""
 
-    def test_an_entry_that_was_deleted_ahead_makes_later_losses_a_bound(
-        self, client: redis.Redis, endpoint: Endpoint
-    ) -> None:
+    def test_a_deleted_entry_makes_later_losses_an_upper_bound(self, client: redis.Redis, endpoint: Endpoint) -> None:
         fill(client, 100)
         with Reader(endpoint, limit=60, end="latest") as reader:
             read_all(reader)
@@ -457,7 +453,7 @@ class TestLossAcrossRestarts:
         # Ten were lost; the one that was deleted is counted with them.
         assert (reader.lost, reader.is_lost_exact) == (11, False)
 
-    def test_a_loss_that_no_batch_has_had_is_found_again(self, client: redis.Redis, endpoint: Endpoint) -> None:
+    def test_a_loss_that_no_batch_reported_is_found_again(self, client: redis.Redis, endpoint: Endpoint) -> None:
         fill(client, 1, key="a")
         fill(client, 1, key="b")
         with Reader(endpoint, ["a", "b"], on_loss="report", block=0.01, linger=0.0) as reader:

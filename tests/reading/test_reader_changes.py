@@ -44,7 +44,7 @@ def _is_list(table: pa.Table, name: str) -> bool:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_reader_goes_on_when_columns_come_go_and_change_their_type(server: LocalServer, layout: str) -> None:
+def test_a_reader_continues_when_columns_are_added_dropped_and_retyped(server: LocalServer, layout: str) -> None:
     endpoint = Endpoint.from_url(server.url, stream_key="s")
     unpack, written = LAYOUTS[layout]
     options: dict[str, Any] = {"unpack": unpack, "schema": SCHEMA, "on_bad_field": "null"}

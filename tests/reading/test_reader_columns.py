@@ -47,7 +47,7 @@ def write(endpoint: Endpoint, table: pa.Table, **layout: Any) -> None:
         dispatcher.flush().raise_for_failures()
 
 
-def test_fields_come_back_as_they_were_under_the_same_schema(endpoint: Endpoint) -> None:
+def test_fields_round_trip_under_the_same_schema(endpoint: Endpoint) -> None:
     table = pa.table(TYPED)
     write(endpoint, table, fields=table.column_names)
     with Reader(endpoint, end="latest", schema=table.schema) as reader:
@@ -56,7 +56,7 @@ def test_fields_come_back_as_they_were_under_the_same_schema(endpoint: Endpoint)
     assert read.combine_chunks() == table.combine_chunks()
 
 
-def test_fields_that_were_asked_for_are_text_and_the_rest_is_left_out(endpoint: Endpoint) -> None:
+def test_requested_fields_are_text_and_other_fields_are_left_out(endpoint: Endpoint) -> None:
     table = pa.table({"a": [1, None, 3], "b": ["x", "y", None], "c": [1.5, 2.5, 3.5]})
     write(endpoint, table, fields=["a", "b", "c"])
     with Reader(endpoint, end="latest", fields=["b", "a", "missing"], metadata=["entry_seq", "stream"]) as reader:
@@ -70,7 +70,7 @@ def test_fields_that_were_asked_for_are_text_and_the_rest_is_left_out(endpoint: 
     assert read["stream"].to_pylist() == ["s"] * 3
 
 
-def test_a_value_that_does_not_fit_ends_the_batch_before_it(
+def test_a_batch_ends_before_a_value_that_does_not_fit(
     endpoint: Endpoint, any_server: LocalServer, connect: Connect
 ) -> None:
     client = connect(any_server)
@@ -94,7 +94,7 @@ def test_a_value_that_does_not_fit_ends_the_batch_before_it(
         assert pa.table(reader)["n"].to_pylist() == [*range(51, 200), None, *range(201, 301)]
 
 
-def test_a_page_that_was_asked_for_ahead_does_not_follow_a_value_that_does_not_fit(
+def test_prefetching_keeps_the_order_around_values_that_do_not_fit(
     endpoint: Endpoint, any_server: LocalServer, connect: Connect
 ) -> None:
     """Large pages are asked for before the one before them is read."""
@@ -127,7 +127,7 @@ def test_schemas_that_cannot_be_read_are_refused(endpoint: Endpoint) -> None:
         Reader(endpoint, fields=["stream"], metadata=["stream"])
 
 
-def test_metadata_columns_may_have_other_names(endpoint: Endpoint) -> None:
+def test_metadata_columns_can_be_renamed(endpoint: Endpoint) -> None:
     write(endpoint, pa.table({"entry_id": [1], "raw": ["x"]}), fields=["entry_id", "raw"])
     schema = pa.schema({"entry_id": pa.int64(), "raw": pa.int64()})
     metadata = {"raw": "all of it", "entry_seq": "größe", "stream": "stream"}
@@ -149,7 +149,7 @@ def test_metadata_columns_may_have_other_names(endpoint: Endpoint) -> None:
         assert pa.schema(reader).names == ["raw"]
 
 
-def test_other_libraries_take_a_reader_and_its_batches(endpoint: Endpoint) -> None:
+def test_other_libraries_accept_a_reader_and_its_batches(endpoint: Endpoint) -> None:
     polars = pytest.importorskip("polars")
     write(endpoint, pa.table({"a": range(1_000), "b": ["x"] * 1_000}), fields=["a", "b"])
     schema = pa.schema({"a": pa.int64(), "b": pa.string()})

@@ -67,7 +67,7 @@ class Model:
 
 @pytest.mark.needs("redis-7.0")
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_broken_connections_lose_and_double_nothing(
+def test_broken_connections_neither_lose_nor_duplicate_entries(
     seed: int, start_server: Any, program: Any, connect: Connect
 ) -> None:
     random = Random(seed)
@@ -107,7 +107,7 @@ def test_broken_connections_lose_and_double_nothing(
     assert failures > 0
 
 
-def test_trimming_while_a_reader_reads_is_counted(any_server: LocalServer, connect: Connect) -> None:
+def test_entries_trimmed_while_a_reader_reads_are_counted(any_server: LocalServer, connect: Connect) -> None:
     """A writer that trims to a few entries all the time: every entry is read or counted as lost."""
     client = connect(any_server)
     endpoint = Endpoint.from_url(any_server.url, stream_key="s")
@@ -133,7 +133,7 @@ def test_trimming_while_a_reader_reads_is_counted(any_server: LocalServer, conne
     assert model.read + model.lost == model.last == total
 
 
-def test_a_loss_is_raised_once_and_reading_goes_on(any_server: LocalServer, connect: Connect) -> None:
+def test_a_loss_is_raised_once_and_reading_continues(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     add(client, 1, 100, 0)
     with Reader(Endpoint.from_url(any_server.url, stream_key="s"), batch_rows=50, end="200") as reader:
@@ -148,7 +148,7 @@ def test_a_loss_is_raised_once_and_reading_goes_on(any_server: LocalServer, conn
         assert [number for batch in reader for number in numbers(batch)] == list(range(181, 201))
 
 
-def test_ctrl_c_ends_a_wait_and_loses_nothing(any_server: LocalServer, connect: Connect) -> None:
+def test_ctrl_c_ends_a_wait_without_losing_entries(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     with Reader(Endpoint.from_url(any_server.url, stream_key="s"), block=5.0) as reader:
         with interrupted():
@@ -159,7 +159,7 @@ def test_ctrl_c_ends_a_wait_and_loses_nothing(any_server: LocalServer, connect: 
         assert numbers(batch)[0] == 1
 
 
-def test_one_caller_at_a_time(any_server: LocalServer) -> None:
+def test_concurrent_calls_are_refused(any_server: LocalServer) -> None:
     with Reader(Endpoint.from_url(any_server.url, stream_key="s"), block=0.05) as reader:
         errors: list[BaseException] = []
         thread = threading.Thread(target=reader.read, args=(2.0,))
@@ -175,7 +175,7 @@ def test_one_caller_at_a_time(any_server: LocalServer) -> None:
         reader.read()
 
 
-def test_a_child_reads_on_over_a_connection_of_its_own(any_server: LocalServer, connect: Connect) -> None:
+def test_a_forked_child_continues_reading_over_its_own_connection(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
     add(client, 1, 300, 0)
     with Reader(Endpoint.from_url(any_server.url, stream_key="s"), end="latest", batch_rows=100) as reader:
@@ -201,7 +201,7 @@ def test_a_reader_over_tls(tls_server: LocalServer, connect: Connect, certs: Cer
         assert [number for batch in reader for number in numbers(batch)] == list(range(1, 2_001))
 
 
-def test_a_timeout_that_is_none_is_refused(any_server: LocalServer) -> None:
+def test_an_invalid_timeout_is_refused(any_server: LocalServer) -> None:
     with (
         Reader(Endpoint.from_url(any_server.url, stream_key="s")) as reader,
         pytest.raises(ConfigError, match="timeout"),

@@ -38,7 +38,7 @@ def neighbour(random: Random, entry: EntryId) -> EntryId:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_ranges_of_random_ids_are_those_of_the_server(server: LocalServer, connect: Connect, seed: int) -> None:
+def test_ranges_of_random_ids_match_the_server(server: LocalServer, connect: Connect, seed: int) -> None:
     random, client = Random(seed), connect(server)
     ids = sorted({(part(random), part(random)) for _ in range(120)} - {(0, 0)})
     for entry in ids:

@@ -52,7 +52,7 @@ def ipc(**columns: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_each_server_gives_whole_entries_that_do_not_fit(server: LocalServer, connect: Connect) -> None:
+def test_entries_that_do_not_fit_are_kept_whole_on_each_server(server: LocalServer, connect: Connect) -> None:
     write(connect(server), [{"n": 1}, {"n": "many", b"\xff": b"\xfe"}, {"x": 3}, {"n": 2**64}, {"n": 5}])
     table = read(Endpoint.from_url(server.url, stream_key="s"), metadata=["entry_ms"])
     assert table.schema.names == ["entry_ms", "raw", "n"]
@@ -62,7 +62,7 @@ def test_each_server_gives_whole_entries_that_do_not_fit(server: LocalServer, co
     assert kept(table) == [None, bad, None, {"n": str(2**64).encode()}, None]
 
 
-def test_the_column_has_the_form_of_all_fields(endpoint: Endpoint, client: redis.Redis) -> None:
+def test_the_raw_column_follows_fields_as_and_names(endpoint: Endpoint, client: redis.Redis) -> None:
     client.execute_command("XADD", "s", "1-0", "n", "x", "n", "y", b"\xff", "z")  # type: ignore[no-untyped-call]
     assert kept(read(endpoint)) == [{"n": b"y", "\\xff": b"z"}]
     table = read(endpoint, fields_as="list", names="binary")
@@ -122,7 +122,7 @@ def test_entries_that_are_too_large_to_unpack_are_kept(endpoint: Endpoint, clien
     assert [row is None for row in kept(table)] == [False, True]
 
 
-def test_many_batches_keep_what_is_theirs(endpoint: Endpoint, client: redis.Redis) -> None:
+def test_each_batch_keeps_its_own_entries_that_do_not_fit(endpoint: Endpoint, client: redis.Redis) -> None:
     write(client, [{"n": "x" * number if number % 7 == 0 else number} for number in range(1, 401)])
     with Reader(endpoint, end="latest", schema=N, on_bad_field="keep", batch_rows=30) as reader:
         batches = [pa.table(batch) for batch in reader]
@@ -134,7 +134,7 @@ def test_many_batches_keep_what_is_theirs(endpoint: Endpoint, client: redis.Redi
         assert kept(pa.table(reader)) == [bad.get(number) for number in range(400, 4, -1)]
 
 
-def test_a_consumer_keeps_what_does_not_fit(server: LocalServer, connect: Connect) -> None:
+def test_a_consumer_keeps_entries_that_do_not_fit(server: LocalServer, connect: Connect) -> None:
     write(connect(server), [{"n": 1}, {"n": "many"}, {"n": 3}])
     endpoint = Endpoint.from_url(server.url, stream_key="s")
     with Consumer(
@@ -149,7 +149,7 @@ def test_a_consumer_keeps_what_does_not_fit(server: LocalServer, connect: Connec
     assert kept(table) == [None, {"n": b"many"}, None]
 
 
-def test_what_cannot_be_kept_is_refused(endpoint: Endpoint) -> None:
+def test_invalid_options_for_bad_fields_are_refused(endpoint: Endpoint) -> None:
     for reason, options in [
         ("'keep' needs fields or schema", {"on_bad_field": "keep"}),
         ("fields must name each column once, got 'raw' twice", {"on_bad_field": "keep", "fields": ["raw"]}),

@@ -97,7 +97,9 @@ LAYOUTS: dict[str | None, dict[str, Any]] = {
 }
 
 
-def test_each_layout(endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]) -> None:
+def test_each_library_reads_each_layout(
+    endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]
+) -> None:
     for unpack, written in LAYOUTS.items():
         with Dispatcher(endpoint) as dispatcher:
             dispatcher.produce_batch(TABLE, **written)
@@ -110,7 +112,7 @@ def test_each_layout(endpoint: Endpoint, client: redis.Redis, library: Callable[
         client.delete("s")
 
 
-def test_payloads(endpoint: Endpoint, library: Callable[[Reader], Rows]) -> None:
+def test_each_library_reads_payloads(endpoint: Endpoint, library: Callable[[Reader], Rows]) -> None:
     with Dispatcher(endpoint) as dispatcher:
         dispatcher.produce_batch(pa.table({"body": [b"\xff", b"", b"x"]}), payload="body", rows_per_entry=2)
         dispatcher.flush().raise_for_failures()
@@ -118,7 +120,9 @@ def test_payloads(endpoint: Endpoint, library: Callable[[Reader], Rows]) -> None
         assert library(reader) == [{"body": b"\xff"}, {"body": b""}, {"body": b"x"}]
 
 
-def test_an_empty_range(endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]) -> None:
+def test_each_library_reads_an_empty_range(
+    endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]
+) -> None:
     forms: list[dict[str, Any]] = [{}, {"fields_as": "list"}, {"fields": ["id"]}, {"fields": ["id"], "unpack": "json"}]
     for number, options in enumerate([*forms, *forms], 7):
         with Reader(endpoint, start="5", end="6", **options) as reader:
@@ -127,7 +131,9 @@ def test_an_empty_range(endpoint: Endpoint, client: redis.Redis, library: Callab
             client.xadd("s", {"id": "1"}, id=f"{number}-0")
 
 
-def test_names_that_occur_twice(endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]) -> None:
+def test_each_library_reads_duplicate_names(
+    endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]
+) -> None:
     client.execute_command("XADD", "s", "1-0", "id", "1", "x", "2", "id", "3")  # type: ignore[no-untyped-call]
     for options, column in [
         ({}, [("x", b"2"), ("id", b"3")]),
@@ -143,7 +149,9 @@ def test_names_that_occur_twice(endpoint: Endpoint, client: redis.Redis, library
         assert library(reader) == [{"all": None, "x": 2}]
 
 
-def test_names_that_are_not_utf8(endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]) -> None:
+def test_each_library_reads_names_that_are_not_utf8(
+    endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]
+) -> None:
     client.xadd("s", {b"\xff": "1", "\\xff": "2", "ü": "3"}, id="1-0")
     for form in ("map", "list"):
         with Reader(endpoint, end="latest", metadata=[], fields_as=form) as reader:

@@ -93,22 +93,20 @@ def ipc(**columns: Any) -> bytes:
 
 
 @pytest.mark.parametrize("rows_per_entry", [1, 7])
-def test_json_comes_back_as_it_was_under_the_same_schema(endpoint: Endpoint, rows_per_entry: int) -> None:
+def test_json_round_trips_under_the_same_schema(endpoint: Endpoint, rows_per_entry: int) -> None:
     table = pa.table({**SCALARS, **NESTED})
     write(endpoint, table, json=True, rows_per_entry=rows_per_entry)
     assert_same(read(endpoint, table.schema, unpack="json"), table)
 
 
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
-def test_arrow_ipc_comes_back_as_it_was_under_the_same_schema(
-    endpoint: Endpoint, codec: Literal["lz4", "zstd"] | None
-) -> None:
+def test_arrow_ipc_round_trips_under_the_same_schema(endpoint: Endpoint, codec: Literal["lz4", "zstd"] | None) -> None:
     table = pa.table({**SCALARS, **NESTED})
     write(endpoint, table, arrow_ipc=True, rows_per_entry=100, codec=codec)
     assert_same(read(endpoint, table.schema, unpack="arrow_ipc"), table)
 
 
-def test_each_server_gives_back_what_was_packed(server: LocalServer) -> None:
+def test_packed_rows_round_trip_on_each_server(server: LocalServer) -> None:
     table = pa.table({**SCALARS, **NESTED})
     json = Endpoint.from_url(server.url, stream_key="json")
     write(json, table, json=True, rows_per_entry=50)
@@ -128,7 +126,7 @@ def test_payloads_are_the_only_column_whatever_their_field_is_called(endpoint: E
     assert numbers["body"].to_pylist() == list(range(100))
 
 
-def test_rows_have_the_id_of_their_entry_and_their_place_in_it(endpoint: Endpoint) -> None:
+def test_rows_have_the_id_of_their_entry_and_their_position_in_it(endpoint: Endpoint) -> None:
     table = pa.table({"n": range(10)})
     write(endpoint, table, arrow_ipc=True, rows_per_entry=4)
     found = read(endpoint, table.schema, unpack="arrow_ipc", metadata=["entry_id", "row_in_entry", "stream"])
@@ -143,7 +141,7 @@ def test_rows_have_the_id_of_their_entry_and_their_place_in_it(endpoint: Endpoin
 @pytest.mark.parametrize(
     ("unpack", "layout"), [("json", {"json": True, "rows_per_entry": 3}), ("arrow_ipc", {"arrow_ipc": True})]
 )
-def test_columns_may_come_go_and_change_their_type(endpoint: Endpoint, unpack: str, layout: dict[str, Any]) -> None:
+def test_columns_may_be_added_dropped_and_retyped(endpoint: Endpoint, unpack: str, layout: dict[str, Any]) -> None:
     write(endpoint, pa.table({"a": pa.array([1, None], pa.int32()), "b": ["x", "y"], "old": [1, 2]}), **layout)
     write(endpoint, pa.table({"c": [1.5, None], "a": pa.array([3, 2**40], pa.int64())}), **layout)
     write(endpoint, pa.table({"a": ["5", None], "b": [7, 8]}), **layout)
@@ -155,7 +153,7 @@ def test_columns_may_come_go_and_change_their_type(endpoint: Endpoint, unpack: s
     }
 
 
-def test_a_broken_payload_fails_or_is_a_row_of_nulls(endpoint: Endpoint, client: redis.Redis) -> None:
+def test_a_broken_payload_raises_an_error_or_becomes_a_row_of_nulls(endpoint: Endpoint, client: redis.Redis) -> None:
     client.xadd("s", {"payload:0": '{"n": 1}', "payload:1": '{"n": 2'}, id="1-0")
     client.xadd("s", {"payload": '{"n": 3}'}, id="2-0")
     client.xadd("s", {"payload": "[]"}, id="3-0")
@@ -185,7 +183,9 @@ def test_a_broken_payload_fails_or_is_a_row_of_nulls(endpoint: Endpoint, client:
     assert table["row_in_entry"].to_pylist() == [0, 1, 0, 0, 0, 0, 0, 0, 0]
 
 
-def test_a_broken_arrow_stream_fails_or_is_a_row_of_nulls(endpoint: Endpoint, client: redis.Redis) -> None:
+def test_a_broken_arrow_stream_raises_an_error_or_becomes_a_row_of_nulls(
+    endpoint: Endpoint, client: redis.Redis
+) -> None:
     whole = ipc(n=[1, 2], text=["a", "b"])
     client.xadd("s", {"payload": whole}, id="1-0")
     client.xadd("s", {"payload": whole[: len(whole) // 2]}, id="2-0")
@@ -210,7 +210,9 @@ def test_a_broken_arrow_stream_fails_or_is_a_row_of_nulls(endpoint: Endpoint, cl
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_an_entry_that_expands_beyond_its_bound_does_not_fit(endpoint: Endpoint, codec: Literal["lz4", "zstd"]) -> None:
+def test_an_entry_that_expands_beyond_max_entry_bytes_does_not_fit(
+    endpoint: Endpoint, codec: Literal["lz4", "zstd"]
+) -> None:
     zeros = pa.table({"n": pa.array([0] * 60_000, pa.int64())})
     write(endpoint, zeros, arrow_ipc=True, rows_per_entry=60_000, codec=codec)
     write(endpoint, pa.table({"n": [1]}), arrow_ipc=True)
@@ -222,7 +224,7 @@ def test_an_entry_that_expands_beyond_its_bound_does_not_fit(endpoint: Endpoint,
     assert bounded["n"].to_pylist() == [None, 1]
 
 
-def test_rows_that_cost_more_than_their_json_are_bounded(endpoint: Endpoint, client: redis.Redis) -> None:
+def test_rows_larger_than_their_json_are_bounded(endpoint: Endpoint, client: redis.Redis) -> None:
     client.xadd("s", {f"payload:{row}": "{}" for row in range(1_000)})
     schema = pa.schema({f"c{number}": pa.int64() for number in range(100)})
     with (
@@ -232,9 +234,7 @@ def test_rows_that_cost_more_than_their_json_are_bounded(endpoint: Endpoint, cli
         next(reader)
 
 
-def test_elements_that_cost_more_than_their_json_are_bounded_before_they_are_all_read(
-    endpoint: Endpoint, client: redis.Redis
-) -> None:
+def test_elements_larger_than_their_json_are_bounded(endpoint: Endpoint, client: redis.Redis) -> None:
     wide = pa.struct([(f"m{number}", pa.int64()) for number in range(100)])
     client.xadd("s", {"payload": '{"a": [' + ", ".join(["{}"] * 1_000) + "]}"})
     client.xadd("s", {"payload": '{"a": {' + ", ".join(f'"{number}": {{}}' for number in range(1_000)) + "}}"})
@@ -251,7 +251,7 @@ def test_elements_that_cost_more_than_their_json_are_bounded_before_they_are_all
         assert fits == (0 if kind == pa.list_(pa.list_(wide)) else 1)
 
 
-def test_a_batch_has_whole_entries_and_may_exceed_its_rows_for_one(endpoint: Endpoint) -> None:
+def test_a_batch_of_whole_entries_may_exceed_batch_rows(endpoint: Endpoint) -> None:
     table = pa.table({"n": range(4_000)})
     write(endpoint, table, arrow_ipc=True, rows_per_entry=40)
     with Reader(endpoint, end="latest", schema=table.schema, unpack="arrow_ipc", batch_rows=100) as reader:
@@ -265,7 +265,7 @@ def test_a_batch_has_whole_entries_and_may_exceed_its_rows_for_one(endpoint: End
 
 
 @pytest.mark.parametrize("batch_rows", [1, 10, 150])
-def test_the_first_page_and_one_behind_a_loss_end_batches_in_their_middle(
+def test_batches_may_end_within_the_first_page_and_the_page_after_a_loss(
     endpoint: Endpoint, client: redis.Redis, batch_rows: int
 ) -> None:
     """Whether entries are missing before such a page is known at its end; its batch takes no entry that it need not."""
@@ -286,7 +286,7 @@ def test_the_first_page_and_one_behind_a_loss_end_batches_in_their_middle(
     assert numbers.to_pylist() == list(range(2_000, 6_000))
 
 
-def test_a_reader_goes_on_behind_each_batch_of_packed_entries(endpoint: Endpoint) -> None:
+def test_a_reader_resumes_after_each_batch_of_packed_entries(endpoint: Endpoint) -> None:
     table = pa.table({"n": range(2_000)})
     write(endpoint, table, json=True, rows_per_entry=9)
     position, found = "earliest", []
@@ -302,7 +302,7 @@ def test_a_reader_goes_on_behind_each_batch_of_packed_entries(endpoint: Endpoint
     assert found == list(range(2_000))
 
 
-def test_combinations_that_are_impossible_are_refused(endpoint: Endpoint) -> None:
+def test_impossible_combinations_of_options_are_refused(endpoint: Endpoint) -> None:
     two = pa.schema({"a": pa.int8(), "b": pa.int8()})
     with pytest.raises(ConfigError, match="unpack needs fields or schema"):
         Reader(endpoint, unpack="json")

@@ -51,7 +51,7 @@ def lost_behind(endpoint: Endpoint, position: str) -> int:
         return sum(batch.lost for batch in reader)
 
 
-def test_a_batch_of_another_stream_is_before_the_loss(endpoint: Endpoint, client: redis.Redis) -> None:
+def test_the_position_of_a_batch_of_another_stream_is_before_the_loss(endpoint: Endpoint, client: redis.Redis) -> None:
     with Reader(endpoint, STARTS, **OPTIONS) as reader:
         client.xtrim("trimmed", maxlen=2, approximate=False)
         batch = reader.read(timeout=20)
@@ -61,7 +61,7 @@ def test_a_batch_of_another_stream_is_before_the_loss(endpoint: Endpoint, client
     assert lost_behind(endpoint, batch.position) == 3
 
 
-def test_what_is_behind_an_entry_that_does_not_fit_is_behind_the_loss(endpoint: Endpoint, client: redis.Redis) -> None:
+def test_a_position_after_an_entry_that_does_not_fit_is_after_the_loss(endpoint: Endpoint, client: redis.Redis) -> None:
     """A position names the last entry: it cannot leave out what is missing before it. The reader still reports that."""
     schema = pa.schema({"n": pa.int64()})
     with Reader(endpoint, STARTS, schema=schema, **OPTIONS | {"linger": 0.0}) as reader:
@@ -78,7 +78,9 @@ def test_what_is_behind_an_entry_that_does_not_fit_is_behind_the_loss(endpoint: 
     assert places(whole.position)["trimmed"] == {"id": "9-0", "n": 9}
 
 
-def test_the_position_of_a_reader_is_behind_what_no_batch_reports(endpoint: Endpoint, client: redis.Redis) -> None:
+def test_the_position_of_a_reader_is_after_a_loss_that_no_batch_reports(
+    endpoint: Endpoint, client: redis.Redis
+) -> None:
     with Reader(endpoint, STARTS, **OPTIONS | {"end": "10-0"}) as reader:
         client.xtrim("trimmed", maxlen=0, approximate=False)
         assert [batch.lost for batch in reader] == [0]

@@ -73,7 +73,7 @@ def behind(
         yield Behind(master, replica, endpoint, position, pool, replicated[0].port or 0)
 
 
-def test_a_replica_that_is_behind_is_waited_for(behind: Behind) -> None:
+def test_a_lagging_replica_is_waited_for(behind: Behind) -> None:
     future = behind.read(limit=3)
     assert not future.done()
     behind.attach()
@@ -81,20 +81,20 @@ def test_a_replica_that_is_behind_is_waited_for(behind: Behind) -> None:
     assert future.result(60) == [201, 202, 203]
 
 
-def test_the_end_is_the_tail_of_a_replica_that_has_caught_up(behind: Behind) -> None:
+def test_end_latest_is_the_tail_of_a_replica_that_has_caught_up(behind: Behind) -> None:
     future = behind.read(end="latest")
     behind.attach()
     assert future.result(60) == []
 
 
-def test_a_replica_that_is_promoted_without_the_entries_is_another_stream(behind: Behind) -> None:
+def test_a_replica_promoted_without_the_latest_entries_is_refused(behind: Behind) -> None:
     future = behind.read()
     behind.replica.replicaof("NO", "ONE")
     with pytest.raises(StreamReplacedError, match="its server lost its latest entries"):
         future.result(60)
 
 
-def test_a_stream_that_waits_does_not_stop_another(
+def test_a_lagging_stream_does_not_block_another_stream(
     server: LocalServer, connect: Callable[..., redis.Redis], closed_port: int
 ) -> None:
     """Another connection leads to a replica that is behind in one of two streams."""

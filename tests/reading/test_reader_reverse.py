@@ -39,7 +39,7 @@ def numbers(reader: Reader) -> list[int]:
 
 
 @pytest.mark.parametrize("page_bytes", [1, 10_000, 1 << 20])
-def test_the_newest_entry_comes_first(client: redis.Redis, endpoint: Endpoint, page_bytes: int) -> None:
+def test_the_newest_entry_is_read_first(client: redis.Redis, endpoint: Endpoint, page_bytes: int) -> None:
     fill(client, 3_000)
     with Reader(endpoint, reverse=True, page_bytes=page_bytes, batch_rows=700) as reader:
         batches = [(batch.num_rows, batch.first_id, batch.last_id) for batch in reader]
@@ -79,7 +79,7 @@ def test_start_and_end_are_included(client: redis.Redis, endpoint: Endpoint) -> 
     assert numbers(Reader(endpoint, end=moment, reverse=True)) == [51, 50]
 
 
-def test_entries_that_come_meanwhile_are_not_read(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_entries_added_meanwhile_are_not_read(client: redis.Redis, endpoint: Endpoint) -> None:
     fill(client, 2_000)
     with Reader(endpoint, reverse=True, batch_rows=100) as reader:
         first = reader.read()
@@ -89,7 +89,7 @@ def test_entries_that_come_meanwhile_are_not_read(client: redis.Redis, endpoint:
     assert first.num_rows + sum(rest) == 2_000
 
 
-def test_a_position_goes_on_below(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_reading_resumes_below_a_position(client: redis.Redis, endpoint: Endpoint) -> None:
     fill(client, 500)
     fill(client, 500, key="t")
     seen: list[str] = []
@@ -111,7 +111,9 @@ def test_a_position_goes_on_below(client: redis.Redis, endpoint: Endpoint) -> No
 
 
 @pytest.mark.parametrize("on_loss", ["fail", "report"])
-def test_what_is_trimmed_before_it_is_read_is_counted(client: redis.Redis, endpoint: Endpoint, on_loss: str) -> None:
+def test_entries_trimmed_before_they_are_read_are_counted(
+    client: redis.Redis, endpoint: Endpoint, on_loss: str
+) -> None:
     fill(client, 2_000)
     read = 0
     with Reader(endpoint, reverse=True, batch_rows=100, page_bytes=1_000, on_loss=on_loss) as reader:  # type: ignore[arg-type]
@@ -137,7 +139,7 @@ def test_what_is_trimmed_before_it_is_read_is_counted(client: redis.Redis, endpo
     assert read in range(500, 2_000)
 
 
-def test_an_entry_that_does_not_fit_is_named_and_skipped(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_an_entry_that_does_not_fit_is_reported_and_skipped(client: redis.Redis, endpoint: Endpoint) -> None:
     for number in range(1, 101):
         client.xadd("s", {"n": "x" if number in {1, 50, 100} else str(number)}, id=f"{number}-0")
     seen: list[int] = []
@@ -153,7 +155,7 @@ def test_an_entry_that_does_not_fit_is_named_and_skipped(client: redis.Redis, en
     assert seen == [number for number in range(99, 1, -1) if number != 50]
 
 
-def test_lost_connections_lose_and_double_nothing(client: redis.Redis, endpoint: Endpoint) -> None:
+def test_lost_connections_neither_lose_nor_duplicate_entries(client: redis.Redis, endpoint: Endpoint) -> None:
     fill(client, 20_000)
     chance = random.Random(5)
     seen: list[int] = []
@@ -177,6 +179,8 @@ def test_lost_connections_lose_and_double_nothing(client: redis.Redis, endpoint:
         ({"reverse": "yes"}, r"reverse must be"),
     ],
 )
-def test_a_wrong_place_is_refused(endpoint: Endpoint, options: dict[str, str], message: str) -> None:
+def test_invalid_options_of_a_reverse_reader_are_refused(
+    endpoint: Endpoint, options: dict[str, str], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         Reader(endpoint, **{"reverse": True, **options})  # type: ignore[arg-type]

@@ -124,7 +124,7 @@ def test_a_server_that_is_restarted_is_waited_for(
         log.check(server, began(AWAY), ENDED)
 
 
-def test_a_server_that_stays_away_is_given_up(
+def test_a_server_that_stays_unreachable_is_given_up(
     make: Make, start_server: StartServer, connect: Connect, log: Log
 ) -> None:
     server = start_server(config=DURABLE)
@@ -146,7 +146,7 @@ def test_a_server_that_stays_away_is_given_up(
     log.check(server, began(AWAY, "120.0"), given_up(AWAY))
 
 
-def test_one_outage_lasts_over_calls_with_a_timeout(
+def test_one_outage_spans_several_calls_with_a_timeout(
     make: Make, start_server: StartServer, connect: Connect, log: Log
 ) -> None:
     server = start_server(config=DURABLE)
@@ -211,7 +211,7 @@ def test_a_replica_without_its_primary_is_waited_for(any_server: LocalServer, co
     log.check(any_server, began("MASTERDOWN: .*"), ENDED)
 
 
-def test_a_server_that_becomes_a_replica_while_it_waits(
+def test_a_blocked_read_fails_when_its_server_becomes_a_replica(
     make: Make, server: LocalServer, connect: Connect, log: Log
 ) -> None:
     """Its group is not missing."""
@@ -275,7 +275,7 @@ def silent_after(server: LocalServer) -> Endpoint:
     return endpoint_to(server, command_timeout=SILENCE, connect_timeout=SILENCE)
 
 
-def test_a_server_that_falls_silent_while_it_is_waited_for_is_noticed(
+def test_a_server_that_falls_silent_during_a_wait_is_noticed(
     make: Make, any_server: LocalServer, connect: Connect
 ) -> None:
     """The kernel takes the bytes, and nothing comes back: as behind a firewall that drops packets."""
@@ -307,7 +307,7 @@ def test_a_server_that_falls_silent_is_waited_for(
         assert re.search(r"for up to 500\.0 s: TIMEOUT: .* was silent for \d", log.caplog.text)
 
 
-def test_what_does_not_pass_by_itself_is_raised_at_once(
+def test_permanent_errors_are_raised_immediately(
     make: Make, any_server: LocalServer, connect: Connect, log: Log
 ) -> None:
     client = connect(any_server)
@@ -339,7 +339,7 @@ def test_a_lost_connection_is_replaced_once_unless_a_policy_has_one_attempt(
     log.check(any_server)
 
 
-def test_the_keeper_of_a_consumer_finds_the_server_again(start_server: StartServer, connect: Connect) -> None:
+def test_the_keeper_of_a_consumer_reconnects_to_a_restarted_server(start_server: StartServer, connect: Connect) -> None:
     """It does not give up with the policy: what the caller says leaves without another call that reads."""
     server = start_server(config=DURABLE)
     add(connect(server), 3)
@@ -362,6 +362,6 @@ def test_the_keeper_of_a_consumer_finds_the_server_again(start_server: StartServ
         ({"retry": RetryPolicy(initial_backoff=2.0, max_backoff=1.0)}, "retry_initial_backoff must be at most"),
     ],
 )
-def test_wrong_policies_are_refused(make: Make, any_server: LocalServer, options: Any, message: str) -> None:
+def test_invalid_retry_policies_are_refused(make: Make, any_server: LocalServer, options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)), make(any_server, **options):
         pass

@@ -42,7 +42,7 @@ def scrape(collector: PrometheusCollector) -> dict[tuple[str, ...], float]:
     return {(sample.name, *label): sample.value for sample, label in zip(samples, labels, strict=True)}
 
 
-def test_a_reader_counts_what_it_handed_out(any_server: LocalServer, client: Any) -> None:
+def test_a_reader_counts_entries_batches_and_bytes(any_server: LocalServer, client: Any) -> None:
     now = time.time()
     add(client, 20)
     client.xadd(KEY, {"field": "value"}, id=f"{int(now * 1000)}-0")
@@ -113,7 +113,7 @@ def test_waits_for_a_server_are_counted(start_server: StartServer, connect: Conn
     assert stats.retry_wait_seconds > waiting.retry_wait_seconds
 
 
-def test_a_consumer_counts_what_became_of_entries(any_server: LocalServer, client: Any) -> None:
+def test_a_consumer_counts_the_outcomes_of_entries(any_server: LocalServer, client: Any) -> None:
     add(client, 10)
     options: dict[str, Any] = {"max_failures": 1, "dead_letter_key": "dead", "min_idle": 1.0}
     with consumer_of(any_server, **options) as consumer:
@@ -138,7 +138,7 @@ def test_a_consumer_counts_what_became_of_entries(any_server: LocalServer, clien
     assert consumer.stats().pending == 0
 
 
-def test_a_child_has_no_counts_of_its_parents_consumer(any_server: LocalServer, client: Any) -> None:
+def test_a_forked_child_does_not_inherit_the_counts_of_a_consumer(any_server: LocalServer, client: Any) -> None:
     add(client, 3)
     with consumer_of(any_server) as consumer:
         consumer.ack(next_batch(consumer))
