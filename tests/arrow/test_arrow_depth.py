@@ -103,7 +103,7 @@ def test_data_that_is_deeper_than_its_schema_is_refused(dispatcher: Dispatcher, 
 
 @pytest.mark.parametrize("call", [here, in_small_thread])
 @pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if "dictionary" not in layout])
-def test_as_deep_as_the_limit_is_read(
+def test_columns_as_deep_as_the_limit_are_accepted(
     any_server: LocalServer, connect: Callable[..., Any], layout: str, call: Callable[..., Any]
 ) -> None:
     levels, of_ipc, deeper = formats(layout, LIMIT), formats(layout, IPC_LIMIT), formats(layout, IPC_LIMIT + 1)

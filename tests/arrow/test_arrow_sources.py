@@ -27,11 +27,11 @@ POLARS_1 = Path(os.environ.get("HEADRACE_TEST_POLARS_1") or Path(sys.prefix) / "
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_values_are_those_of_the_source(any_server: LocalServer, source: str) -> None:
+def test_sent_values_match_the_source(any_server: LocalServer, source: str) -> None:
     assert differences(source, any_server.unix_socket) == {}
 
 
-def test_values_are_those_of_polars_1(any_server: LocalServer) -> None:
+def test_sent_values_match_polars_1(any_server: LocalServer) -> None:
     if not POLARS_1.is_dir():
         text = f"no polars 1 in {POLARS_1}: `make test` puts it there"
         if IN_CI:
@@ -51,7 +51,7 @@ def test_values_are_those_of_polars_1(any_server: LocalServer) -> None:
     assert found == {source: {} for source in SOURCES if source.startswith("polars")}
 
 
-def test_a_parquet_file_of_several_record_batches(
+def test_a_parquet_file_with_several_record_batches_is_sent(
     any_server: LocalServer, connect: Callable[..., Any], tmp_path: Path
 ) -> None:
     """The second record batch of such a scanner is a slice of the row group."""

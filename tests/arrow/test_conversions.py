@@ -77,7 +77,7 @@ def parquet_file() -> Any:
         (lambda: sys.stdin, f"got {type(sys.stdin).__name__}"),
     ],
 )
-def test_the_error_names_the_conversion_for_data_without_the_interface(
+def test_the_error_suggests_a_conversion_for_data_without_the_interface(
     dispatcher: Dispatcher, make: Callable[[], Any], hint: str
 ) -> None:
     with pytest.raises(SchemaError) as caught:
@@ -123,7 +123,7 @@ def test_the_reason_is_one_line_and_bounded(dispatcher: Dispatcher) -> None:
     assert len(said) == 256
 
 
-def test_no_library_is_imported_for_a_hint() -> None:
+def test_hints_import_no_library() -> None:
     program = """
 import sys
 from headrace import Dispatcher, Endpoint, SchemaError

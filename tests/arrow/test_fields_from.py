@@ -83,7 +83,7 @@ KINDS += [[(b"%d" % (number // 2), b"v"), (b"id", b"%d" % number)] for number in
 KINDS += [[(b"name %d" % number, b"v")] for number in range(200)]
 
 
-def test_entries_of_every_kind_are_copied_as_they_are(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_entries_of_every_kind_are_copied_unchanged(pair: Pair, start_server: StartServer, connect: Connect) -> None:
     server = start_server(pair.program)
     client = connect(server)
     for fields in KINDS:
@@ -113,7 +113,9 @@ VALUES = [b"1", b"", "wörter".encode(), b"2", b"3"]
     "name", [pa.string, pa.large_string, pa.string_view, pa.binary, pa.large_binary, pa.binary_view]
 )
 @pytest.mark.parametrize("value", [pa.string, pa.large_binary, pa.binary_view])
-def test_every_type_of_text_and_bytes(any_server: LocalServer, connect: Connect, name: Any, value: Any) -> None:
+def test_every_text_and_binary_type_is_accepted(
+    any_server: LocalServer, connect: Connect, name: Any, value: Any
+) -> None:
     names, values = pa.array(NAMES, pa.binary()).cast(name()), pa.array(VALUES, pa.binary()).cast(value())
     items = pa.StructArray.from_arrays([names, values], ["name", "value"])
     columns = [
@@ -138,7 +140,7 @@ def test_fields_from_polars(any_server: LocalServer, connect: Connect) -> None:
     assert fields_of(connect(any_server)) == [[(b"a", b"\xff"), (b"a", b"2")], [(b"b", b"")]]
 
 
-def test_a_row_without_fields_fails_alone(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_a_row_without_fields_fails_no_other_row(pair: Pair, start_server: StartServer, connect: Connect) -> None:
     server = start_server(pair.program)
     column = pa.array([[(b"a", b"1")], None, [], [(b"a", None)], [(b"a", None), (b"b", b"2")], [(b"a", b"3")]], MAP)
     with in_mode(server, pair.mode) as dispatcher:
@@ -168,7 +170,7 @@ def test_a_field_without_a_name_fails_its_row(any_server: LocalServer, connect: 
     [({}, None), ({"ts_field": None}, None), ({"ts_field": "ts"}, b"ts"), ({"ts_field": "copied at"}, b"copied at")],
     ids=str,
 )
-def test_only_a_time_that_was_asked_for_is_added(
+def test_a_time_field_is_added_only_on_request(
     pair: Pair, start_server: StartServer, connect: Connect, options: dict[str, Any], time: bytes | None
 ) -> None:
     """Messages before and behind a copy keep theirs."""
@@ -198,7 +200,7 @@ def test_only_a_time_that_was_asked_for_is_added(
     assert fields_of(client)[1][:2] == [(b"a", b"1"), (b"ts", b"old")]
 
 
-def test_a_script_call_sends_names_that_recur_once(server: LocalServer, connect: Connect) -> None:
+def test_a_script_call_sends_recurring_names_only_once(server: LocalServer, connect: Connect) -> None:
     shapes = [[b"id", b"name"], [b"name", b"id"], [b"id"], [b"id", b"id", b"other"], [b"\xff", b""]]
     rows = [[(name, b"%d" % number) for name in shapes[number * 7 % 5]] for number in range(2_000)]
     with in_mode(server, "script") as dispatcher:
@@ -209,7 +211,7 @@ def test_a_script_call_sends_names_that_recur_once(server: LocalServer, connect:
     assert fields_of(connect(server)) == rows
 
 
-def test_a_script_call_sends_rows_as_they_are_if_names_do_not_recur(server: LocalServer, connect: Connect) -> None:
+def test_a_script_call_sends_rows_unchanged_if_names_do_not_recur(server: LocalServer, connect: Connect) -> None:
     rows = [[(b"name %d" % number, b"1"), (b"id", b"2")] for number in range(1_000)]
     streams = ["a" if number % 3 else "b" for number in range(1_000)]
     with in_mode(server, "script") as dispatcher:
@@ -237,7 +239,7 @@ def test_a_batch_that_is_sent_again_is_copied_once(server: LocalServer, connect:
     assert fields_of(connect(server)) == rows
 
 
-def test_more_fields_than_a_script_takes(server: LocalServer, connect: Connect) -> None:
+def test_a_row_with_too_many_fields_for_a_script_fails(server: LocalServer, connect: Connect) -> None:
     many = [(b"%d" % number, b"") for number in range(3_501)]
     few = [(b"a", b"1")]
     with in_mode(server, "script") as dispatcher:
@@ -251,7 +253,7 @@ def test_more_fields_than_a_script_takes(server: LocalServer, connect: Connect) 
     assert fields_of(connect(server)) == [few, few, many]
 
 
-def test_more_fields_than_a_server_takes(server: LocalServer, connect: Connect) -> None:
+def test_a_row_with_too_many_fields_for_the_server_fails(server: LocalServer, connect: Connect) -> None:
     """Redis 6.2 takes commands of 1,048,576 arguments and ends the connection over a longer one; later ones take it."""
     many = [(b"a", b"")] * 600_000
     few = [(b"a", b"1")]
@@ -264,7 +266,7 @@ def test_more_fields_than_a_server_takes(server: LocalServer, connect: Connect) 
     assert [len(fields) for fields in fields_of(client)] == [1, *([600_000] if takes_all else []), 1]
 
 
-def test_a_long_name_fails_no_other_row(start_server: StartServer, connect: Connect) -> None:
+def test_rows_before_a_field_name_that_is_too_long_are_delivered(start_server: StartServer, connect: Connect) -> None:
     """A run of the script sends the names of all of its rows first."""
     server = start_server(config={"proto-max-bulk-len": 1 << 20})
     few = [(b"a", b"1")]

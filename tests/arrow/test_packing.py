@@ -106,7 +106,7 @@ def test_names_of_the_fields(
 
 
 @pytest.mark.parametrize("per_entry", [2, 3, 10, 999, 1_000, 1_001])
-def test_rows_come_back(server: LocalServer, connect: Connect, per_entry: int) -> None:
+def test_rows_survive_a_round_trip(server: LocalServer, connect: Connect, per_entry: int) -> None:
     values = [f"{row}" * (row % 20) for row in range(1_000)]
     report = send(server, bodies(values), rows_per_entry=per_entry)
     assert report.delivered == 1_000
@@ -189,7 +189,7 @@ def test_each_row_has_its_own_message_id(any_server: LocalServer, kind: Any, lay
     ]
 
 
-def test_the_most_rows_of_an_entry(server: LocalServer, connect: Connect) -> None:
+def test_an_entry_can_have_65536_rows(server: LocalServer, connect: Connect) -> None:
     """The command has 131,077 arguments."""
     values = [str(row) for row in range(65_537)]
     report = send(server, bodies(values), rows_per_entry=65_536, options={"window_max_bytes": 16 << 20})
@@ -213,7 +213,7 @@ def test_an_entry_ends_with_the_row_that_fills_the_window(server: LocalServer, c
 
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("per_entry", [1, 3, 7, 10_000])
-def test_tables_come_back(server: LocalServer, connect: Connect, codec: str | None, per_entry: int) -> None:
+def test_tables_survive_a_round_trip(server: LocalServer, connect: Connect, codec: str | None, per_entry: int) -> None:
     report = send(server, ROWS, arrow_ipc=True, codec=codec, rows_per_entry=per_entry)
     assert report.delivered == 7
     client = connect(server)
@@ -228,7 +228,7 @@ def test_tables_come_back(server: LocalServer, connect: Connect, codec: str | No
         assert table.schema.equals(ROWS.schema, check_metadata=True)
 
 
-def test_ten_thousand_rows_are_the_default(any_server: LocalServer, connect: Connect) -> None:
+def test_an_arrow_entry_has_ten_thousand_rows_by_default(any_server: LocalServer, connect: Connect) -> None:
     rows = pa.table({"n": pa.array(range(25_000))})
     assert send(any_server, rows, arrow_ipc=True).delivered == 25_000
     client = connect(any_server)
@@ -236,13 +236,13 @@ def test_ten_thousand_rows_are_the_default(any_server: LocalServer, connect: Con
     assert pa.concat_tables(tables(client)).equals(rows)
 
 
-def test_columns_are_in_the_order_of_their_names(any_server: LocalServer, connect: Connect) -> None:
+def test_columns_keep_the_requested_order(any_server: LocalServer, connect: Connect) -> None:
     send(any_server, ROWS, arrow_ipc=True, fields=["n", "id"], message_id="id")
     [table] = tables(connect(any_server))
     assert table.equals(pa.table(ROWS).select(["n", "id"]))
 
 
-def test_tables_of_polars_come_back(any_server: LocalServer, connect: Connect) -> None:
+def test_polars_frames_survive_a_round_trip(any_server: LocalServer, connect: Connect) -> None:
     frame = pl.DataFrame({"s": TEXTS * 100, "c": TEXTS * 100, "n": range(700)}, schema_overrides={"c": pl.Categorical})
     assert send(any_server, frame, arrow_ipc=True, codec="zstd", rows_per_entry=300).delivered == 700
     parts = [pl.DataFrame(headrace.unpack_arrow(fields)) for _, fields in entries(connect(any_server))]
@@ -250,7 +250,7 @@ def test_tables_of_polars_come_back(any_server: LocalServer, connect: Connect) -
     assert [row for part in parts for row in part.rows()] == frame.rows()
 
 
-def test_an_entry_holds_only_its_own_rows(any_server: LocalServer, connect: Connect) -> None:
+def test_an_entry_contains_only_its_own_rows(any_server: LocalServer, connect: Connect) -> None:
     texts = pa.array([f"the long text of row {row}, beyond any view" for row in range(100_000)])
     whole = pa.record_batch(
         {"plain": texts, "view": texts.cast(pa.string_view()), "dictionary": texts.dictionary_encode()}
@@ -303,7 +303,7 @@ def test_each_row_of_a_refused_entry_fails(server: LocalServer, connect: Connect
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_no_stream_no_server_and_trimmed_fail_each_row(
+def test_no_stream_trimmed_and_connect_failures_fail_each_row(
     any_server: LocalServer, connect: Connect, closed_port: int, layout: dict[str, Any]
 ) -> None:
     elsewhere = headrace.Endpoint(host="127.0.0.1", port=closed_port, stream_key=KEY)
@@ -318,7 +318,7 @@ def test_no_stream_no_server_and_trimmed_fail_each_row(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_rows_of_an_entry_share_its_fate(server: LocalServer, connect: Connect, layout: dict[str, Any]) -> None:
+def test_rows_of_an_entry_share_its_outcome(server: LocalServer, connect: Connect, layout: dict[str, Any]) -> None:
     """A suspended server: each row is unknown, and each entry is stored whole or not at all."""
     with Dispatcher(endpoint_to(server)) as dispatcher:
         first = dispatcher.dispatch(b"the connection is there")
@@ -343,7 +343,9 @@ def test_maxlen_counts_entries(any_server: LocalServer, connect: Connect) -> Non
 
 
 @pytest.mark.parametrize("is_connected", [False, True])
-def test_memory_may_change_after_the_call(any_server: LocalServer, connect: Connect, is_connected: bool) -> None:
+def test_the_caller_may_change_its_memory_after_the_call(
+    any_server: LocalServer, connect: Connect, is_connected: bool
+) -> None:
     """Arrow data may refer to memory of the caller, who may change it once the call has returned."""
     column, body = array("q", [1] * 20_000), bytearray(b"a" * 100_000)
     ones = pa.Array.from_buffers(pa.int64(), 20_000, [None, pa.py_buffer(column)])

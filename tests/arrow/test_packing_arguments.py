@@ -60,7 +60,7 @@ def test_a_time_field_named_like_a_payload_is_refused(any_server: LocalServer, n
         assert dispatcher.flush().delivered == 3
 
 
-def test_one_row_per_entry_is_compatible_with_everything(any_server: LocalServer) -> None:
+def test_one_row_per_entry_works_with_fields_and_stream_key(any_server: LocalServer) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         layout: dict[str, Any] = {"rows_per_entry": 1, "codec": None, "arrow_ipc": False}
         dispatcher.produce_batch(ROWS, fields=["id"], stream_key="text", **layout)
@@ -71,7 +71,7 @@ def test_one_row_per_entry_is_compatible_with_everything(any_server: LocalServer
 
 @pytest.mark.parametrize("arrow_ipc", [False, True])
 @pytest.mark.parametrize("value", [0, -1, 65_537, 2**70, True, 1.0, "10"])
-def test_wrong_values_of_rows_per_entry_are_refused(any_server: LocalServer, value: Any, arrow_ipc: bool) -> None:
+def test_invalid_values_of_rows_per_entry_are_refused(any_server: LocalServer, value: Any, arrow_ipc: bool) -> None:
     layout = {"arrow_ipc": True} if arrow_ipc else {"payload": "text"}
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         with pytest.raises(ConfigError, match=r"^rows_per_entry must be an integer from 1 to 65536: got ") as caught:
@@ -81,7 +81,7 @@ def test_wrong_values_of_rows_per_entry_are_refused(any_server: LocalServer, val
 
 
 @pytest.mark.parametrize("value", ["gzip", "ZSTD", "", 3, True])
-def test_wrong_values_of_codec_are_refused(any_server: LocalServer, value: Any) -> None:
+def test_invalid_values_of_codec_are_refused(any_server: LocalServer, value: Any) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         with pytest.raises(ConfigError, match=r'^codec must be None, "lz4" or "zstd": got ') as caught:
             dispatcher.produce_batch(ROWS, arrow_ipc=True, codec=value)

@@ -101,7 +101,7 @@ def test_exceptions_that_end_the_program_are_raised(
     assert dispatcher.flush().ok
 
 
-def test_a_scanner_is_interrupted_as_well(dispatcher: Dispatcher) -> None:
+def test_an_interrupt_in_a_scanner_is_raised(dispatcher: Dispatcher) -> None:
     """It reads ahead: the number of rows before the interrupt is up to the scanner."""
     scanner = ds.Scanner.from_batches(batches(raising(KeyboardInterrupt())), schema=SCHEMA)
     with pytest.raises(KeyboardInterrupt):
@@ -121,9 +121,7 @@ def test_a_signal_in_a_generator_leaves_the_with_block(any_server: LocalServer, 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt("why"), SystemExit(4)], ids=repr)
 @pytest.mark.parametrize("where", ["__arrow_c_stream__", "__arrow_c_array__"])
-def test_exceptions_before_there_is_a_reader_are_raised(
-    dispatcher: Dispatcher, where: str, error: BaseException
-) -> None:
+def test_exceptions_from_opening_a_reader_are_raised(dispatcher: Dispatcher, where: str, error: BaseException) -> None:
     source = type("Source", (), {where: lambda *_: raising(error)()})()
     with pytest.raises(type(error)) as caught:
         dispatcher.produce_batch(source)
@@ -134,7 +132,7 @@ class ManyLinesError(Exception):
     pass
 
 
-def test_other_errors_are_one_line(dispatcher: Dispatcher) -> None:
+def test_other_exceptions_become_one_line_reader_errors(dispatcher: Dispatcher) -> None:
     """A note holds its origin."""
     name = f"{__name__}.ManyLinesError"
     for error, line in [
@@ -202,7 +200,7 @@ INTERRUPTIONS: list[tuple[str, BaseException]] = [
 
 
 @pytest.mark.parametrize(("text", "error"), INTERRUPTIONS)
-def test_interrupts_are_recognised_in_the_text_of_a_library(
+def test_interrupts_are_recognised_in_library_error_texts(
     dispatcher: Dispatcher, text: str, error: BaseException
 ) -> None:
     stream = FailingStream(BATCH, text)
@@ -233,7 +231,7 @@ def test_interrupts_are_recognised_in_the_text_of_a_library(
         "Error while executing the UDF: ValueError: SystemExit: 3",
     ],
 )
-def test_other_texts_are_errors_of_the_reader(dispatcher: Dispatcher, text: str) -> None:
+def test_other_error_texts_raise_reader_errors(dispatcher: Dispatcher, text: str) -> None:
     stream = FailingStream(BATCH, text)
     with pytest.raises(ReaderError) as caught:
         dispatcher.produce_batch(stream)

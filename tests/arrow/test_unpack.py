@@ -43,7 +43,7 @@ def ipc(data: Any, codec: str | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("count", [1, 2, 12, 1_000])
-def test_payloads_come_in_the_order_of_their_numbers(count: int) -> None:
+def test_payloads_are_returned_in_the_order_of_their_numbers(count: int) -> None:
     values = [b"%d" % number for number in range(count)]
     numbered = {b"payload:%d" % number: value for number, value in enumerate(values)}
     assert unpack({**numbered, b"ts": b"2026-04-14T12:00:00Z"}) == values
@@ -52,13 +52,13 @@ def test_payloads_come_in_the_order_of_their_numbers(count: int) -> None:
 
 
 @given(st.lists(st.binary(), min_size=1, max_size=30), st.text(max_size=5))
-def test_payloads_of_any_bytes_and_any_name(values: list[bytes], name: str) -> None:
+def test_payloads_with_any_bytes_and_field_name_are_unpacked(values: list[bytes], name: str) -> None:
     fields = {f"{name}:{number}".encode(): value for number, value in enumerate(values)}
     assert unpack({**fields, b"other": b"1"}, payload_field=name) == values
     assert unpack({name.encode(): values[0]}, name) == values[:1]
 
 
-def test_an_entry_of_one_payload() -> None:
+def test_an_entry_with_one_payload_is_unpacked() -> None:
     assert unpack({b"payload": b"", b"ts": b"1"}) == [b""]
     assert unpack({"payload": "ä"}) == ["ä".encode()]
     assert unpack({"body": b"x", "payload:x": b"1", "body:": b"2"}, "body") == [b"x"]
@@ -70,7 +70,7 @@ def test_an_entry_of_one_payload() -> None:
 
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("decode", [False, True])
-def test_fields_as_redis_py_returns_them(
+def test_fields_from_redis_py_are_unpacked(
     any_server: LocalServer, connect: Connect, protocol: int, decode: bool
 ) -> None:
     client = connect(any_server)
@@ -104,7 +104,7 @@ def test_fields_as_redis_py_returns_them(
         ),
     ],
 )
-def test_entries_without_payloads(fields: Any, text: str) -> None:
+def test_entries_without_valid_payloads_are_refused(fields: Any, text: str) -> None:
     with pytest.raises(MessageError) as caught:
         unpack(fields)
     assert str(caught.value) == text
@@ -121,7 +121,7 @@ def test_entries_without_payloads(fields: Any, text: str) -> None:
         ({b"payload": None, b"ts": b""}, None),
     ],
 )
-def test_wrong_arguments_are_refused(function: Callable[[Any], Any], fields: Any, text: str | None) -> None:
+def test_invalid_arguments_are_refused(function: Callable[[Any], Any], fields: Any, text: str | None) -> None:
     with pytest.raises((SchemaError, MessageError)) as caught:
         function(fields)
     if text is not None:
@@ -176,7 +176,7 @@ COLUMNS: dict[str, Any] = {
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS.keys())
-def test_every_type_of_arrow(column: Any, codec: str | None) -> None:
+def test_every_arrow_type_is_unpacked(column: Any, codec: str | None) -> None:
     table = pa.table({"column": column, "n": [1, 2, 3, 4]})
     rows = unpack_arrow({b"payload": ipc(table, codec), b"ts": b"2026-04-14T12:00:00Z"})
     again = pa.table(rows)
@@ -211,7 +211,7 @@ def tables(draw: st.DrawFn) -> Any:
 
 @given(tables(), st.sampled_from(CODECS))
 @settings(deadline=None)
-def test_any_rows(table: Any, codec: str | None) -> None:
+def test_arbitrary_rows_are_unpacked(table: Any, codec: str | None) -> None:
     again = pa.table(unpack_arrow({"payload": ipc(table, codec)}))
     assert again.equals(table, check_metadata=True)
 
@@ -247,7 +247,7 @@ CANNOT = "the payload is not a readable Arrow IPC stream: "
         ({b"payload": b"\xff\xff\xff\xff\x00\x00\x00\x00"}, f"{CANNOT}it has no schema"),
     ],
 )
-def test_entries_without_rows(fields: Any, text: str) -> None:
+def test_entries_without_a_valid_arrow_stream_are_refused(fields: Any, text: str) -> None:
     with pytest.raises(MessageError) as caught:
         unpack_arrow(fields)
     assert str(caught.value).startswith(text)

@@ -15,7 +15,7 @@ from support.c_arrow import ArrowSchema, Held
 EXECUTIONS = 20_000
 
 
-def test_every_structure_leaves_one_outcome_per_row() -> None:
+def test_every_structure_yields_one_outcome_per_row() -> None:
     results = run(seed=1, first=0, executions=EXECUTIONS)
     assert not results.findings, results.findings[0]
     assert results.executions == EXECUTIONS

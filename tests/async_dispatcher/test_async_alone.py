@@ -17,7 +17,9 @@ from support.processes import wait_until
 from .conftest import Run
 
 
-def test_a_message_of_a_lone_task_goes_out_in_its_turn(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_the_message_of_a_lone_task_is_sent_in_the_same_loop_iteration(
+    run: Run, any_server: LocalServer, client: redis.Redis
+) -> None:
     async def main() -> Delivered:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
             await dispatcher.send(b"first")
@@ -29,7 +31,7 @@ def test_a_message_of_a_lone_task_goes_out_in_its_turn(run: Run, any_server: Loc
     assert run(main()).entry_id == stored(client)[1][0]
 
 
-def test_messages_of_several_tasks_go_out_together(run: Run, any_server: LocalServer) -> None:
+def test_messages_of_several_tasks_are_sent_together(run: Run, any_server: LocalServer) -> None:
     """Not the first one alone, though nothing is in flight before it."""
 
     async def main() -> None:
@@ -53,7 +55,7 @@ def test_messages_of_several_tasks_go_out_together(run: Run, any_server: LocalSe
     run(main())
 
 
-def test_others_have_their_turn_where_each_message_fails_at_once(run: Run, tmp_path: Path) -> None:
+def test_other_tasks_run_while_each_message_fails_immediately(run: Run, tmp_path: Path) -> None:
     async def main() -> int:
         dispatcher = AsyncDispatcher(Endpoint(unix_socket=str(tmp_path / "nothing"), stream_key=KEY))
         turns = 0
@@ -75,7 +77,7 @@ def test_others_have_their_turn_where_each_message_fails_at_once(run: Run, tmp_p
     assert run(main()) >= 50
 
 
-def test_an_outcome_that_a_cancelled_task_had_at_once_is_in_the_report(run: Run, tmp_path: Path) -> None:
+def test_an_immediate_outcome_of_a_cancelled_task_is_in_the_report(run: Run, tmp_path: Path) -> None:
     async def main() -> None:
         dispatcher = AsyncDispatcher(Endpoint(unix_socket=str(tmp_path / "nothing"), stream_key=KEY))
         with pytest.raises(ConnectionFailedError):

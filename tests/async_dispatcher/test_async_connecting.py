@@ -63,26 +63,24 @@ def send_through_relay(run: Run, server: LocalServer, endpoint_options: dict[str
     ids=["off", "script", "wait", "idmp"],
 )
 @pytest.mark.needs("idmp", "waitaof")
-def test_each_step_of_a_connect_leaves_the_loop_to_others(
-    run: Run, start_server: StartServer, options: dict[str, Any]
-) -> None:
+def test_connecting_does_not_block_the_event_loop(run: Run, start_server: StartServer, options: dict[str, Any]) -> None:
     server = start_server(transport="tcp", config={"requirepass": f'"{PASSWORD}"', "appendonly": "yes"})
     settings = {"password": PASSWORD, "db": 3, "consumer_group": "readers"}
     assert not send_through_relay(run, server, settings, **options).deduplicated
 
 
-def test_a_tls_handshake_leaves_the_loop_to_others(run: Run, tls_server: LocalServer, certs: Certs) -> None:
+def test_a_tls_handshake_does_not_block_the_event_loop(run: Run, tls_server: LocalServer, certs: Certs) -> None:
     assert send_through_relay(run, tls_server, {"tls_ca_cert": str(certs.ca)}).entry_id
 
 
-def test_a_password_file_is_read_elsewhere(run: Run, guarded_server: LocalServer, tmp_path: Path) -> None:
+def test_a_password_file_is_read_at_connect(run: Run, guarded_server: LocalServer, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text(PASSWORD)
     file.chmod(0o600)
     assert send_through_relay(run, guarded_server, {"password_file": str(file)}).entry_id
 
 
-def test_a_callable_is_asked_for_the_password_on_a_thread(run: Run, guarded_server: LocalServer) -> None:
+def test_a_password_callable_runs_in_a_thread(run: Run, guarded_server: LocalServer) -> None:
     async def main() -> Delivered:
         asked, go_on = threading.Event(), threading.Event()
 
@@ -112,7 +110,7 @@ def test_a_callable_that_raises_fails_the_message(run: Run, guarded_server: Loca
     run(main())
 
 
-def test_sentinels_leave_the_loop_to_others(run: Run) -> None:
+def test_sentinel_queries_do_not_block_the_event_loop(run: Run) -> None:
     (program, *_) = sorted(programs_with([]), reverse=True)
     with LocalSentinel(program.path) as group:
 
@@ -130,7 +128,7 @@ def test_sentinels_leave_the_loop_to_others(run: Run) -> None:
         assert run(main()).entry_id
 
 
-def test_the_nodes_of_a_cluster_leave_the_loop_to_others(run: Run) -> None:
+def test_connecting_to_cluster_nodes_does_not_block_the_event_loop(run: Run) -> None:
     (program, *_) = sorted(programs_with([]), reverse=True)
     with LocalCluster(program.path) as cluster:
 
@@ -147,7 +145,7 @@ def test_the_nodes_of_a_cluster_leave_the_loop_to_others(run: Run) -> None:
         assert len({delivered.entry_id for delivered in run(main())}) > 1
 
 
-def test_other_nodes_go_on_while_the_connection_to_one_is_opened(run: Run) -> None:
+def test_connecting_to_one_node_does_not_delay_other_nodes(run: Run) -> None:
     """Outcomes come in the order of the messages: the one before it has its own, and those behind it are sent."""
     (program, *_) = sorted(programs_with([]), reverse=True)
     with LocalCluster(program.path, replicas=0, node_timeout=60) as cluster:
@@ -177,7 +175,7 @@ def test_other_nodes_go_on_while_the_connection_to_one_is_opened(run: Run) -> No
         run(main())
 
 
-def test_what_comes_while_a_connection_is_opened_waits_in_line(run: Run, tcp_server: LocalServer, connect: Any) -> None:
+def test_messages_wait_in_line_while_a_connection_is_opened(run: Run, tcp_server: LocalServer, connect: Any) -> None:
     async def main() -> None:
         assert tcp_server.port is not None
         async with (
@@ -219,7 +217,7 @@ def test_rows_of_a_batch_wait_while_a_connection_is_opened(run: Run, tcp_server:
     assert [payload for _, payload in stored(connect(tcp_server))] == [b"first", *(b"%d" % n for n in range(5_000))]
 
 
-def test_a_flush_that_times_out_gives_up_the_connection(run: Run) -> None:
+def test_a_flush_that_times_out_abandons_the_connection(run: Run) -> None:
     async def main() -> None:
         async with silence() as (port, accepted):
             endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=KEY, password="x", connect_timeout=60)
@@ -233,7 +231,7 @@ def test_a_flush_that_times_out_gives_up_the_connection(run: Run) -> None:
     run(main())
 
 
-def test_a_close_ends_a_connect_that_gets_no_answer(run: Run) -> None:
+def test_a_cancelled_close_ends_a_connect_without_a_reply(run: Run) -> None:
     async def main() -> None:
         async with silence() as (port, accepted):
             endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=KEY, password="x", connect_timeout=60)
@@ -251,9 +249,7 @@ def test_a_close_ends_a_connect_that_gets_no_answer(run: Run) -> None:
     run(main())
 
 
-def test_a_connect_that_fails_fails_its_messages_and_the_next_connects_again(
-    run: Run, tcp_server: LocalServer, connect: Any
-) -> None:
+def test_a_failed_connect_is_tried_again_by_the_next_message(run: Run, tcp_server: LocalServer, connect: Any) -> None:
     async def main() -> None:
         async with silence() as (port, _):
             endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=KEY, connect_timeout=0.2)
@@ -265,7 +261,7 @@ def test_a_connect_that_fails_fails_its_messages_and_the_next_connects_again(
     run(main())
 
 
-def test_a_connection_that_was_cut_is_opened_again(run: Run, tcp_server: LocalServer, connect: Any) -> None:
+def test_a_lost_connection_is_reopened(run: Run, tcp_server: LocalServer, connect: Any) -> None:
     client: redis.Redis = connect(tcp_server)
 
     async def main() -> None:

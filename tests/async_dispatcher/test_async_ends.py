@@ -43,7 +43,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-def test_after_an_exception_the_block_waits_for_outcomes_for_a_while(run: Run, any_server: LocalServer) -> None:
+def test_the_block_waits_for_outcomes_only_briefly_after_an_exception(run: Run, any_server: LocalServer) -> None:
     async def main() -> None:
         with contextlib.ExitStack() as stop:
             async with AsyncDispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
@@ -61,7 +61,9 @@ def test_after_an_exception_the_block_waits_for_outcomes_for_a_while(run: Run, a
     assert notes[1].startswith("headrace: unhandled delivery failures: 1 messages were not delivered")
 
 
-def test_after_an_exception_the_block_delivers(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_messages_are_delivered_after_an_exception_in_the_block(
+    run: Run, any_server: LocalServer, client: redis.Redis
+) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
             await dispatcher.produce(b"x")
@@ -74,7 +76,7 @@ def test_after_an_exception_the_block_delivers(run: Run, any_server: LocalServer
 
 
 @pytest.mark.usefixtures("soon")
-def test_after_a_cancellation_the_block_waits_for_outcomes_for_a_while(run: Run, any_server: LocalServer) -> None:
+def test_the_block_waits_for_outcomes_only_briefly_after_a_cancellation(run: Run, any_server: LocalServer) -> None:
     """Tasks that still wait receive an outcome or an error."""
 
     async def main() -> None:
@@ -110,7 +112,7 @@ def test_after_a_cancellation_the_block_waits_for_outcomes_for_a_while(run: Run,
     run(main())
 
 
-def test_a_loop_that_is_closed_with_messages_left_warns(
+def test_messages_left_in_a_closed_loop_cause_a_warning(
     new_loop: NewLoop, any_server: LocalServer, client: redis.Redis
 ) -> None:
     async def main(dispatcher: AsyncDispatcher) -> None:
@@ -134,7 +136,7 @@ def test_a_loop_that_is_closed_with_messages_left_warns(
     wait_until(lambda: not connections(client))
 
 
-def test_a_loop_that_is_closed_without_messages_left_does_not_warn(new_loop: NewLoop, any_server: LocalServer) -> None:
+def test_a_closed_loop_without_messages_left_causes_no_warning(new_loop: NewLoop, any_server: LocalServer) -> None:
     loop = new_loop()
     dispatcher = AsyncDispatcher(endpoint_to(any_server))
     loop.run_until_complete(dispatcher.send(b"0"))
@@ -143,7 +145,7 @@ def test_a_loop_that_is_closed_without_messages_left_does_not_warn(new_loop: New
     gc.collect()
 
 
-def test_a_socket_is_not_watched_after_the_end(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_a_socket_is_not_watched_after_close(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
             await dispatcher.send(b"0")
@@ -156,7 +158,7 @@ def test_a_socket_is_not_watched_after_the_end(run: Run, any_server: LocalServer
     wait_until(lambda: not connections(client))
 
 
-def test_another_loop_may_not_use_it(new_loop: NewLoop, run: Run, any_server: LocalServer) -> None:
+def test_another_event_loop_cannot_use_the_dispatcher(new_loop: NewLoop, run: Run, any_server: LocalServer) -> None:
     dispatcher = AsyncDispatcher(endpoint_to(any_server))
     loop = new_loop()
     loop.run_until_complete(dispatcher.send(b"0"))
@@ -174,7 +176,9 @@ def test_another_loop_may_not_use_it(new_loop: NewLoop, run: Run, any_server: Lo
     loop.close()
 
 
-def test_a_forked_child_may_not_use_it(new_loop: NewLoop, any_server: LocalServer, client: redis.Redis) -> None:
+def test_a_forked_child_cannot_use_the_dispatcher(
+    new_loop: NewLoop, any_server: LocalServer, client: redis.Redis
+) -> None:
     def refused(dispatcher: AsyncDispatcher) -> list[str]:
         loop, texts = new_loop(), []
         for call in (dispatcher.send(b"child"), dispatcher.produce(b"child"), dispatcher.flush(), dispatcher.close()):
@@ -232,7 +236,7 @@ def test_a_cancellation_ends_the_wait_for_outcomes(run: Run, any_server: LocalSe
     run(main())
 
 
-def test_an_error_of_a_callback_loses_no_outcome(new_loop: NewLoop, any_server: LocalServer) -> None:
+def test_an_error_in_a_callback_loses_no_outcome(new_loop: NewLoop, any_server: LocalServer) -> None:
     """The loop reports it, as it does with every callback; the outcomes come with the next turn."""
     reported: list[object] = []
 

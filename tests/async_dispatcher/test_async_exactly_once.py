@@ -21,7 +21,7 @@ from .conftest import Run
 
 
 @pytest.mark.parametrize("mode", ["script", "auto"])
-def test_begin_is_refused_with_a_script(any_server: LocalServer, mode: Any) -> None:
+def test_begin_is_refused_without_idmp(any_server: LocalServer, mode: Any) -> None:
     dispatcher = AsyncDispatcher(endpoint_to(any_server), exactly_once=mode)
     with pytest.raises(
         ConfigError, match="begin needs exactly_once 'idmp' in an AsyncDispatcher, got 'script'"
@@ -32,7 +32,7 @@ def test_begin_is_refused_with_a_script(any_server: LocalServer, mode: Any) -> N
         AsyncDispatcher(endpoint_to(any_server)).begin("token")
 
 
-def test_a_failure_is_skipped_at_once(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_a_failed_message_does_not_block_later_messages(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
     """Without that, all later messages of the stream fail as BLOCKED."""
 
     async def main() -> None:
@@ -52,7 +52,7 @@ def test_a_failure_is_skipped_at_once(run: Run, any_server: LocalServer, client:
     assert [payload for _, payload in stored(client)] == [b"0", *(b"%d" % number for number in range(3, 1_000))]
 
 
-def test_messages_that_wait_while_a_failure_is_skipped_are_sent(
+def test_messages_waiting_while_a_failure_is_skipped_are_sent(
     run: Run, any_server: LocalServer, client: redis.Redis
 ) -> None:
     async def main() -> None:
@@ -79,7 +79,7 @@ def test_messages_that_wait_while_a_failure_is_skipped_are_sent(
     run(main())
 
 
-def test_a_failure_is_skipped_once_the_reply_to_waitaof_is_there(
+def test_a_failure_is_skipped_after_the_reply_to_waitaof(
     run: Run, start_server: StartServer, connect: Callable[..., redis.Redis]
 ) -> None:
     """Every message has its outcome before; `run` fails if the loop reports an exception."""

@@ -48,7 +48,9 @@ def test_messages_are_accepted_first_come_first_served(
     assert [payload for _, payload in stored(client)] == expected
 
 
-def test_a_new_message_does_not_overtake_one_that_waits(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_a_new_message_does_not_overtake_a_waiting_message(
+    run: Run, any_server: LocalServer, client: redis.Redis
+) -> None:
     """Not even while the line is served, where there is room before the first task of the line goes on."""
 
     async def main() -> None:
@@ -107,7 +109,7 @@ def test_a_message_that_is_cancelled_before_it_is_accepted_is_never_sent(
     assert names == [b"first", *[b"before"] * (len(names) - 2), b"last"]
 
 
-def test_a_message_that_is_cancelled_as_room_appears_is_never_sent(
+def test_a_message_cancelled_when_the_window_frees_up_is_never_sent(
     run: Run, any_server: LocalServer, client: redis.Redis
 ) -> None:
     """The task has not handled its cancellation yet when its turn comes."""
@@ -126,7 +128,7 @@ def test_a_message_that_is_cancelled_as_room_appears_is_never_sent(
     assert [payload for _, payload in stored(client)] == [b"first"]
 
 
-def test_the_outcome_of_a_message_that_is_cancelled_later_is_in_the_next_report(
+def test_the_outcome_of_a_message_cancelled_in_flight_is_in_the_next_report(
     run: Run, any_server: LocalServer, client: redis.Redis
 ) -> None:
     async def main() -> None:
@@ -151,7 +153,7 @@ def test_the_outcome_of_a_message_that_is_cancelled_later_is_in_the_next_report(
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["delivered", "failed"])
-def test_an_outcome_that_its_task_could_not_receive_is_in_the_next_report(
+def test_an_outcome_not_received_by_its_task_is_in_the_next_report(
     run: Run, any_server: LocalServer, client: redis.Redis, fails: bool
 ) -> None:
     """The future has it when the task is cancelled, and the task has not gone on."""
@@ -182,7 +184,7 @@ async def in_a_group(dispatcher: AsyncDispatcher) -> None:
             group.create_task(dispatcher.send(b"x"))
 
 
-def test_no_exception_is_never_retrieved(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_every_exception_is_retrieved(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
     """`run` fails if the loop reports one."""
     client.set(KEY, "no stream")
 
@@ -205,7 +207,7 @@ def test_no_exception_is_never_retrieved(run: Run, any_server: LocalServer, clie
     run(main())
 
 
-def test_an_error_of_a_message_that_waited_is_raised_by_its_call(run: Run, any_server: LocalServer) -> None:
+def test_an_error_in_a_waiting_message_is_raised_by_its_call(run: Run, any_server: LocalServer) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server), window_max_entries=1) as dispatcher:
             first = asyncio.create_task(dispatcher.send(b"x"))
@@ -224,7 +226,9 @@ def test_an_error_of_a_message_that_waited_is_raised_by_its_call(run: Run, any_s
     run(main())
 
 
-def test_a_payload_that_waits_does_not_change(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_a_waiting_payload_is_unaffected_by_changes_to_its_buffer(
+    run: Run, any_server: LocalServer, client: redis.Redis
+) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server), window_max_entries=1) as dispatcher:
             payload = bytearray(b"as produced")
@@ -237,7 +241,7 @@ def test_a_payload_that_waits_does_not_change(run: Run, any_server: LocalServer,
     assert {payload for _, payload in stored(client)} == {b"as produced"}
 
 
-def test_tasks_that_left_the_line_keep_no_memory(run: Run, any_server: LocalServer) -> None:
+def test_tasks_cancelled_while_waiting_do_not_retain_memory(run: Run, any_server: LocalServer) -> None:
     """A server that stays away, and callers that give up again and again."""
 
     async def main() -> None:

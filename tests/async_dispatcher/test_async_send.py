@@ -40,7 +40,7 @@ from .waiting import turns_until
 Connect = Callable[..., Any]
 
 
-def test_the_import_of_headrace_does_not_import_asyncio() -> None:
+def test_importing_headrace_does_not_import_asyncio() -> None:
     code = (
         "import sys, headrace; print('asyncio' in sys.modules); "
         "headrace.AsyncDispatcher; print('asyncio' in sys.modules)"
@@ -65,7 +65,7 @@ def test_send_returns_the_entry_id(run: Run, any_server: LocalServer, client: re
     assert len(connections(client)) == 0
 
 
-def test_delivered_is_a_value() -> None:
+def test_delivered_is_a_value_object() -> None:
     one = Delivered("1-0")
     assert (one.entry_id, one.deduplicated, repr(one)) == (
         "1-0",
@@ -83,7 +83,7 @@ def test_delivered_is_a_value() -> None:
         Delivered("1")
 
 
-def test_send_raises_what_the_server_says(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_send_raises_the_server_error(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
     client.set(KEY, "no stream")
 
     async def main() -> DeliveryError:
@@ -97,7 +97,7 @@ def test_send_raises_what_the_server_says(run: Run, any_server: LocalServer, cli
     assert (failure.message_id, failure.code, failure.written) == ("mine", "WRONGTYPE", "no")
 
 
-def test_a_server_that_is_away_is_tried_again(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_an_unreachable_server_is_tried_again(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
             any_server.kill()
@@ -124,9 +124,7 @@ def test_retries_outlast_a_restart(run: Run, tcp_server: LocalServer, connect: C
     assert [payload for _, payload in stored(connect(tcp_server))] == [b"%d" % number for number in range(100)]
 
 
-def test_a_connection_that_is_cut_while_nothing_waits_is_replaced(
-    run: Run, any_server: LocalServer, client: redis.Redis
-) -> None:
+def test_a_connection_closed_while_idle_is_replaced(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
             await dispatcher.send(b"0")
@@ -175,7 +173,9 @@ def test_messages_without_an_id_are_numbered_between_flushes(run: Run, any_serve
     run(main())
 
 
-def test_unread_failures_raise_at_the_end(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_unread_failures_are_raised_at_the_end_of_the_block(
+    run: Run, any_server: LocalServer, client: redis.Redis
+) -> None:
     client.set(KEY, "no stream")
 
     async def main() -> None:
@@ -193,7 +193,7 @@ def test_unread_failures_raise_at_the_end(run: Run, any_server: LocalServer, cli
         run(main())
 
 
-def test_flush_waits_for_what_was_produced_before(run: Run, any_server: LocalServer) -> None:
+def test_flush_waits_for_messages_produced_before_it(run: Run, any_server: LocalServer) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server), window_max_entries=10) as dispatcher:
             tasks = [asyncio.create_task(dispatcher.produce(b"x")) for _ in range(100)]
@@ -205,7 +205,7 @@ def test_flush_waits_for_what_was_produced_before(run: Run, any_server: LocalSer
     run(main())
 
 
-def test_flush_ends_though_others_go_on(run: Run, any_server: LocalServer) -> None:
+def test_flush_returns_while_other_tasks_keep_sending(run: Run, any_server: LocalServer) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
 
@@ -223,7 +223,7 @@ def test_flush_ends_though_others_go_on(run: Run, any_server: LocalServer) -> No
     run(main())
 
 
-def test_a_flush_with_a_timeout_gives_up(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_flush_gives_up_at_its_timeout(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
             await dispatcher.send(b"0")
@@ -257,7 +257,7 @@ def test_a_silent_server_fails_messages_at_the_deadline(run: Run, any_server: Lo
     run(main())
 
 
-def test_the_loop_goes_on_while_a_server_is_stopped(run: Run, any_server: LocalServer) -> None:
+def test_the_event_loop_keeps_running_while_the_server_is_suspended(run: Run, any_server: LocalServer) -> None:
     """No call takes long, though more is to be sent than the socket takes."""
 
     async def main() -> None:
@@ -276,7 +276,7 @@ def test_the_loop_goes_on_while_a_server_is_stopped(run: Run, any_server: LocalS
     run(main())
 
 
-def test_a_batch_leaves_the_loop_running(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
+def test_produce_batch_lets_other_tasks_run(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
     """A message of another task is accepted behind the last row."""
     rows = 50_000
     table = pa.table({"payload": pa.array(range(rows)).cast(pa.string())})
@@ -305,7 +305,7 @@ def test_a_batch_leaves_the_loop_running(run: Run, any_server: LocalServer, clie
 
 
 @pytest.mark.parametrize("layout", [{"rows_per_entry": 3}, {"arrow_ipc": True, "rows_per_entry": 2_000}])
-def test_slices_of_a_batch_have_whole_entries(
+def test_a_batch_is_split_at_entry_boundaries(
     run: Run, any_server: LocalServer, client: redis.Redis, layout: dict[str, Any]
 ) -> None:
     table = pa.table({"payload": pa.array(range(6_000)).cast(pa.string())})
@@ -339,7 +339,7 @@ def test_produce_lets_other_tasks_run(run: Run, any_server: LocalServer) -> None
     assert run(main()) > 10
 
 
-def test_wrong_arguments_are_refused(run: Run, any_server: LocalServer) -> None:
+def test_invalid_arguments_are_refused(run: Run, any_server: LocalServer) -> None:
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
             with pytest.raises(MessageError, match="a payload must be bytes-like or a str: got int"):
@@ -362,7 +362,7 @@ def test_wrong_arguments_are_refused(run: Run, any_server: LocalServer) -> None:
         pickle.dumps(AsyncDispatcher(endpoint_to(any_server)))
 
 
-def test_a_reader_that_fails_leaves_the_rows_before_it(run: Run, any_server: LocalServer) -> None:
+def test_rows_before_a_reader_failure_are_delivered(run: Run, any_server: LocalServer) -> None:
     schema = pa.schema([("payload", pa.string())])
 
     def batches() -> Any:
@@ -402,7 +402,7 @@ def test_a_cluster_with_shards(run: Run) -> None:
         run(main())
 
 
-def test_calls_after_the_end_are_refused(run: Run, any_server: LocalServer) -> None:
+def test_calls_after_close_are_refused(run: Run, any_server: LocalServer) -> None:
     async def main() -> None:
         dispatcher = AsyncDispatcher(endpoint_to(any_server, password="canary"), retry=RetryPolicy(deadline=1))
         assert "canary" not in repr(dispatcher) + dispatcher._native._debug()
@@ -416,7 +416,7 @@ def test_calls_after_the_end_are_refused(run: Run, any_server: LocalServer) -> N
     run(main())
 
 
-def test_metrics_have_its_counters(run: Run, any_server: LocalServer) -> None:
+def test_metrics_include_the_counters_of_an_async_dispatcher(run: Run, any_server: LocalServer) -> None:
     from headrace.metrics import PrometheusCollector
 
     async def main() -> None:
@@ -430,7 +430,7 @@ def test_metrics_have_its_counters(run: Run, any_server: LocalServer) -> None:
     run(main())
 
 
-def test_a_flush_that_times_out_watches_its_connection_no_longer(run: Run, any_server: LocalServer) -> None:
+def test_a_flush_that_times_out_stops_watching_its_connection(run: Run, any_server: LocalServer) -> None:
     """uvloop aborts the process where a descriptor is closed while it is watched."""
 
     async def main() -> None:

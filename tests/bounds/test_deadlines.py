@@ -30,7 +30,7 @@ def stall(request: pytest.FixtureRequest) -> Stall:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
-def test_flush_ends_with_its_timeout(around: Surroundings, stall: Stall, timeout: float) -> None:
+def test_flush_ends_at_its_timeout(around: Surroundings, stall: Stall, timeout: float) -> None:
     seconds, report = waits.flush(around, stall, timeout)
     assert timeout <= seconds < timeout + BUSY
     reported = labels(report)
@@ -39,7 +39,7 @@ def test_flush_ends_with_its_timeout(around: Surroundings, stall: Stall, timeout
 
 
 @pytest.mark.parametrize("name", waits.named("connect_timeout"))
-def test_a_connect_ends_with_its_timeout(around: Surroundings, name: str) -> None:
+def test_a_connect_ends_at_its_timeout(around: Surroundings, name: str) -> None:
     """The timeout covers name resolution, socket, TLS, authentication and preflight, however slow each step is."""
     seconds, report = waits.connect(around, name, 0.5)
     assert 0.5 <= seconds < 0.5 + BUSY
@@ -47,7 +47,7 @@ def test_a_connect_ends_with_its_timeout(around: Surroundings, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", waits.named("command_timeout"))
-def test_command_timeout_ends_a_silence(around: Surroundings, name: str) -> None:
+def test_command_timeout_bounds_a_silent_connection(around: Surroundings, name: str) -> None:
     seconds, report = waits.silence(around, name, 0.5)
     assert 0.4 <= seconds < 0.5 * 1.1 + BUSY
     assert {(kind, code) for kind, code, _ in labels(report)} == {("retryable", "TIMEOUT")}

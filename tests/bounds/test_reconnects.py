@@ -16,7 +16,7 @@ BUSY = 2.0
 
 
 @pytest.mark.parametrize("transport", ["unix", "tcp", "tls"])
-def test_a_thousand_lost_connections_leak_nothing(
+def test_a_thousand_lost_connections_leak_no_resources(
     start_server: StartServer, certs: Certs, transport: Literal["unix", "tcp", "tls"]
 ) -> None:
     tls = {"ca": certs.ca, "cert": certs.server.cert, "key": certs.server.key} if transport == "tls" else {}

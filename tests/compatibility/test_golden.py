@@ -37,13 +37,13 @@ def stored(client: Any, entry: list[list[str]], stream: str = "events", entry_id
     return fields
 
 
-def test_there_is_a_file_of_each_kind() -> None:
+def test_every_version_has_a_file_of_each_kind() -> None:
     for folder in FOLDERS:
         assert {path.stem for path in folder.iterdir()} == {*WRITERS, SPARK}
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS.keys() - {"idmp"}))
-def test_what_is_written_is_unchanged(server: LocalServer, connect: Connect, name: str) -> None:
+def test_written_data_matches_the_golden_files(server: LocalServer, connect: Connect, name: str) -> None:
     """On every server."""
     golden = read(NEWEST, name)
     if name == "positions" and server.version.startswith("6."):  # which counts no entries
@@ -52,7 +52,7 @@ def test_what_is_written_is_unchanged(server: LocalServer, connect: Connect, nam
 
 
 @pytest.mark.needs("idmp")
-def test_the_names_of_messages_are_unchanged(server: LocalServer, connect: Connect) -> None:
+def test_idmp_message_names_are_unchanged(server: LocalServer, connect: Connect) -> None:
     assert WRITERS["idmp"](server, connect(server)) == read(NEWEST, "idmp")
 
 
@@ -96,7 +96,7 @@ def test_a_reader_returns_the_values_of_each_layout(
 
 @each_version
 @pytest.mark.parametrize("token", TOKENS)
-def test_a_marker_is_taken_for_its_batch(folder: Path, token: str, any_server: LocalServer, client: Any) -> None:
+def test_a_marker_deduplicates_its_batch(folder: Path, token: str, any_server: LocalServer, client: Any) -> None:
     for key, value in read(folder, "exactly_once")[token].items():
         client.set(bytes_of(key), bytes_of(value))
     name, version = TOKENS[token]
@@ -111,7 +111,7 @@ def test_a_marker_is_taken_for_its_batch(folder: Path, token: str, any_server: L
 
 @each_version
 @pytest.mark.parametrize("written", [0, 2, 3], ids=["behind its blocks", "in a block", "at the end of a block"])
-def test_an_import_goes_on_at_a_checkpoint(folder: Path, written: int, any_server: LocalServer, client: Any) -> None:
+def test_an_import_resumes_at_a_checkpoint(folder: Path, written: int, any_server: LocalServer, client: Any) -> None:
     (marker, progress), (key, checkpoint) = read(folder, "exactly_once")["headrace send"].items()
     checkpoint["stored"] = int(client.time()[0])
     if written:
@@ -134,7 +134,7 @@ def test_an_import_goes_on_at_a_checkpoint(folder: Path, written: int, any_serve
         ("several streams", ["6-1", "6-1", "6-1"]),
     ],
 )
-def test_a_reader_goes_on_at_a_position(
+def test_a_reader_resumes_at_a_position(
     folder: Path, name: str, rest: list[str], any_server: LocalServer, client: Any
 ) -> None:
     streams: list[str | bytes] = ["events", "others", b"\xff"] if name == "several streams" else ["events"]

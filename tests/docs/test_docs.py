@@ -59,7 +59,7 @@ def test_links_resolve(page: Path) -> None:
     assert broken == []
 
 
-def test_the_index_links_every_page() -> None:
+def test_the_index_links_to_every_page() -> None:
     index = ROOT / "docs" / "index.md"
     linked = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
     assert [page.name for page in PAGES if page != index and page not in linked] == []
@@ -70,7 +70,7 @@ def test_the_readme_is_short() -> None:
     assert len(text.splitlines()) <= README_LINES
 
 
-def test_a_package_page_can_show_the_readme() -> None:
+def test_readme_links_are_absolute_and_used() -> None:
     """Its links are absolute, below the address of the repository, and each name of one is defined and used."""
     readme = without_code((ROOT / "README.md").read_text())
     assert re.findall(r"\]\((?![a-z]+:)[^)]*\)", readme) == []
@@ -98,14 +98,14 @@ def test_the_architecture_maps_every_module_of_the_core() -> None:
     assert sorted(name for name in modules if not re.search(rf"`{name}(\.rs|/)`", map_of_the_core)) == []
 
 
-def test_contributing_names_every_folder_of_tests() -> None:
+def test_contributing_lists_every_test_folder() -> None:
     named = re.findall(r"^\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     folders = {path.name for path in TESTS.iterdir() if any(path.glob("*.py"))}
     assert len(folders) > 10
     assert folders - set(named) == set()
 
 
-def test_every_test_file_is_in_a_folder_and_has_its_own_name() -> None:
+def test_every_test_file_is_in_a_folder_and_has_a_unique_name() -> None:
     """Tables of files name them without their folders: in `tools/spark_env.py`, and in `support/workers.py`."""
     files = sorted(TESTS.rglob("test_*.py"))
     assert len(files) > 70
@@ -124,7 +124,7 @@ def number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def test_the_figures_of_the_readme_are_those_of_their_pages() -> None:
+def test_figures_in_the_readme_match_their_pages() -> None:
     readme = " ".join((ROOT / "README.md").read_text().split())
     _, entries, cpu, *_ = rows_of("benchmarks.md", "throughput", "headrace produce_batch")[0]
     _, theirs, their_cpu, *_ = rows_of("benchmarks.md", "throughput", "redis-py with hiredis")[0]

@@ -171,7 +171,7 @@ def test_a_crash_between_flush_and_commit_writes_no_row_twice(shop: Shop, any_se
     assert shop.rows() == [(0,)]
 
 
-def test_a_batch_of_unknown_outcome_is_sent_again(shop: Shop, any_server: LocalServer) -> None:
+def test_a_batch_with_an_unknown_outcome_is_sent_again(shop: Shop, any_server: LocalServer) -> None:
     """Without replies it is unknown whether the messages were written: the batch stays and is sent again."""
     shop.insert_orders(0, 200_000)
     process = shop.start("--rows", "200000", "--deadline", "0.5")

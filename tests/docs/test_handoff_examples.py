@@ -58,12 +58,12 @@ def rows(database: str, query: str = "SELECT payload FROM orders ORDER BY rowid"
 
 
 @pytest.mark.parametrize(("example", "last"), [(TO_SQLITE, "rows 2,500, lost 0"), (PIPE, "copied 2,500")])
-def test_they_run_without_arguments(example: str, last: str) -> None:
+def test_the_examples_run_without_arguments(example: str, last: str) -> None:
     stdout, stderr, status = run(example)
     assert (stdout.splitlines()[-1], stderr, status) == (last, "", 0)
 
 
-def test_a_second_run_stores_what_is_new(any_server: LocalServer, client: Any, database: str) -> None:
+def test_a_second_run_stores_only_new_entries(any_server: LocalServer, client: Any, database: str) -> None:
     for first in (0, 100):
         for number in range(first, first + 100):
             client.execute_command("XADD", "order-events", "*", "payload", number)
@@ -88,7 +88,7 @@ def test_a_second_process_stops(any_server: LocalServer, client: Any, database: 
     assert rows(database) == ["a"]
 
 
-def test_a_loss_stops_it_before_the_gap(any_server: LocalServer, client: Any, database: str) -> None:
+def test_data_loss_stops_the_example_before_the_gap(any_server: LocalServer, client: Any, database: str) -> None:
     add(client, 50)
     assert run(TO_SQLITE, database, "--url", any_server.url)[2] == 0
     add(client, 50)
@@ -115,7 +115,7 @@ def test_entries_are_copied_byte_for_byte(any_server: LocalServer, client: Any, 
 
 
 @pytest.mark.parametrize("written", [0, 40, 100])
-def test_an_unfinished_range_is_finished(written: int, any_server: LocalServer, client: Any, tmp_path: Path) -> None:
+def test_an_unfinished_range_is_completed(written: int, any_server: LocalServer, client: Any, tmp_path: Path) -> None:
     """As after a crash: the file names a range of 100 entries, and the target has some of them."""
     ids = add(client, written)
     state = tmp_path / "pipe.json"
@@ -135,9 +135,7 @@ def test_an_unfinished_range_is_finished(written: int, any_server: LocalServer, 
 
 
 @pytest.mark.parametrize("how", ["trimmed", "deleted"])
-def test_a_range_that_is_not_whole_is_not_copied(
-    how: str, any_server: LocalServer, client: Any, tmp_path: Path
-) -> None:
+def test_an_incomplete_range_is_not_copied(how: str, any_server: LocalServer, client: Any, tmp_path: Path) -> None:
     ids = add(client, 100)
     state = tmp_path / "pipe.json"
     last = ids[-1].decode()
@@ -154,7 +152,7 @@ def test_a_range_that_is_not_whole_is_not_copied(
     assert json.loads(state.read_text()) == saved
 
 
-def test_one_process_uses_a_state(any_server: LocalServer, client: Any, tmp_path: Path) -> None:
+def test_only_one_process_can_use_a_state_file(any_server: LocalServer, client: Any, tmp_path: Path) -> None:
     state = tmp_path / "pipe.json"
     command = [sys.executable, PIPE, str(state), "--source", any_server.url, "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:

@@ -72,7 +72,7 @@ def failures(endpoint: Endpoint, data: Any = None, **layout: Any) -> set[tuple[s
         return {(failure.code, failure.kind, failure.written) for failure in dispatcher.flush().failed}
 
 
-def test_the_own_codes_occur_as_documented(any_server: LocalServer, closed_port: int) -> None:
+def test_headrace_codes_occur_as_documented(any_server: LocalServer, closed_port: int) -> None:
     def here(**options: Any) -> Endpoint:
         return Endpoint(**{"unix_socket": any_server.unix_socket, "stream_key": "events", **options})
 

@@ -26,7 +26,7 @@ def in_navigation(entries: Any) -> Iterator[str]:
             yield from in_navigation(below)
 
 
-def test_the_navigation_has_every_page_once() -> None:
+def test_the_navigation_lists_every_page_once() -> None:
     project = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
     found = list(in_navigation(project["nav"]))
     assert len(found) > 30
@@ -57,11 +57,13 @@ def check_site(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ('<img src="x.svg">', ["x.svg is no file"]),
     ],
 )
-def test_what_is_wrong_with_a_page(check_site: ModuleType, tmp_path: Path, html: str, wrong: list[str]) -> None:
+def test_broken_links_and_external_resources_are_reported(
+    check_site: ModuleType, tmp_path: Path, html: str, wrong: list[str]
+) -> None:
     (tmp_path / "a.html").write_text(html)
     (tmp_path / "b.html").write_text('<h1 id="there">b</h1>')
     assert check_site.check(tmp_path) == [f"a.html: {text}" for text in wrong]
 
 
-def test_a_folder_without_pages_is_no_site(check_site: ModuleType, tmp_path: Path) -> None:
+def test_a_folder_without_pages_is_reported(check_site: ModuleType, tmp_path: Path) -> None:
     assert check_site.check(tmp_path) == [f"{tmp_path} has 0 pages"]

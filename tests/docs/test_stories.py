@@ -54,7 +54,7 @@ def test_a_session_runs_as_shown(page: str, tcp_server: LocalServer, tmp_path: P
 
 
 @pytest.mark.timeout(360)
-def test_the_flights_of_the_tutorial(any_server: LocalServer, tmp_path: Path) -> None:
+def test_the_flights_tutorial_runs_as_shown(any_server: LocalServer, tmp_path: Path) -> None:
     blocks = blocks_of((DOCS / "flights.md").read_text())
     assert len(blocks) >= 4
     (tmp_path / "spark-defaults.conf").write_text(

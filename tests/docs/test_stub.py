@@ -83,7 +83,7 @@ def test_signatures_are_equal(name: str) -> None:
     assert signature(found) == expected
 
 
-def test_the_keyword_arguments_to_pass_on_are_those_of_produce_batch() -> None:
+def test_layout_keyword_arguments_match_produce_batch() -> None:
     node = NODES["Dispatcher.produce_batch"]
     assert isinstance(node, ast.FunctionDef)
     (layout,) = [each for each in ast.parse(STUB.read_text()).body if getattr(each, "name", "") == "_Layout"]
@@ -100,7 +100,7 @@ def test_signatures_of_constructors_are_equal(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["produce", "produce_batch", "begin", "skip_failed"])
-def test_help_of_a_native_method(name: str) -> None:
+def test_help_shows_the_docstring_of_a_native_method(name: str) -> None:
     method = getattr(headrace.Dispatcher, name)
     assert type(method) is types.MethodDescriptorType  # no Python frame
     printed = pydoc.plain(pydoc.render_doc(method))

@@ -31,7 +31,7 @@ from headrace.tables import (
 from support.paths import ROOT
 
 
-def test_the_tables_of_the_documentation_are_those_of_the_code() -> None:
+def test_documentation_tables_match_the_code() -> None:
     command = [sys.executable, str(ROOT / "tools" / "write_tables.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -110,7 +110,7 @@ def test_the_options_of_the_data_source() -> None:
 
 
 @pytest.mark.parametrize("function", [write, xadd])
-def test_the_functions_of_spark_show_and_describe_the_keyword_arguments_of_produce_batch(function: object) -> None:
+def test_spark_functions_document_the_keyword_arguments_of_produce_batch(function: object) -> None:
     assert callable(function)
     parameters = inspect.signature(function).parameters
     described = re.findall(r"^    (\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
@@ -121,7 +121,7 @@ def test_the_functions_of_spark_show_and_describe_the_keyword_arguments_of_produ
 
 
 @pytest.mark.parametrize("name", ["retry_deadline", "max_attempts"])
-def test_options_of_the_retry_are_those_of_its_policy(name: str) -> None:
+def test_retry_options_are_refused_outside_the_policy(name: str) -> None:
     endpoint = Endpoint(host="h", stream_key="s")
     with pytest.raises(ConfigError, match=f"unknown option '{name}'; did you mean"):
         Dispatcher(endpoint, **{name: 1})  # type: ignore[arg-type]

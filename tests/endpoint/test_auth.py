@@ -104,7 +104,7 @@ def test_auth_with_a_username_has_two_arguments(program: Program, start_server: 
 
 
 @pytest.mark.parametrize("password", [b"\xff\x00 \r\n", "pässwörd", "p" * 10_000])
-def test_passwords_of_any_bytes(any_server: LocalServer, connect: Connect, password: str | bytes) -> None:
+def test_passwords_can_contain_any_bytes(any_server: LocalServer, connect: Connect, password: str | bytes) -> None:
     admin = connect(any_server)
     as_bytes = password.encode() if isinstance(password, str) else password
     admin.execute_command("ACL", "SETUSER", "ü", "on", b">" + as_bytes, "~s", "+xadd")
@@ -116,14 +116,14 @@ def test_passwords_of_any_bytes(any_server: LocalServer, connect: Connect, passw
 # --- required permissions
 
 
-def test_a_user_with_nothing_but_xadd_on_the_key(guarded: LocalServer, connect: Connect) -> None:
+def test_a_user_needs_only_xadd_permission_on_the_key(guarded: LocalServer, connect: Connect) -> None:
     seen = send_three(guarded, connect, to(guarded, username="app", password="app-password"))
     assert seen.report.ok
     assert [words[0] for words in seen.monitor] == [b"AUTH", b"XADD", b"XADD", b"XADD"]
     assert (seen.connections, seen.tried) == (1, {"auth": 1, "xadd": 3})
 
 
-def test_a_user_with_the_permissions_for_group_and_database(guarded: LocalServer, connect: Connect) -> None:
+def test_a_user_with_group_and_database_permissions_can_produce(guarded: LocalServer, connect: Connect) -> None:
     endpoint = to(guarded, username="grouping", password="app-password", db=3, consumer_group="g")
     seen = send_three(guarded, connect, endpoint)
     assert seen.report.ok
@@ -180,7 +180,7 @@ def test_missing_credentials_are_refused_before_a_large_message(guarded: LocalSe
 
 
 @pytest.mark.parametrize("username", ["without-xadd", "elsewhere"])
-def test_a_user_without_permission_for_the_command_or_the_key(
+def test_a_user_without_permission_for_the_command_or_the_key_is_refused(
     guarded: LocalServer, connect: Connect, username: str
 ) -> None:
     seen = send_three(guarded, connect, to(guarded, username=username, password="app-password"))
@@ -198,7 +198,7 @@ def test_a_user_without_permission_for_the_command_or_the_key(
         ({"consumer_group": "g"}, {"auth": 1, "xgroup": 1}, "XGROUP CREATE"),
     ],
 )
-def test_a_user_without_permission_for_group_or_database(
+def test_a_user_without_permission_for_group_or_database_is_refused(
     guarded: LocalServer, connect: Connect, options: dict[str, Any], tried: dict[str, int], command: str
 ) -> None:
     seen = send_three(guarded, connect, to(guarded, username="app", password="app-password", **options))

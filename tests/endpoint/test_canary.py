@@ -235,7 +235,7 @@ def trace(
 
 
 @pytest.mark.parametrize("trace", WAYS, ids=[way.name for way in WAYS], indirect=True)
-def test_a_secret_appears_nowhere(trace: Trace) -> None:
+def test_a_secret_appears_only_where_expected(trace: Trace) -> None:
     looked_at, found, expected = [], set(), set()
     if trace.way.in_endpoint:
         expected |= IN_PLAIN
@@ -253,7 +253,7 @@ def test_a_secret_appears_nowhere(trace: Trace) -> None:
     print(f"{trace.way.name}: {len(looked_at)} places looked at, {len(found - expected)} secrets found")
 
 
-def test_each_encoding_of_a_secret_would_be_found() -> None:
+def test_each_encoding_of_a_secret_is_detected() -> None:
     secret = Secret()
     line = secret.lines[0]
     shown: list[str | bytes] = [

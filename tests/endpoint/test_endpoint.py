@@ -110,7 +110,7 @@ def test_signature_types_and_docstring_have_every_option_of_the_core() -> None:
         assert (f"Default: {option.shown_default}." in text) == (option.default is not None), name
 
 
-def test_options_are_attributes_that_cannot_be_set() -> None:
+def test_options_are_read_only_attributes() -> None:
     endpoint = build()
     for name, option in ENDPOINT.items():
         assert hasattr(endpoint, name) is not option.is_secret, name
@@ -175,7 +175,7 @@ def test_a_mapping_is_strict() -> None:
         Endpoint.from_mapping(json.dumps({"password": CANARY}))  # type: ignore[arg-type]
 
 
-def test_options_as_text() -> None:
+def test_options_can_be_given_as_text() -> None:
     texts = {"port": "6380", "maxlen": "10", "nomkstream": "True", "connect_timeout": "0.5", "minid": "5-1"}
     typed: dict[str, Any] = {"port": 6380, "maxlen": 10, "nomkstream": True, "connect_timeout": 0.5, "minid": "5-1"}
     assert Endpoint._from_text({"host": "h", "stream_key": "s", **texts}) == build(**typed)
@@ -233,14 +233,14 @@ def test_urls_are_parsed() -> None:
         (f"redis://u:{CANARY}@h/?stream_key=s&port=x", "port must be an integer from 1 to 65535, got 'x'"),
     ],
 )
-def test_url_errors_repeat_nothing_secret(url: str, message: str) -> None:
+def test_url_errors_reveal_no_secret(url: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Endpoint.from_url(url)
     assert str(caught.value).startswith(message)
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_option_may_not_repeat_the_url() -> None:
+def test_an_option_in_the_url_cannot_be_given_again() -> None:
     with pytest.raises(ConfigError, match="port is given twice"):
         Endpoint.from_url("redis://h:6380?stream_key=s", port=6380)
 
@@ -301,7 +301,9 @@ def test_file_defaults_are_read_at_each_use(tmp_path: Path, monkeypatch: pytest.
         ("HEADRACE_DEFAULT_PORT", "x", "an integer from 1 to 65535"),
     ],
 )
-def test_wrong_variables_are_named(name: str, value: str, allowed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_invalid_environment_variables(
+    name: str, value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(name, value)
     assert str(refused()) == f"{name} must be {allowed}, got '{value}'"
 

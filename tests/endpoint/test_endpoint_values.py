@@ -78,7 +78,7 @@ def test_no_representation_of_an_endpoint_shows_a_secret(pem: Pem) -> None:
         assert not any(line in text for line in secret_lines)
 
 
-def test_a_pickle_holds_a_password_only_if_it_was_given(pem: Pem) -> None:
+def test_a_pickle_contains_a_password_only_if_it_was_given(pem: Pem) -> None:
     assert CANARY.encode() in pickle.dumps(build(password=CANARY))
     endpoint = build(password_file="/run/secrets/redis", tls=True, tls_cert=pem.cert, tls_key=pem.key)
     assert b"PRIVATE KEY" not in pickle.dumps(endpoint)
@@ -87,7 +87,7 @@ def test_a_pickle_holds_a_password_only_if_it_was_given(pem: Pem) -> None:
 # --- values
 
 
-def test_endpoints_are_values(pem: Pem) -> None:
+def test_endpoints_compare_by_value(pem: Pem) -> None:
     options: dict[str, Any] = {"password": CANARY, "tls": True, "tls_cert": pem.cert, "tls_key": pem.key, "maxlen": 5}
     one, same = build(**options), build(**options)
     assert one == same
@@ -162,7 +162,7 @@ def test_pickling_keeps_every_option(protocol: int, pem: Pem) -> None:
         assert copy.deepcopy(endpoint) is endpoint
 
 
-def test_unpickling_reads_no_file_and_no_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpickling_reads_no_files_or_environment_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pem = Pem(tmp_path, "gone")
     defaults = tmp_path / "defaults.json"
     defaults.write_text('{"default_port": 7000}')
@@ -178,7 +178,7 @@ def test_unpickling_reads_no_file_and_no_variable(tmp_path: Path, monkeypatch: p
     assert shipped == pickle.loads(pickle.dumps(shipped))
 
 
-def test_building_an_endpoint_imports_nothing_heavy() -> None:
+def test_building_an_endpoint_imports_no_heavy_modules() -> None:
     code = (
         "import sys; import headrace; headrace.Endpoint(host='h', stream_key='s');"
         "print([m for m in ('pyspark', 'pandas', 'pyarrow', 'numpy', 'redis', 'asyncio', 'ssl') if m in sys.modules])"

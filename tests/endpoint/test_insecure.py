@@ -90,7 +90,7 @@ def test_the_server_must_hold_the_key_of_its_certificate(start: Start) -> None:
 # --- how it is set
 
 
-def test_it_is_off_by_default_and_the_repr_shows_it(pem: Pem) -> None:
+def test_skip_verify_is_off_by_default_and_shown_in_the_repr(pem: Pem) -> None:
     assert build(tls=True).tls_insecure_skip_verify is False
     assert build(tls=True, tls_insecure_skip_verify=False) == build(tls=True)
     with pytest.warns(InsecureWarning):
@@ -123,7 +123,7 @@ def test_contradictory_options_are_refused(pem: Pem, options: dict[str, Any], me
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
-def test_a_url_cannot_set_it(value: str) -> None:
+def test_a_url_cannot_set_skip_verify(value: str) -> None:
     url = f"rediss://h?stream_key=s&tls_insecure_skip_verify={value}"
     with pytest.raises(ConfigError, match=r"^tls_insecure_skip_verify cannot be given in a URL, ") as caught:
         Endpoint.from_url(url)
@@ -134,7 +134,7 @@ def test_a_url_cannot_set_it(value: str) -> None:
         assert Endpoint.from_url("rediss://h", stream_key="s", tls_insecure_skip_verify=True).tls
 
 
-def test_a_process_wide_default_cannot_set_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_wide_default_cannot_set_skip_verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("TLS_INSECURE_SKIP_VERIFY", "DEFAULT_TLS_INSECURE_SKIP_VERIFY"):
         monkeypatch.setenv(f"HEADRACE_{name}", "true")
     assert not build(tls=True).tls_insecure_skip_verify
@@ -172,7 +172,7 @@ def test_spark_warns_where_the_options_are_read() -> None:
         assert reported(pickle.loads, pickle.dumps(settings)) == []
 
 
-def test_warnings_can_be_silenced_or_made_errors() -> None:
+def test_warnings_can_be_silenced_or_turned_into_errors() -> None:
     assert headrace.InsecureWarning is InsecureWarning
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -188,7 +188,7 @@ def test_warnings_can_be_silenced_or_made_errors() -> None:
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o700, 0o620, 0o602, 0o640, 0o604, 0o644, 0o444, 0o755])
 @pytest.mark.parametrize("option", ["tls_key", "password_file"])
-def test_a_secret_file_that_others_may_read_warns(pem: Pem, tmp_path: Path, option: str, mode: int) -> None:
+def test_a_secret_file_readable_by_other_users_warns(pem: Pem, tmp_path: Path, option: str, mode: int) -> None:
     password = tmp_path / "password"
     password.write_text(CANARY)
     password.chmod(0o600)
@@ -213,7 +213,7 @@ def test_every_weakness_is_reported(pem: Pem, tmp_path: Path) -> None:
     assert not any(line in text for text in texts for line in secret)
 
 
-def test_other_than_regular_files_do_not_warn(pem: Pem, tmp_path: Path) -> None:
+def test_files_that_are_not_regular_do_not_warn(pem: Pem, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o644)
     for name in ("not there", "pipe", "."):
         assert reported(build, password_file=tmp_path / name) == []

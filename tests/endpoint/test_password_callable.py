@@ -52,7 +52,9 @@ class SecretError(Exception):
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else None,
 )
-def test_a_failing_callable_is_named_without_its_text(any_server: LocalServer, answer: object, why: str) -> None:
+def test_errors_name_the_failing_callable_but_reveal_no_secret(
+    any_server: LocalServer, answer: object, why: str
+) -> None:
     vault = Vault(answer)
     dispatcher = Dispatcher(to(any_server, password=vault.read), retry=RetryPolicy(deadline=5))
     assert message(dispatcher) == f"password: the callable support.rotation.Vault.read {why}"
@@ -68,7 +70,7 @@ def test_a_coroutine_function_is_refused(any_server: LocalServer) -> None:
         assert message(dispatcher).endswith("read returned coroutine, not str or bytes")
 
 
-def test_a_failure_affects_one_batch(any_server: LocalServer, connect: Connect) -> None:
+def test_a_callable_failure_affects_only_one_batch(any_server: LocalServer, connect: Connect) -> None:
     set_password(connect(any_server), "right")
     vault = Vault(TimeoutError(), "right")
     dispatcher = Dispatcher(to(any_server, password=vault.read))
@@ -156,7 +158,7 @@ def test_a_callable_can_use_another_dispatcher(server: LocalServer, connect: Con
     inner.close()
 
 
-def test_a_forked_child_calls_it_again(any_server: LocalServer, connect: Connect) -> None:
+def test_a_forked_child_calls_the_callable_again(any_server: LocalServer, connect: Connect) -> None:
     set_password(connect(any_server), "right")
     vault = Vault("right")
     with Dispatcher(to(any_server, password=vault.read)) as dispatcher:
@@ -181,7 +183,7 @@ class Instance:
         return CANARY
 
 
-def test_endpoints_with_callables_are_values() -> None:
+def test_endpoints_with_callables_compare_by_value() -> None:
     vault = Vault("x")
     one = build(password=vault.read)
     assert one == build(password=vault.read)
@@ -226,7 +228,7 @@ def test_a_callable_is_pickled_by_reference(any_server: LocalServer, connect: Co
             pickle.dumps(build(password=callable_), protocol)
 
 
-def test_wrong_uses_of_a_callable_are_refused() -> None:
+def test_invalid_uses_of_a_callable_are_refused() -> None:
     here = {"host": "h", "stream_key": "s"}
     refusals: list[tuple[Callable[[], object], str]] = [
         (

@@ -81,7 +81,7 @@ def test_only_the_next_connection_uses_the_new_password(server: LocalServer, con
     assert admin.xlen("s") == 4
 
 
-def test_a_password_that_changes_between_reading_and_auth(server: LocalServer, connect: Connect, place: Place) -> None:
+def test_a_password_that_changes_before_auth_is_read_again(server: LocalServer, connect: Connect, place: Place) -> None:
     """The server is suspended while the old password is in flight, and the password changes meanwhile."""
     admin = connect(server)
     set_password(admin, "new")
@@ -101,9 +101,7 @@ def test_a_password_that_changes_between_reading_and_auth(server: LocalServer, c
     assert admin.info("commandstats")["cmdstat_auth"]["calls"] == 2
 
 
-def test_an_unchanged_password_is_refused_after_one_connection(
-    server: LocalServer, connect: Connect, place: Place
-) -> None:
+def test_an_unchanged_password_is_tried_only_once(server: LocalServer, connect: Connect, place: Place) -> None:
     admin = connect(server)
     set_password(admin, "right")
     place.put("wrong")
@@ -136,7 +134,7 @@ def test_a_password_is_tried_at_most_twice(server: LocalServer, connect: Connect
     assert vault.asked == 3
 
 
-def test_a_password_that_is_gone_at_the_second_read(server: LocalServer, connect: Connect) -> None:
+def test_the_refusal_is_reported_if_the_second_read_fails(server: LocalServer, connect: Connect) -> None:
     """The refusal is reported, not the missing password."""
     set_password(connect(server), "right")
     for then in (RuntimeError(), "", None):
@@ -153,7 +151,7 @@ def test_a_server_without_a_password_is_tried_once_more(server: LocalServer, con
     assert connect(server).info("commandstats")["cmdstat_auth"]["calls"] == 2
 
 
-def test_a_password_of_any_bytes(any_server: LocalServer, connect: Connect) -> None:
+def test_passwords_can_contain_any_bytes(any_server: LocalServer, connect: Connect) -> None:
     admin = connect(any_server)
     for password in ("pässwörd\n", b"\xff\x00 \r\n", bytearray(b"\xfe")):
         as_bytes = password.encode() if isinstance(password, str) else bytes(password)
@@ -181,7 +179,7 @@ def expect_password(reply: bytes, rotate: Callable[[], object], expected: bytes)
 
 
 @pytest.mark.parametrize("reply", [b"WRONGPASS invalid username-password pair", b"NOAUTH of a proxy", b"ERR AUTH no"])
-def test_these_refusals_cause_a_second_read(place: Place, reply: bytes) -> None:
+def test_authentication_errors_cause_a_second_read(place: Place, reply: bytes) -> None:
     place.put("old")
     scripts = (
         expect_password(b"-%s\r\n" % reply, lambda: place.put("new"), b"old"),
@@ -194,7 +192,7 @@ def test_these_refusals_cause_a_second_read(place: Place, reply: bytes) -> None:
 
 
 @pytest.mark.parametrize("reply", [b"LOADING Redis is loading", b"NOPERM no", b"DENIED protected", b"ERR other"])
-def test_other_refusals_cause_no_second_read(place: Place, reply: bytes) -> None:
+def test_other_errors_cause_no_second_read(place: Place, reply: bytes) -> None:
     place.put("old")
     with FakeServer(expect_password(b"-%s\r\n" % reply, lambda: place.put("new"), b"old"), handshake=False) as server:
         dispatcher = Dispatcher(build(host="127.0.0.1", port=server.port, **place.options))

@@ -58,7 +58,7 @@ def test_mutual_tls(start: Start, program: Program, version: str, connect: Conne
 
 
 @with_tls
-def test_a_url_with_the_scheme_rediss(start: Start) -> None:
+def test_a_rediss_url_enables_tls(start: Start) -> None:
     server = start()
     assert server.url.startswith("rediss://")
     deliver(Endpoint.from_url(server.url, stream_key="s", tls_ca_cert=start.certs.ca))
@@ -74,7 +74,7 @@ def test_a_custom_server_name_is_verified(start: Start, program: Program) -> Non
 
 
 @with_tls
-def test_a_hundred_thousand_rows_of_a_kibibyte(start: Start, connect: Connect) -> None:
+def test_a_hundred_thousand_rows_are_delivered_over_tls(start: Start, connect: Connect) -> None:
     server = start()
     count, size = 100_000, 1024
     rows = pa.array([b"%08d" % row + bytes(size - 8) for row in range(count)], pa.binary())

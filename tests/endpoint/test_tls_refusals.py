@@ -121,7 +121,7 @@ def test_a_mismatch_is_refused(start: Start, program: Program, connect: Connect,
     assert connect(server).dbsize() == 0
 
 
-def test_there_are_cases_of_each_kind() -> None:
+def test_there_are_at_least_60_cases() -> None:
     count = len(CASES) * len(VERSIONS) + len(DOWNGRADES) + len(OLD)
     print(f"{count} cases of TLS that are refused, on each server that speaks it")
     assert count >= 60
@@ -135,7 +135,7 @@ OLD = ("TLSv1", "TLSv1.1")
 
 @pytest.mark.needs("tls")
 @pytest.mark.parametrize("version", OLD)
-def test_a_server_with_old_versions_only(start: Start, program: Program, version: str) -> None:
+def test_a_server_with_only_old_tls_versions_is_refused(start: Start, program: Program, version: str) -> None:
     server = start(program=program, version=version)
     check(refusal(server, to(server, tls_ca_cert=start.certs.ca)), "no common protocol version (TLS 1.2")
 
@@ -212,7 +212,7 @@ def test_a_downgrade_by_a_proxy_is_refused(start: Start, program: Program, name:
 
 
 @pytest.mark.needs("tls")
-def test_a_proxy_that_changes_nothing_is_accepted(start: Start, connect: Connect) -> None:
+def test_a_transparent_proxy_is_accepted(start: Start, connect: Connect) -> None:
     """The counterpart of the test above: only a change is refused."""
     server = start()
     with Tampering(server) as between:
@@ -227,7 +227,7 @@ def test_a_proxy_that_changes_nothing_is_accepted(start: Start, connect: Connect
 
 
 @pytest.mark.timed
-def test_tls_where_the_server_does_not_speak_it(
+def test_tls_to_a_plaintext_server_times_out(
     program: Program, start_server: StartServer, certs: Certs, connect: Connect
 ) -> None:
     server = start_server(program, transport="tcp")
@@ -248,7 +248,7 @@ def test_tls_where_the_server_does_not_speak_it(
 
 @pytest.mark.needs("tls")
 @pytest.mark.parametrize("options", [{}, {"password": "p"}, {"db": 3}], ids=["CLIENT", "AUTH", "SELECT"])
-def test_no_tls_where_the_server_speaks_it(
+def test_plaintext_to_a_tls_server_fails(
     start: Start, program: Program, connect: Connect, options: dict[str, Any]
 ) -> None:
     server = start(program=program)

@@ -56,7 +56,7 @@ def run_rows(mode: str, rows: int = RUN) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("error", REFUSED, ids=str)
-def test_a_refused_row_has_its_own_outcome_anywhere(error: ErrorText, mode: str) -> None:
+def test_a_refused_row_has_its_own_outcome_at_any_position(error: ErrorText, mode: str) -> None:
     """First, in the middle, last; in script mode later rows of the same stream are blocked."""
     cases = list(enumerate(itertools.product(error.different, [0, 17, ROWS // 2, ROWS - 1])))
     server = RefusingServer({batch * ROWS + place: text for batch, (text, place) in cases})

@@ -54,7 +54,9 @@ def go_on(tracked: TrackedDispatcher, mode: str) -> None:
 
 
 @every_pair
-def test_a_server_becomes_a_replica(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_messages_are_refused_after_a_server_becomes_a_replica(
+    pair: Pair, start_server: StartServer, connect: Connect
+) -> None:
     server = start_server(pair.program)
     client = connect(server)
     with tracked_dispatcher(pair, server) as tracked:
@@ -67,7 +69,9 @@ def test_a_server_becomes_a_replica(pair: Pair, start_server: StartServer, conne
 
 
 @every_pair
-def test_a_server_is_a_replica_for_a_while(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_retries_deliver_to_a_server_that_is_temporarily_a_replica(
+    pair: Pair, start_server: StartServer, connect: Connect
+) -> None:
     server = start_server(pair.program)
     client = connect(server)
     with tracked_dispatcher(pair, server, classify="failover", retry=SOON) as tracked:
@@ -87,7 +91,7 @@ def check_complete(tracked: TrackedDispatcher, client: Any, mode: str) -> None:
 
 
 @every_pair
-def test_a_failover_keeps_what_was_delivered(pair: Pair, replicate: Replicate, connect: Connect) -> None:
+def test_a_failover_keeps_delivered_messages(pair: Pair, replicate: Replicate, connect: Connect) -> None:
     """The new master has the delivered messages and no others."""
     server, replica = replicate(pair.program)
     client = connect(replica)
@@ -102,7 +106,9 @@ def test_a_failover_keeps_what_was_delivered(pair: Pair, replicate: Replicate, c
 
 
 @every_pair
-def test_a_permission_is_revoked(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_messages_are_refused_after_a_permission_is_revoked(
+    pair: Pair, start_server: StartServer, connect: Connect
+) -> None:
     server = start_server(pair.program, config={"user": "app on >secret ~* &* +@all"})
     client = connect(server)
     with tracked_dispatcher(pair, server, {"username": "app", "password": "secret"}) as tracked:
@@ -115,7 +121,7 @@ def test_a_permission_is_revoked(pair: Pair, start_server: StartServer, connect:
 
 
 @every_pair
-def test_a_user_is_deleted(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_messages_fail_after_a_user_is_deleted(pair: Pair, start_server: StartServer, connect: Connect) -> None:
     """Without the user nothing is retried; with a new user the batch is repeated, and written once."""
     server = start_server(pair.program, config={"user": "app on >secret ~* &* +@all"})
     client = connect(server)
@@ -143,7 +149,7 @@ def test_a_user_is_deleted(pair: Pair, start_server: StartServer, connect: Conne
 
 
 @every_pair
-def test_credentials_change_in_mid_pipeline(
+def test_the_next_connection_uses_changed_credentials(
     pair: Pair, start_server: StartServer, connect: Connect, tmp_path: Path
 ) -> None:
     """Row 21: the next connection reads the password file again."""
@@ -173,7 +179,9 @@ def test_credentials_change_in_mid_pipeline(
 
 @every_pair
 @pytest.mark.parametrize("classify", ["default", "failover"])
-def test_memory_comes_and_goes(pair: Pair, start_server: StartServer, connect: Connect, classify: Any) -> None:
+def test_outcomes_are_correct_while_memory_runs_out_temporarily(
+    pair: Pair, start_server: StartServer, connect: Connect, classify: Any
+) -> None:
     """Another client trims another stream, but only after a refusal: ours runs out of memory, then has some again."""
     server = start_server(pair.program)
     client, other = connect(server), connect(server)
@@ -250,7 +258,9 @@ def trimming(client: Any) -> Iterator[Callable[[], int]]:
 
 
 @newer_pairs
-def test_a_server_evicts_its_clients(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_outcomes_are_correct_when_a_server_evicts_its_clients(
+    pair: Pair, start_server: StartServer, connect: Connect
+) -> None:
     """It closes our connection, and each new one with as many bytes, until the limit is lifted."""
     server = start_server(pair.program)
     client = connect(server)
@@ -282,7 +292,7 @@ def test_a_server_evicts_its_clients(pair: Pair, start_server: StartServer, conn
 
 
 @every_pair
-def test_a_message_is_too_large(pair: Pair, start_server: StartServer, connect: Connect) -> None:
+def test_a_message_that_is_too_large_is_refused(pair: Pair, start_server: StartServer, connect: Connect) -> None:
     """Only that message is refused; in script mode later ones are blocked until `skip_failed`."""
     server = start_server(pair.program, config={"proto-max-bulk-len": "1mb"})
     client = connect(server)
@@ -302,7 +312,9 @@ def test_a_message_is_too_large(pair: Pair, start_server: StartServer, connect: 
 # --- rows 18 and 19: connections that the server closes
 
 
-def test_idle_connections_are_closed(program: Program, start_server: StartServer, connect: Connect) -> None:
+def test_idle_connections_closed_by_the_server_are_replaced(
+    program: Program, start_server: StartServer, connect: Connect
+) -> None:
     """The dispatcher notices the end before it sends a byte: nothing is unknown, and nothing counts as a retry."""
     server = start_server(program, transport="tcp", config={"timeout": 1})
     client = connect(server)

@@ -44,7 +44,7 @@ def check_lost(reported: list[Outcome], codes: tuple[str, ...] = LOST) -> None:
     assert written == ["unknown"] * unknown + ["no"] * (len(reported) - unknown)
 
 
-def test_a_kill_while_a_record_batch_waits_for_room(
+def test_outcomes_are_correct_after_a_kill_while_a_batch_waits_for_room(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
     """SIGKILL with more rows than fit in the window: the kernel holds some of them, the dispatcher others."""
@@ -74,7 +74,9 @@ def test_a_kill_while_a_record_batch_waits_for_room(
         assert stored(client)[-1][1] == b"after"
 
 
-def test_a_kill_during_flush(start_server: StartServer, program: Program, connect: Connect) -> None:
+def test_outcomes_are_correct_after_a_kill_during_flush(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 5_000)
 
@@ -102,7 +104,7 @@ def test_a_kill_during_flush(start_server: StartServer, program: Program, connec
 
 
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
-def test_a_kill_at_full_speed(
+def test_outcomes_are_correct_after_a_kill_at_full_speed(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
 ) -> None:
     """The server dies while it writes: messages without a reply are unknown, and stored at most once."""
@@ -260,7 +262,7 @@ def test_client_kill_in_mid_pipeline(server: LocalServer, connect: Connect) -> N
     ("transport", "how"),
     [("unix", "killed"), ("tcp", "killed"), ("unix", "restarted"), ("tcp", "restarted")],
 )
-def test_a_connection_that_ended_while_idle_is_replaced(
+def test_a_connection_closed_while_idle_is_replaced(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"], how: str
 ) -> None:
     """The end is noticed before the first byte is sent: messages use a new connection, and none is unknown."""
@@ -285,7 +287,7 @@ def test_a_connection_that_ended_while_idle_is_replaced(
         assert dispatcher.dispatch(b"and again")
 
 
-def test_a_server_that_died_while_idle_fails_the_messages(any_server: LocalServer) -> None:
+def test_a_server_killed_while_idle_fails_the_next_messages(any_server: LocalServer) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         dispatcher.produce(b"x")
         assert labels(dispatcher.flush()) == [DELIVERED]
@@ -297,7 +299,7 @@ def test_a_server_that_died_while_idle_fails_the_messages(any_server: LocalServe
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
-def test_other_signal_handlers_break_nothing(any_server: LocalServer, connect: Connect) -> None:
+def test_calls_continue_after_other_signal_handlers_run(any_server: LocalServer, connect: Connect) -> None:
     """A program's signal handlers run while a call waits, and the call continues."""
     ran = 0
     ctrl_c = signal.getsignal(signal.SIGINT)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize(("number", "pair"), list(enumerate(async_pairs(), 1)), ids=str)
-def test_every_outcome_of_tasks_is_right_under_faults(number: int, pair: tuple[str, str]) -> None:
+def test_every_outcome_of_tasks_is_correct_under_faults(number: int, pair: tuple[str, str]) -> None:
     """Every second pair uses TLS, on servers that support it."""
     label, mode = pair
     played = run_share(Share(1, label, mode, number, 4))
@@ -82,7 +82,7 @@ def end_a_flush_early(patch: pytest.MonkeyPatch) -> None:
         (end_a_flush_early, "messages without an outcome at the end of their flush"),
     ],
 )
-def test_the_campaign_finds_a_defect(
+def test_the_campaign_finds_injected_defects(
     monkeypatch: pytest.MonkeyPatch, break_it: Callable[[pytest.MonkeyPatch], None], found: str
 ) -> None:
     break_it(monkeypatch)
@@ -104,7 +104,7 @@ def delivered(*numbers: int) -> list[Outcome]:
     return [Outcome(str(number), f"7-{number}", None, None, None, None) for number in numbers]
 
 
-def test_the_rows_of_a_cancelled_batch_that_were_accepted_are_its_first() -> None:
+def test_accepted_rows_of_a_cancelled_batch_are_its_first_rows() -> None:
     call = Call("produce_batch", MESSAGES, cancelled=True, taken=2)
     done = account([call], delivered(0, 1), {"a": STORED["a"][:2]}, 2)
     assert (done.accepted, done.withdrawn, done.violations) == (MESSAGES[:2], MESSAGES[2:], [])
@@ -112,22 +112,22 @@ def test_the_rows_of_a_cancelled_batch_that_were_accepted_are_its_first() -> Non
     assert [str(wrong) for wrong in done.violations] == ["1 cancelled batches with a gap in the accepted rows: 0 to 3"]
 
 
-def test_a_message_of_a_cancelled_call_is_stored_only_with_an_outcome() -> None:
+def test_a_cancelled_message_stored_without_an_outcome_is_a_violation() -> None:
     done = account([Call("send", MESSAGES[:1], cancelled=True)], [], {"a": STORED["a"][:1]}, 0)
     assert [wrong.what for wrong in done.violations] == ["cancelled, without an outcome, but stored"]
 
 
-def test_nothing_is_accepted_after_its_call_was_cancelled() -> None:
+def test_a_message_accepted_after_its_cancellation_is_a_violation() -> None:
     calls = [Call("produce", MESSAGES[:1], ended=True), Call("send", MESSAGES[1:2], cancelled=True, taken=1)]
     done = account(calls, delivered(0, 1), {"a": STORED["a"][:2]}, 2)
     assert [str(wrong) for wrong in done.violations] == ["1 messages accepted after their call was cancelled: 1"]
 
 
-def test_calls_end() -> None:
+def test_a_call_that_does_not_end_is_a_violation() -> None:
     done = account([Call("produce", MESSAGES[:1])], delivered(0), STORED, 1)
     assert [wrong.what for wrong in done.violations] == ["messages whose call did not end"]
 
 
-def test_each_message_that_was_taken_has_an_outcome() -> None:
+def test_an_accepted_message_without_an_outcome_is_a_violation() -> None:
     done = account([Call("send", MESSAGES[:1], cancelled=True)], [], {}, 1)
     assert [wrong.what for wrong in done.violations] == ["count of messages taken that is not the count of outcomes"]

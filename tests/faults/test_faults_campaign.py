@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize(("label", "mode"), pairs(), ids=str)
-def test_every_outcome_is_right_under_each_kind_of_fault(label: str, mode: str) -> None:
+def test_every_outcome_is_correct_under_each_kind_of_fault(label: str, mode: str) -> None:
     with FaultTestbed(program_of(label)) as testbed:
         for name in dict.fromkeys(kinds_for(mode)):
             seed = f"{label}/{mode}/{name}"

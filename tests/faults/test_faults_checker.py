@@ -177,13 +177,13 @@ NO_OUTCOME = "messages without an outcome"
         (deliver_as_unknown, [CONTRADICTION]),
     ],
 )
-def test_each_wrong_report_is_found(falsify: Callable[[Account], None], found: list[str]) -> None:
+def test_each_wrong_report_is_detected(falsify: Callable[[Account], None], found: list[str]) -> None:
     account = Account()
     falsify(account)
     assert account.found() == found
 
 
-def test_as_many_duplicates_are_allowed_as_were_reported() -> None:
+def test_no_more_duplicates_than_reported_are_allowed() -> None:
     account = Account()
     account.promise = TWICE
     store_twice(account)
@@ -212,7 +212,7 @@ def test_a_deduplicated_message_is_stored_and_may_lack_its_entry_id() -> None:
     assert account.found() == [LOST]
 
 
-def test_the_order_of_messages_of_unknown_fate() -> None:
+def test_unknown_messages_may_be_out_of_order_unless_promised() -> None:
     account = Account()
     account.take(7)
     account.put(7, "7-99")  # it arrived after its successors

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize(("label", "mode"), pairs(), ids=str)
-def test_every_outcome_is_right_after_a_cut(label: str, mode: str) -> None:
+def test_every_outcome_is_correct_after_a_connection_is_cut(label: str, mode: str) -> None:
     program = program_of(label)
     with FaultTestbed(program, durable=False) as testbed:
         swept = sweep(testbed, mode, 1 if mode == "off" and program == max(find_programs()) else STEP)

@@ -69,7 +69,7 @@ def million(mode: str, port: int) -> dict[str, Any]:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("mode", ["batch", "produce"])
-def test_a_million_rows_without_a_server_are_cheap(closed_port: int, mode: str) -> None:
+def test_a_million_rows_fail_cheaply_without_a_server(closed_port: int, mode: str) -> None:
     result = million(mode, closed_port)
     assert result["failed"] == {"CONNECT": 1_000_001}
     assert result["labels"] == [["retryable", "CONNECT", "no"]]
@@ -116,7 +116,7 @@ def test_the_next_batch_connects_again(any_server: LocalServer) -> None:
         assert dispatcher.flush().ok
 
 
-def test_a_server_that_returns_in_mid_batch_gets_the_next_batch(any_server: LocalServer) -> None:
+def test_a_server_that_restarts_mid_batch_receives_the_next_batch(any_server: LocalServer) -> None:
     """The rest of the batch still fails: it would overtake the failed rows."""
     any_server.kill()
     with Dispatcher(endpoint_to(any_server), window_max_entries=1) as dispatcher:
@@ -130,7 +130,7 @@ def test_a_server_that_returns_in_mid_batch_gets_the_next_batch(any_server: Loca
 
 
 @pytest.mark.parametrize("host", ["nonexistent.invalid", "a" * 64 + ".invalid"])
-def test_a_host_without_an_address_fails_the_batch(host: str) -> None:
+def test_an_unresolvable_host_fails_the_batch(host: str) -> None:
     with Dispatcher(Endpoint(host=host, stream_key="s", connect_timeout=3)) as dispatcher:
         dispatcher.produce(b"x")
         started = time.monotonic()

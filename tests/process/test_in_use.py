@@ -50,7 +50,7 @@ def test_an_exception_in_the_block_is_raised(in_flush: Dispatcher) -> None:
     assert note.startswith("headrace: cannot flush after this exception: ConcurrentUseError('the dispatcher is in use ")
 
 
-def test_the_end_of_the_block_raises_concurrent_use(in_flush: Dispatcher) -> None:
+def test_leaving_the_block_raises_concurrent_use_error(in_flush: Dispatcher) -> None:
     with pytest.raises(ConcurrentUseError, match="in use by another call"):
         in_flush.__exit__(None, None, None)
 

@@ -110,7 +110,7 @@ def test_ctrl_c_in_the_second_record_batch_of_a_table(any_server: LocalServer, w
 
 
 @pytest.mark.alone
-def test_ctrl_c_in_rows_that_all_fail(any_server: LocalServer) -> None:
+def test_ctrl_c_while_all_rows_fail(any_server: LocalServer) -> None:
     """They need no room in the window, so the call never waits."""
     count = 10_000_000  # takes some seconds
     rows = pa.record_batch({"payload": pa.nulls(count, pa.utf8())})
@@ -228,7 +228,7 @@ def test_ctrl_c_in_the_flush_after_an_exception(waiting: Dispatcher) -> None:
     assert waiting.closed
 
 
-def test_an_exception_of_a_signal_handler_is_raised(any_server: LocalServer, waiting: Dispatcher) -> None:
+def test_an_exception_from_a_signal_handler_is_raised(any_server: LocalServer, waiting: Dispatcher) -> None:
     """The call raises the exception of the handler."""
 
     def handler(*_: object) -> None:

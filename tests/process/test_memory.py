@@ -128,7 +128,7 @@ def test_memory_is_bounded_over_ten_million_rows(any_server: LocalServer, connec
     assert client.xrevrange(KEY, count=1)[0][1][b"payload"].startswith(b"00000999999-")
 
 
-def test_message_ids_keep_no_payloads(any_server: LocalServer) -> None:
+def test_reports_keep_message_ids_but_no_payloads(any_server: LocalServer) -> None:
     """229 MiB of payloads pass through one call; the report keeps only the IDs of its rows."""
     result = run(MESSAGE_IDS, any_server)
     assert result["last"] == {"int64": "599999", "string": "599999"}

@@ -102,7 +102,9 @@ def test_each_message_has_the_right_outcome_after_a_panic(case: dict[str, Any], 
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_the_error_names_the_input_and_the_log_the_location(case: dict[str, Any], results: dict[str, Any]) -> None:
+def test_the_error_names_the_input_and_the_log_names_the_location(
+    case: dict[str, Any], results: dict[str, Any]
+) -> None:
     result = results[name(case)]
     [raised] = result["raised"]
     column, of_type = ("map", "Map") if case["layout"] == "fields_from" else ("payload", "Utf8")

@@ -116,7 +116,7 @@ def test_a_child_does_not_disturb_the_parent(reached: tuple[LocalServer, Endpoin
     assert [payload for payload in kept if payload != b"child"] == [b"first", b"in flight", b"not sent", b"last"]
 
 
-def test_a_child_of_a_child(any_server: LocalServer, connect: Connect) -> None:
+def test_a_grandchild_can_use_the_dispatcher(any_server: LocalServer, connect: Connect) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         dispatcher.produce(b"parent")
 
@@ -155,7 +155,7 @@ def test_a_child_does_not_report_failures_of_the_parent(closed_port: int, report
 # --- threads
 
 
-def test_a_second_caller_is_refused_and_the_gil_is_free(any_server: LocalServer) -> None:
+def test_a_second_caller_is_refused_and_the_gil_is_released(any_server: LocalServer) -> None:
     """While flush waits, another thread runs Python, and its call fails at once: the dispatcher is in use."""
     refused: list[str] = []
     waiting = threading.Event()
@@ -214,7 +214,7 @@ def test_a_signal_handler_is_refused_as_a_second_caller(any_server: LocalServer)
 
 
 @pytest.mark.alone
-def test_the_gil_is_free_while_a_record_batch_is_encoded(any_server: LocalServer) -> None:
+def test_the_gil_is_released_while_a_record_batch_is_encoded(any_server: LocalServer) -> None:
     times: list[float] = []
     done = threading.Event()
 
@@ -270,7 +270,7 @@ def test_use_after_close_is_refused(any_server: LocalServer) -> None:
             call()
 
 
-def test_a_dispatcher_is_not_pickled(any_server: LocalServer) -> None:
+def test_a_dispatcher_cannot_be_pickled(any_server: LocalServer) -> None:
     with Dispatcher(endpoint_to(any_server)) as dispatcher:
         with pytest.raises(TypeError, match=r"a dispatcher cannot be pickled: .*pickle the endpoint"):
             pickle.dumps(dispatcher)
@@ -308,7 +308,7 @@ def script(code: str, *arguments: str, options: tuple[str, ...] = ()) -> subproc
 
 
 @pytest.mark.parametrize("held", ["module", "cycle"])
-def test_the_interpreter_ends_with_messages_in_flight(any_server: LocalServer, held: str) -> None:
+def test_the_interpreter_exits_with_messages_in_flight(any_server: LocalServer, held: str) -> None:
     """It does not wait for a silent server."""
     code = """
         import sys
@@ -349,24 +349,24 @@ def imported_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_the_import_loads_the_native_module_alone() -> None:
+def test_importing_headrace_loads_only_the_native_module() -> None:
     assert imported_by("import headrace") - {"warnings"} == {"headrace", "headrace._headrace"}
 
 
-def test_a_dispatcher_and_its_endpoint_load_nothing_that_they_do_not_need() -> None:
+def test_importing_the_dispatcher_loads_no_unneeded_modules() -> None:
     modules = imported_by("from headrace import Dispatcher, Endpoint")
     assert "headrace.dispatcher" in modules
     assert not modules & {f"headrace.{name}" for name in ("async_dispatcher", "consumer", "group", "reader", "testing")}
     assert not modules & {"asyncio", "datetime", "logging", "socket", "ssl", "subprocess", "tempfile"}
 
 
-def test_the_import_of_everything_loads_no_large_module() -> None:
+def test_importing_everything_loads_no_large_module() -> None:
     modules = imported_by("from headrace import *; import headrace.testing, headrace.metrics")
     assert {"headrace.consumer", "headrace.testing", "headrace.metrics"} <= modules
     assert not modules & {"pyspark", "pandas", "pyarrow", "numpy", "polars", "redis", "py4j"}
 
 
-def test_each_public_name_is_found_listed_and_kept() -> None:
+def test_each_public_name_is_resolved_listed_and_cached() -> None:
     assert len(headrace.__all__) > 30
     for name in headrace.__all__:
         assert getattr(headrace, name) is vars(headrace)[name]

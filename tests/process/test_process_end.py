@@ -126,7 +126,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_daemon_thread_may_be_in_a_call_at_exit(any_server: LocalServer, call: str) -> None:
+def test_exit_with_a_daemon_thread_in_a_call_does_not_hang_or_crash(any_server: LocalServer, call: str) -> None:
     """It has no interpreter to return to: no crash and no hang, whatever the interpreter still does."""
     code = f"""
 held = make()
@@ -158,7 +158,7 @@ sys.modules["builtins"].slow = Slow()
         assert " messages were dropped with <Dispatcher to unix:" in done.stderr
 
 
-def test_python_waits_for_other_threads(any_server: LocalServer, connect: Connect) -> None:
+def test_python_waits_for_non_daemon_threads(any_server: LocalServer, connect: Connect) -> None:
     """A non-daemon thread finishes after the main thread has ended by `sys.exit` or an exception."""
     code = """
         def work():
@@ -179,7 +179,7 @@ def test_python_waits_for_other_threads(any_server: LocalServer, connect: Connec
 
 
 @pytest.mark.parametrize("end", ["os._exit(9)", "os.kill(os.getpid(), signal.SIGTERM)", "os.abort()"])
-def test_os_exit_and_signals_end_at_once(any_server: LocalServer, end: str) -> None:
+def test_os_exit_and_signals_end_the_process_immediately(any_server: LocalServer, end: str) -> None:
     """No handler runs, of headrace neither; a suspended server causes no delay."""
     code = f"""
         held = make(0)
@@ -196,7 +196,7 @@ def test_os_exit_and_signals_end_at_once(any_server: LocalServer, end: str) -> N
     assert done.stderr == ""
 
 
-def test_a_forked_child_may_end_by_sys_exit(any_server: LocalServer, connect: Connect) -> None:
+def test_a_forked_child_can_call_sys_exit(any_server: LocalServer, connect: Connect) -> None:
     """`sys.exit` in a child runs its atexit handlers and finalizes its copy of the dispatcher."""
     code = """
         held = make()

@@ -134,7 +134,7 @@ def test_a_closed_dispatcher_stays_closed_in_a_child(any_server: LocalServer) ->
     assert in_child(child).startswith("the dispatcher is closed")
 
 
-def test_started_programs_inherit_no_connection(reached: Reached) -> None:
+def test_subprocesses_inherit_no_connection(reached: Reached) -> None:
     """Even with `close_fds=False`: a copy of the socket could keep a dead connection open."""
     _, endpoint = reached
     list_sockets = (
@@ -202,7 +202,7 @@ if __name__ == "__main__":
     ("method", "executor"),
     [("fork", "pool"), ("fork", "futures"), ("spawn", "pool"), ("spawn", "futures"), ("forkserver", "futures")],
 )
-def test_a_pool_of_processes(
+def test_process_pools_deliver_each_message_once(
     any_server: LocalServer, connect: Connect, tmp_path: Path, method: str, executor: str, inherited: str
 ) -> None:
     """Workers that are not forked get only the endpoint, whatever the parent has."""
@@ -217,7 +217,7 @@ def test_a_pool_of_processes(
     assert sorted(kept) == sorted(expected + [b"first", b"the parent's"] * (inherited == "inherited"))
 
 
-def test_forks_during_a_flush_of_another_thread(any_server: LocalServer, connect: Connect) -> None:
+def test_forks_during_a_flush_in_another_thread_lose_no_message(any_server: LocalServer, connect: Connect) -> None:
     """A fork copies the dispatcher of another thread at any point; the child does not use that copy."""
     over = threading.Event()
     delivered: list[int] = []

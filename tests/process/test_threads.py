@@ -63,7 +63,7 @@ def test_each_thread_may_have_its_own_dispatcher(
         check_accounting(client, sent, its)
 
 
-def test_threads_that_share_a_dispatcher_lose_nothing(any_server: LocalServer, connect: Connect) -> None:
+def test_threads_that_share_a_dispatcher_lose_no_messages(any_server: LocalServer, connect: Connect) -> None:
     """A call is refused or done: refused messages are not accepted, and none is accepted twice."""
     taken: list[list[bytes]] = [[] for _ in range(THREADS)]
     refused: Counter[int] = Counter()
@@ -96,7 +96,7 @@ def test_threads_that_share_a_dispatcher_lose_nothing(any_server: LocalServer, c
         assert mine == payloads, "a thread's own messages stay in order"
 
 
-def test_a_waiting_thread_does_not_block_others(any_server: LocalServer, start_server: StartServer) -> None:
+def test_a_waiting_thread_does_not_block_other_threads(any_server: LocalServer, start_server: StartServer) -> None:
     """One server is suspended; the dispatcher to the other one continues."""
     other = start_server()
     with (

@@ -10,7 +10,7 @@ from headrace.testing import LocalServer
 from .zones import FOLDER, all_zones, differences, write
 
 
-def test_all_zones_are_those_of_the_zone_folder(tmp_path: Path, any_server: LocalServer) -> None:
+def test_all_zones_match_the_zone_folder(tmp_path: Path, any_server: LocalServer) -> None:
     zones = all_zones()
     assert len(zones) > 590
     folder = tmp_path / "zoneinfo"

@@ -286,7 +286,7 @@ def test_urls_inject_no_command(start_server: StartServer, program: Program, con
         assert len(entries(client, key)) == 1
 
 
-def test_wrong_entry_ids_are_never_sent(server: LocalServer, program: Program, connect: Connect, evil: Evil) -> None:
+def test_invalid_entry_ids_are_never_sent(server: LocalServer, program: Program, connect: Connect, evil: Evil) -> None:
     """Neither as a trim option nor as the ID of an entry."""
     client = connect(server)
     texts = [evil.text() for _ in range(200)]

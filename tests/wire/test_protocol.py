@@ -100,13 +100,13 @@ def run_and_recover(script: Script, **options: Any) -> list[Outcome]:
     ],
     ids=lambda reply: repr(reply[:24]),
 )
-def test_other_replies_than_those_of_xadd_fail_the_rest(reply: bytes) -> None:
+def test_unexpected_replies_fail_the_remaining_messages(reply: bytes) -> None:
     reported = run_and_recover(says(reply))
     assert [outcome.label for outcome in reported[2:]] == [POISONED] * 3
     assert "the connection was replaced" in (reported[2].message or "")
 
 
-def test_an_endless_line_takes_no_memory() -> None:
+def test_an_endless_line_uses_bounded_memory() -> None:
     """Of an endless line of 64 MiB the dispatcher reads about 64 KiB, then closes the connection."""
 
     def flood(peer: Peer) -> None:
@@ -143,7 +143,7 @@ def test_a_surplus_reply_does_not_answer_the_next_message() -> None:
         assert fake.accepted == 2
 
 
-def test_nil_without_nomkstream() -> None:
+def test_nil_without_nomkstream_is_a_protocol_error() -> None:
     """No real server does it: the connection cannot be trusted."""
     with FakeServer(says(b"$-1\r\n" + entry_id(4) + entry_id(5))) as fake, Dispatcher(to(fake)) as dispatcher:
         for _ in range(5):
@@ -155,7 +155,7 @@ def test_nil_without_nomkstream() -> None:
 @pytest.mark.parametrize(
     "reply", [b"", b"$", b"$3", b"$3\r", b"$3\r\n", b"$3\r\n7-", b"$3\r\n7-3\r", b"-", b"-ERR x\r"]
 )
-def test_a_reply_cut_short_is_an_eof(reply: bytes) -> None:
+def test_a_truncated_reply_is_reported_as_eof(reply: bytes) -> None:
     reported = run_and_recover(cut(reply))
     assert [outcome.label for outcome in reported[2:]] == [("retryable", "EOF", "unknown")] * 3
 
@@ -166,7 +166,7 @@ def test_a_reply_that_never_ends_times_out(reply: bytes) -> None:
     assert [outcome.label for outcome in reported[2:]] == [("retryable", "TIMEOUT", "unknown")] * 3
 
 
-def test_a_reset_fails_the_rest() -> None:
+def test_a_connection_reset_fails_the_unanswered_messages() -> None:
     def script(peer: Peer) -> None:
         peer.commands(5)
         peer.reset()
@@ -194,7 +194,7 @@ def test_replies_may_arrive_byte_by_byte() -> None:
         assert fake.accepted == 1
 
 
-def test_a_server_that_accepts_and_closes() -> None:
+def test_a_connection_closed_after_accept_fails_the_batch() -> None:
     with FakeServer(hang_up, hang_up) as fake, Dispatcher(to(fake)) as dispatcher:
         for turn in (1, 2):
             for _ in range(5):
@@ -240,7 +240,7 @@ def early(reply: bytes) -> Script:
     ],
     ids=["too large", "an ID", "nil", "an error"],
 )
-def test_an_early_reply_to_a_partly_sent_message(reply: bytes, label: tuple[str, str, str]) -> None:
+def test_the_rest_of_a_message_is_dropped_after_an_early_reply(reply: bytes, label: tuple[str, str, str]) -> None:
     """The rest of that message is dropped: on the next connection it would be parsed as commands."""
     seen: list[list[bytes]] = []
 
@@ -279,7 +279,7 @@ def test_rows_after_one_that_is_too_large_are_not_written() -> None:
         assert dispatcher.flush().ok
 
 
-def test_own_codes_from_a_server_are_ordinary_errors() -> None:
+def test_headrace_codes_from_a_server_are_ordinary_errors() -> None:
     """headrace's own codes describe local events: in a reply they are errors like any other."""
     assert {"TOO_LARGE", "PROTOCOL", "TLS"} <= set(OWN_CODES)
 
@@ -299,7 +299,7 @@ def test_own_codes_from_a_server_are_ordinary_errors() -> None:
         assert fake.accepted == 1
 
 
-def test_the_number_of_kept_codes_is_bounded() -> None:
+def test_the_number_of_distinct_codes_is_bounded() -> None:
     """Each message has its outcome; only a bounded number of different ones is kept."""
     count = 5_000
 
@@ -334,7 +334,7 @@ def test_the_number_of_kept_codes_is_bounded() -> None:
     ],
     ids=["in the text", "twice", "where the text is cut", "with a control character"],
 )
-def test_a_password_that_the_server_repeats(password: str, reply: str) -> None:
+def test_a_password_echoed_by_the_server_is_redacted(password: str, reply: str) -> None:
     def script(peer: Peer) -> None:
         (command,) = peer.commands(1)
         assert command == [b"AUTH", b"bob", password.encode()]

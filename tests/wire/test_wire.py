@@ -91,7 +91,7 @@ def check_example(example: Example, server: LocalServer, connect: Connect, files
     assert {command.db for command in seen.seen("XADD")} == {options.get("db", 0)}
 
 
-def test_there_are_eleven_examples_three_of_them_with_tls() -> None:
+def test_three_of_eleven_examples_use_tls() -> None:
     assert len({example.json for example in EXAMPLES}) == 11
     assert sum(example.tls for example in EXAMPLES) == 3
 
@@ -224,7 +224,7 @@ def test_field_names_can_be_changed(
 
 
 @pytest.mark.parametrize("key", [b"\xff\x00", b"a b\r\n$1\r\n", "Schlüssel", b"*", b"MAXLEN", b"k" * 10_000])
-def test_stream_keys_of_any_bytes(server: LocalServer, connect: Connect, key: str | bytes) -> None:
+def test_stream_keys_can_contain_any_bytes(server: LocalServer, connect: Connect, key: str | bytes) -> None:
     with Monitor(server) as seen, Dispatcher(to(server, stream_key=key, consumer_group=b"\x00\r\n")) as dispatcher:
         dispatcher.produce(b"x")
         dispatcher.flush().raise_for_failures()
@@ -249,7 +249,7 @@ def test_stream_keys_of_any_bytes(server: LocalServer, connect: Connect, key: st
         (bytes(range(256)) * 1000, bytes(range(256)) * 1000),
     ],
 )
-def test_payloads_of_any_bytes(server: LocalServer, connect: Connect, payload: Any, stored: bytes) -> None:
+def test_payloads_can_contain_any_bytes(server: LocalServer, connect: Connect, payload: Any, stored: bytes) -> None:
     client = connect(server)
     client.set("bystander", "1")
     with Dispatcher(to(server)) as dispatcher:
@@ -329,7 +329,7 @@ def test_a_consumer_group_is_created_at_connect_unless_it_exists(server: LocalSe
     assert len(entries) == 2 * len(PAYLOADS)
 
 
-def test_a_new_consumer_group_of_an_old_stream_begins_at_its_end(server: LocalServer, connect: Connect) -> None:
+def test_a_new_consumer_group_begins_at_the_end_of_an_existing_stream(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     last = [client.xadd("s", {"n": n}) for n in range(3)][-1]
     shown(server, to(server, consumer_group="late"))

@@ -131,7 +131,9 @@ DATA: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("make", DATA.values(), ids=DATA.keys())
-def test_shapes_of_data(any_server: LocalServer, connect: Connect, make: Callable[[], Any]) -> None:
+def test_supported_data_shapes_are_delivered(
+    any_server: LocalServer, connect: Connect, make: Callable[[], Any]
+) -> None:
     assert send(any_server, make()).delivered == len(TEXTS)
     assert payloads(connect(any_server)) == as_bytes(TEXTS)
 
@@ -147,7 +149,7 @@ def test_shapes_of_data(any_server: LocalServer, connect: Connect, make: Callabl
     ],
     ids=["record batch", "table", "slice", "reader", "polars"],
 )
-def test_no_rows_send_no_messages(any_server: LocalServer, data: Any) -> None:
+def test_empty_data_sends_no_messages(any_server: LocalServer, data: Any) -> None:
     with Monitor(any_server) as seen:
         assert len(send(any_server, data)) == 0
     assert seen.commands() == []
@@ -166,7 +168,7 @@ def test_many_record_batches_keep_their_order(any_server: LocalServer, connect: 
     assert payloads(connect(any_server)) == [str(row).encode() for row in range(count)]
 
 
-def test_a_failing_reader_keeps_the_rows_before(any_server: LocalServer, connect: Connect) -> None:
+def test_rows_before_a_reader_failure_are_delivered(any_server: LocalServer, connect: Connect) -> None:
     schema = pa.schema({"payload": pa.string()})
 
     def batches() -> Iterator[Any]:
@@ -199,7 +201,7 @@ def test_types_of_the_message_id_column(any_server: LocalServer, data_type: Any)
     assert pa.table(report.to_arrow()).column("message_id").to_pylist() == [str(one) for one in ids]
 
 
-def test_the_largest_message_ids(any_server: LocalServer) -> None:
+def test_the_largest_integer_message_ids_are_reported(any_server: LocalServer) -> None:
     for data_type, values in ((pa.int64(), [2**63 - 1, -(2**63)]), (pa.uint64(), [2**64 - 1, 0])):
         batch = pa.record_batch({"payload": pa.nulls(2, pa.string()), "id": pa.array(values, data_type)})
         assert send(any_server, batch, message_id="id").failed_ids == values
@@ -230,7 +232,7 @@ NESTED = {
 }
 
 
-def test_fields_are_typed_values_as_text(any_server: LocalServer, connect: Connect) -> None:
+def test_typed_values_are_written_as_text_in_fields(any_server: LocalServer, connect: Connect) -> None:
     assert send(any_server, ROWS, fields=ROWS.column_names).delivered == 3
     first = {
         b"i": b"1",
@@ -251,7 +253,7 @@ def test_fields_are_typed_values_as_text(any_server: LocalServer, connect: Conne
     assert stored(connect(any_server)) == [list(entry.items()) for entry in (first, second, third)]
 
 
-def test_fields_come_in_the_order_asked_for_and_the_time_last(any_server: LocalServer, connect: Connect) -> None:
+def test_fields_keep_the_requested_order_with_the_time_last(any_server: LocalServer, connect: Connect) -> None:
     batch = pa.record_batch({"a": ["1", None, None], "b": ["2", "3", None], "c": ["4", "5", "6"]})
     report = send(any_server, batch, fields=("b", "a"), ts_field="at", message_id="c")
     assert [(one.message_id, one.kind, one.code) for one in report.failed] == [("6", "permanent", "EMPTY")]
@@ -260,7 +262,7 @@ def test_fields_come_in_the_order_asked_for_and_the_time_last(any_server: LocalS
     assert {entry[-1][0] for entry in entries} == {b"at"}
 
 
-def test_json_is_the_row_as_spark_writes_it(any_server: LocalServer, connect: Connect) -> None:
+def test_json_rows_match_the_format_of_spark(any_server: LocalServer, connect: Connect) -> None:
     table = pa.table({name: ROWS[name] for name in ROWS.column_names} | NESTED)
     assert send(any_server, table, json=True).delivered == 3
     first, second, third = payloads(connect(any_server))
@@ -274,12 +276,12 @@ def test_json_is_the_row_as_spark_writes_it(any_server: LocalServer, connect: Co
     assert [json.loads(text)["f"] for text in (first, second, third)] == [1.0, 1e10, "NaN"]
 
 
-def test_json_of_some_columns(any_server: LocalServer, connect: Connect) -> None:
+def test_json_can_be_limited_to_some_columns(any_server: LocalServer, connect: Connect) -> None:
     assert send(any_server, ROWS, json=["s", "i"]).delivered == 3
     assert payloads(connect(any_server)) == [b'{"s":"a\\"\\n","i":1}', b"{}", '{"s":"ü","i":-3}'.encode()]
 
 
-def test_json_false_means_no_layout(any_server: LocalServer, connect: Connect) -> None:
+def test_json_false_uses_the_default_layout(any_server: LocalServer, connect: Connect) -> None:
     assert send(any_server, pa.record_batch({"payload": ["x"], "n": [1]}), json=False).delivered == 1
     assert payloads(connect(any_server)) == [b"x"]
 
@@ -288,7 +290,9 @@ def test_json_false_means_no_layout(any_server: LocalServer, connect: Connect) -
 
 
 @pytest.mark.parametrize("data_type", [pa.string(), pa.large_binary(), pa.binary_view(), pa.string_view()], ids=str)
-def test_rows_go_to_the_stream_key_of_their_column(any_server: LocalServer, connect: Connect, data_type: Any) -> None:
+def test_rows_are_sent_to_the_stream_key_in_their_column(
+    any_server: LocalServer, connect: Connect, data_type: Any
+) -> None:
     keys = pa.array(["one", None, "two", "one", ""], data_type)
     batch = pa.record_batch({"payload": list("abcde"), "key": keys})
     report = send(any_server, batch, stream_key="key")
@@ -302,7 +306,7 @@ def test_rows_go_to_the_stream_key_of_their_column(any_server: LocalServer, conn
     assert client.dbsize() == 3
 
 
-def test_entry_ids_of_a_column(server: LocalServer, program: Program, connect: Connect) -> None:
+def test_entry_ids_are_taken_from_a_column(server: LocalServer, program: Program, connect: Connect) -> None:
     far = 2**62
     given = ["5-1", "5-2", f"{far}", f"{far}-7", f"{far}-*", None, "*", "nonsense", f"{far}-7"]
     report = send(server, pa.record_batch({"payload": list("abcdefghi"), "at": given}), entry_id="at")

@@ -146,7 +146,7 @@ def test_messages(tap: Tap, key: bytes, messages: list[bytes], trim: dict[str, A
 
 @many
 @given(rows=st.lists(st.tuples(keys, payloads), min_size=1, max_size=8), field=st.text(min_size=1, max_size=20))
-def test_rows_for_keys_of_their_own(tap: Tap, rows: list[tuple[bytes, bytes]], field: str) -> None:
+def test_rows_with_their_own_stream_keys(tap: Tap, rows: list[tuple[bytes, bytes]], field: str) -> None:
     tap.take()
     columns = {"key": pa.array([key for key, _ in rows], pa.binary()), "value": [value for _, value in rows]}
     with Dispatcher(

@@ -65,7 +65,7 @@ def text(values: Sequence[bytes | None], data_type: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("data_type", TEXT_TYPES, ids=str)
-def test_broken_text_is_replaced_in_json(any_server: LocalServer, connect: Connect, data_type: Any) -> None:
+def test_invalid_utf8_is_replaced_in_json(any_server: LocalServer, connect: Connect, data_type: Any) -> None:
     values = [value for pair in zip(BROKEN, [*[one.encode() for one in WHOLE], None], strict=True) for value in pair]
     batch = pa.record_batch({"c": text(values, data_type), "n": list(range(len(values)))})
     assert send(any_server, batch, json=True).delivered == len(values)
@@ -76,14 +76,14 @@ def test_broken_text_is_replaced_in_json(any_server: LocalServer, connect: Conne
     assert [json.loads(one[b"payload:0"]) for one in entries(connect(any_server))] == [{"c": WHOLE[0], "n": 1}]
 
 
-def test_an_offset_within_a_character_breaks_two_texts(any_server: LocalServer, connect: Connect) -> None:
+def test_an_offset_inside_a_character_invalidates_both_texts(any_server: LocalServer, connect: Connect) -> None:
     offsets = pa.py_buffer(b"".join(one.to_bytes(4, "little") for one in (0, 2, 4)))
     column = pa.StringArray.from_buffers(2, offsets, pa.py_buffer("xäy".encode()))
     send(any_server, pa.record_batch({"c": column}), json=True)
     assert documents(connect(any_server)) == [{"c": "x�"}, {"c": "�y"}]
 
 
-def test_broken_text_within_columns_is_replaced(any_server: LocalServer, connect: Connect) -> None:
+def test_invalid_utf8_in_nested_columns_is_replaced(any_server: LocalServer, connect: Connect) -> None:
     broken = text(BROKEN)
     one_each = pa.array(range(len(BROKEN) + 1), pa.int32())
     table = pa.table(
@@ -110,7 +110,7 @@ def test_broken_text_within_columns_is_replaced(any_server: LocalServer, connect
         assert [row | {"map": dict(row["map"])} for row in given] == expected[-len(part) :]
 
 
-def test_broken_text_stays_as_it_is_in_payloads_and_fields(any_server: LocalServer, connect: Connect) -> None:
+def test_invalid_utf8_is_unchanged_in_payloads_and_fields(any_server: LocalServer, connect: Connect) -> None:
     batch = pa.record_batch({"c": text(BROKEN)})
     send(any_server, batch, payload="c")
     assert [entry[b"payload"] for entry in entries(connect(any_server))] == BROKEN
@@ -120,7 +120,7 @@ def test_broken_text_stays_as_it_is_in_payloads_and_fields(any_server: LocalServ
 
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("data_type", TEXT_TYPES, ids=str)
-def test_broken_text_is_replaced_in_arrow_ipc(
+def test_invalid_utf8_is_replaced_in_arrow_ipc(
     any_server: LocalServer, connect: Connect, data_type: Any, codec: str | None
 ) -> None:
     table = pa.table({"c": text([*BROKEN, None, b"whole"], data_type), "whole": pa.array(["ä"] * 7, data_type)})
@@ -158,7 +158,9 @@ def hidden_keys() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", hidden_keys())
-def test_keys_that_a_null_hides_are_written_as_null(any_server: LocalServer, connect: Connect, name: str) -> None:
+def test_dictionary_keys_hidden_by_a_null_are_written_as_null(
+    any_server: LocalServer, connect: Connect, name: str
+) -> None:
     table = pa.table({"c": hidden_keys()[name]})
     for codec in (None, "zstd"):
         assert send(any_server, table, arrow_ipc=True, codec=codec).delivered == 1
@@ -168,7 +170,7 @@ def test_keys_that_a_null_hides_are_written_as_null(any_server: LocalServer, con
         assert rows.to_pylist() == table.to_pylist()
 
 
-def test_keys_beyond_a_dictionary_are_null_beside_others(any_server: LocalServer, connect: Connect) -> None:
+def test_hidden_out_of_range_keys_do_not_affect_other_rows(any_server: LocalServer, connect: Connect) -> None:
     keys = pa.array([1, 100, -7, 0], pa.int8())
     words = pa.DictionaryArray.from_arrays(keys, pa.array(["x", "y"]), safe=False)
     column = pa.StructArray.from_arrays([words], names=["a"], mask=pa.array([False, True, True, False]))
@@ -199,7 +201,7 @@ def nulls_excluded() -> dict[str, tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("name", nulls_excluded())
-def test_a_null_that_its_type_excludes_fails_its_entry(any_server: LocalServer, connect: Connect, name: str) -> None:
+def test_a_null_in_a_non_nullable_field_fails_its_entry(any_server: LocalServer, connect: Connect, name: str) -> None:
     wrong, right = nulls_excluded()[name]
     report = send(any_server, pa.table({"c": wrong}), arrow_ipc=True)
     [failure] = report.failed
@@ -224,20 +226,20 @@ def test_a_null_that_its_type_excludes_fails_its_entry(any_server: LocalServer, 
     ],
     ids=str,
 )
-def test_objects_of_polars_are_refused(any_server: LocalServer, layout: dict[str, Any], part: str) -> None:
+def test_polars_object_columns_are_refused(any_server: LocalServer, layout: dict[str, Any], part: str) -> None:
     frame = pl.DataFrame({"n": [1], "c": pl.Series([object()], dtype=pl.Object)})
     with pytest.raises(SchemaError, match=rf'^column "c" cannot {part}: it holds Python objects .*\(cast it to String'):
         send(any_server, frame, **layout)
 
 
-def test_an_object_column_that_is_not_read_does_no_harm(any_server: LocalServer, connect: Connect) -> None:
+def test_an_unused_object_column_is_ignored(any_server: LocalServer, connect: Connect) -> None:
     frame = pl.DataFrame({"n": ["a", "b"], "c": pl.Series([object(), 1], dtype=pl.Object)})
     assert send(any_server, frame, payload="n").delivered == 2
     assert send(any_server, frame, arrow_ipc=True, fields=["n"]).delivered == 2
     assert [entry[b"payload"] for entry in entries(connect(any_server))][:2] == [b"a", b"b"]
 
 
-def test_eight_bytes_of_others_are_bytes(any_server: LocalServer, connect: Connect) -> None:
+def test_eight_byte_binary_columns_are_not_taken_for_objects(any_server: LocalServer, connect: Connect) -> None:
     send(any_server, pa.table({"c": pa.array([b"12345678"], pa.binary(8))}), fields=["c"])
     assert entries(connect(any_server)) == [{b"c": b"12345678"}]
 
@@ -245,7 +247,7 @@ def test_eight_bytes_of_others_are_bytes(any_server: LocalServer, connect: Conne
 # --- extension types
 
 
-def test_uuids_are_text(any_server: LocalServer, connect: Connect) -> None:
+def test_uuids_are_written_as_text(any_server: LocalServer, connect: Connect) -> None:
     values = pa.array([one.bytes for one in UUIDS], pa.uuid())
     table = pa.table(
         {"c": values, "list": pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values), "n": [1, 2]}
@@ -262,13 +264,13 @@ def test_uuids_are_text(any_server: LocalServer, connect: Connect) -> None:
     assert [entry[b"c"] for entry in entries(connect(any_server))] == [one.bytes for one in UUIDS]
 
 
-def test_uuids_name_messages(any_server: LocalServer) -> None:
+def test_uuids_can_be_message_ids(any_server: LocalServer) -> None:
     ids = pa.array([UUIDS[0].bytes, None, UUIDS[1].bytes], pa.uuid())
     report = send(any_server, pa.table({"payload": pa.nulls(3, pa.string()), "id": ids}), message_id="id")
     assert report.failed_ids == [str(UUIDS[0]), 1, str(UUIDS[1])]
 
 
-def test_a_uuid_is_no_stream_key_and_no_payload(any_server: LocalServer) -> None:
+def test_a_uuid_cannot_be_a_stream_key_or_a_payload(any_server: LocalServer) -> None:
     table = pa.table({"payload": ["x"], "c": pa.array([UUIDS[0].bytes], pa.uuid())})
     for layout, part in (({"stream_key": "c"}, "hold stream keys"), ({"payload": "c"}, "be the payload")):
         with pytest.raises(SchemaError, match=rf'^column "c" cannot {part}: it has the type FixedSizeBinary\(16\)'):
@@ -324,7 +326,7 @@ def test_a_time_outside_a_day_fails_its_row(any_server: LocalServer, connect: Co
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_durations_are_intervals_from_day_to_second(any_server: LocalServer, connect: Connect, unit: str) -> None:
+def test_durations_are_written_as_day_to_second_intervals(any_server: LocalServer, connect: Connect, unit: str) -> None:
     second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     table = pa.table({"c": pa.array([93_784 * second, -second, None], pa.duration(unit)), "n": [1, 2, 3]})
     texts = ["INTERVAL '1 02:03:04' DAY TO SECOND", "INTERVAL '-0 00:00:01' DAY TO SECOND"]
@@ -336,7 +338,7 @@ def test_durations_are_intervals_from_day_to_second(any_server: LocalServer, con
     assert documents(connect(any_server))[0] == {"c": texts[0]}
 
 
-def test_intervals_of_months_days_and_nanoseconds(any_server: LocalServer, connect: Connect) -> None:
+def test_month_day_nano_intervals_are_written_as_text(any_server: LocalServer, connect: Connect) -> None:
     values = [pa.MonthDayNano([14, 25, 18_367_500_000_000]), pa.MonthDayNano([0, 0, 0]), pa.MonthDayNano([-1, 0, -1])]
     send(any_server, pa.table({"c": values}), json=True)
     assert [row["c"] for row in documents(connect(any_server))] == [
