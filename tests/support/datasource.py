@@ -54,6 +54,22 @@ def connections(client: redis.Redis) -> int:
     return int(info["total_connections_received"])
 
 
+def assert_workers_keep_connections(client: redis.Redis, write: Callable[[], object]) -> None:
+    """Call `write`, a job of two tasks that each open a connection or have one, 15 times.
+
+    Spark passes tasks to its idle workers in turn: the first 20 tasks reach all of them, also those that the jobs of
+    other tests have left (a job that reads and writes leaves two for each task).
+    """
+    before = connections(client)
+    for _ in range(10):
+        write()
+    opened = connections(client)
+    assert opened > before
+    for _ in range(5):
+        write()
+    assert connections(client) == opened
+
+
 class InterceptingServer:
     """A port of 127.0.0.1 that answers some XADDs itself, and passes all other commands to a real server.
 

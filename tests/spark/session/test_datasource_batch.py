@@ -16,7 +16,16 @@ from pyspark.sql import functions as sf
 import headrace
 from headrace.spark import register
 from headrace.testing import LocalServer
-from support.datasource import connections, messages, payloads, save, stored, to, writer
+from support.datasource import (
+    assert_workers_keep_connections,
+    connections,
+    messages,
+    payloads,
+    save,
+    stored,
+    to,
+    writer,
+)
 
 Connect = Callable[..., redis.Redis]
 
@@ -122,17 +131,15 @@ def test_trimming(spark: SparkSession, client: redis.Redis, any_server: LocalSer
 def test_an_empty_dataframe_writes_no_entry(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
     before = connections(client)
     save(messages(spark, 0), any_server)
+    assert connections(client) == before
     save(messages(spark, 3, 8), any_server)
     assert sorted(payloads(client)) == ["p0", "p1", "p2"]
-    assert connections(client) - before <= 2
+    assert 1 <= connections(client) - before <= 3
 
 
 def test_a_worker_keeps_its_connection(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:
-    before = connections(client)
-    for _ in range(4):
-        save(messages(spark, 100), any_server)
-    assert 1 <= connections(client) - before <= 2
-    assert client.xlen("events") == 400
+    assert_workers_keep_connections(client, lambda: save(messages(spark, 100), any_server))
+    assert client.xlen("events") == 1_500
 
 
 def test_option_names_are_case_insensitive(spark: SparkSession, client: redis.Redis, any_server: LocalServer) -> None:

@@ -19,7 +19,7 @@ import headrace
 from headrace import ConfigError, Endpoint
 from headrace.spark import xadd
 from headrace.testing import LocalServer
-from support.datasource import connections
+from support.datasource import assert_workers_keep_connections, connections
 from support.spark import WORKER_PASSWORD, WORKER_VARIABLE
 
 Connect = Callable[..., redis.Redis]
@@ -303,11 +303,11 @@ def test_a_downstream_limit_ends_the_write_early(spark: SparkSession, client: re
 
 
 def test_a_worker_keeps_its_connection(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
-    before = connections(client)
-    for _ in range(6):
+    def save() -> None:
         assert {row.code for row in write(messages(spark, 100), endpoint)} == {None}
-    assert 1 <= connections(client) - before <= 2  # twelve tasks, two workers
-    assert client.xlen("events") == 600
+
+    assert_workers_keep_connections(client, save)
+    assert client.xlen("events") == 1_500
 
 
 def test_a_connection_that_was_lost_between_two_jobs_is_replaced(

@@ -16,6 +16,7 @@ from pyspark.util import PythonEvalType
 from headrace import ConfigError, Endpoint
 from headrace.spark import column, xadd_udf
 from headrace.testing import LocalServer
+from support.datasource import assert_workers_keep_connections
 
 Connect = Callable[..., redis.Redis]
 Make = Callable[..., Any]
@@ -156,16 +157,8 @@ def test_the_documented_pitfalls_exist(spark: SparkSession, client: redis.Redis,
 def test_a_worker_keeps_its_connection(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, make: Make
 ) -> None:
-    def connections() -> int:
-        info: Any = client.info("stats")
-        return int(info["total_connections_received"])
-
-    before = connections()
-    for _ in range(6):
-        messages(spark, 1_000).select(make(endpoint)("payload")).collect()
-    # Twelve tasks, two at a time. Spark starts another worker where it has not heard yet that one is free.
-    assert 1 <= connections() - before <= 6
-    assert client.xlen("events") == 6_000
+    assert_workers_keep_connections(client, lambda: messages(spark, 1_000).select(make(endpoint)("payload")).collect())
+    assert client.xlen("events") == 15_000
 
 
 # --- mistakes and secrets ---------------------------------------------------------------------------------------------
