@@ -23,6 +23,7 @@ from support.clusters import (
     endpoint_of,
     keys_on_all_masters,
     move_as_one,
+    owner_after,
 )
 from support.consumers import consumer_of, next_batch
 from support.fake_node import FakeNode, slot_row, slots_reply
@@ -74,7 +75,7 @@ def acked(consumer: Consumer) -> int:
 def pending(cluster: LocalCluster, keys: list[str], without: LocalServer | None = None) -> int:
     count = 0
     for key in keys:
-        with redis.Redis(port=cluster.owner(key, without).port or 0) as client:
+        with redis.Redis(port=owner_after(cluster, key, without).port or 0) as client:
             count += len(pending_of(client, key))
     return count
 

@@ -21,7 +21,7 @@ from headrace import Dispatcher, RetryPolicy
 from headrace.metrics import NodeStats, OpenTelemetryInstruments, PrometheusCollector, Stats
 from headrace.node_metrics import NODE_COUNTERS, NODE_GAUGES
 from headrace.testing import LocalCluster, LocalServer
-from support.clusters import StartCluster, another_master, endpoint_of, rows_of
+from support.clusters import StartCluster, another_master, endpoint_of, owner_after, rows_of
 from support.processes import resume, stop, stopped, wait_until
 from support.shards import key_of
 
@@ -163,8 +163,7 @@ def test_a_restarted_master_is_reported_down_and_back(
         for first in (10, 20):
             produce(dispatcher, ["s"], range(first, first + 10))
             dispatcher.flush()
-        new = cluster.owner("s")
-        assert new is not old
+        new = owner_after(cluster, "s", old)
         down, took_over = lines(caplog)
         start = f"node {address(old)} of {endpoint} is down: CONNECT: cannot connect to {address(old)}: "
         assert down.startswith(start)

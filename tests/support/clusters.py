@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -24,9 +25,29 @@ def endpoint_of(cluster: LocalCluster, key: str | bytes, **options: Any) -> Endp
 
 
 def rows_of(cluster: LocalCluster, key: str, without: LocalServer | None = None) -> list[int]:
-    """The numbers in a stream, in order, from its owner. `without` is a server that is not asked."""
-    with redis.Redis(unix_socket_path=cluster.owner(key, without).unix_socket) as client:
-        return [int(fields[b"payload"]) for _, fields in client.xrange(key)]
+    """The numbers in a stream, in order, from its owner, which is not `without`: a server that is not asked.
+
+    Nodes learn of a failover one after another. One that does not know of it yet refuses to answer.
+    """
+    entries: list[Any] | None = None
+
+    def are_read() -> bool:
+        nonlocal entries
+        with (
+            redis.Redis(unix_socket_path=owner_after(cluster, key, without).unix_socket) as client,
+            contextlib.suppress(redis.exceptions.ClusterDownError),
+        ):
+            entries = client.xrange(key)
+        return entries is not None
+
+    wait_until(are_read, 30)
+    return [int(fields[b"payload"]) for _, fields in entries or []]
+
+
+def owner_after(cluster: LocalCluster, key: str, old: LocalServer | None) -> LocalServer:
+    """The owner of a stream, once the servers other than `old` know that this one no longer has its slot."""
+    wait_until(lambda: cluster.owner(key, old) is not old, 30)
+    return cluster.owner(key, old)
 
 
 def wait_until_whole(cluster: LocalCluster, seconds: float = 40.0) -> None:
