@@ -10,10 +10,11 @@ import pytest
 import redis
 
 from headrace import ConfigError, Consumer, Dispatcher, Endpoint, Reader, inspect
-from headrace.testing import LocalCluster
+from headrace.testing import LocalCluster, LocalServer
 from support import Program
 from support.certs import Certs
-from support.clusters import StartCluster, another_master, keys_on_all_masters, rows_of
+from support.clusters import StartCluster, another_master, rows_of
+from support.processes import wait_until
 
 
 @pytest.fixture
@@ -25,9 +26,18 @@ def hidden(start_cluster: StartCluster, program: Program) -> LocalCluster:
 
 
 def hide(cluster: LocalCluster) -> None:
+    """Give the nodes names that do not resolve. Each knows its own name at once, and those of the others later."""
+    names = {b"node-%d.invalid" % (server.port or 0) for server in cluster.servers}
+
+    def are_known_by(server: LocalServer) -> bool:
+        with redis.Redis(unix_socket_path=server.unix_socket) as client:
+            shards = client.execute_command("CLUSTER SHARDS")
+        return {node.get(b"hostname") for shard in shards for node in shard[b"nodes"]} == names
+
     for server in cluster.servers:
         with redis.Redis(unix_socket_path=server.unix_socket) as client:
             client.config_set("cluster-announce-hostname", f"node-{server.port}.invalid")
+    wait_until(lambda: all(are_known_by(server) for server in cluster.servers))
 
 
 def map_of(cluster: LocalCluster) -> dict[str, str]:
@@ -57,10 +67,7 @@ def test_slots_and_redirects_are_mapped(hidden: LocalCluster, key: str) -> None:
 
 @pytest.mark.needs("redis-8.6")
 def test_hidden_nodes_are_unreachable_without_a_node_map(hidden: LocalCluster, key: str) -> None:
-    # A node knows its own name at once, and those of the others later.
-    first = int(hidden.nodes[0].rpartition(":")[2])
-    own = next(name for name in keys_on_all_masters(hidden, key) if hidden.owner(name).port == first)
-    with Dispatcher(Endpoint(nodes=hidden.nodes[:1], stream_key=own)) as dispatcher:
+    with Dispatcher(Endpoint(nodes=hidden.nodes[:1], stream_key=key)) as dispatcher:
         dispatcher.produce(b"x")
         (failure,) = dispatcher.flush().failed
         assert (failure.code, failure.written) == ("DNS", "no")
