@@ -132,6 +132,21 @@ def test_streams_that_share_a_connection_take_turns(cluster: LocalCluster, key: 
         assert consuming.flush().acked == 300 * len(keys)
 
 
+def test_an_acknowledgement_does_not_change_whose_turn_it_is(cluster: LocalCluster, key: str) -> None:
+    keys = keys_of_one_master(cluster, key, 4)
+    for name in keys:
+        add(cluster, name, range(1, 401))
+    with consumer(cluster, keys, connections=1, batch_rows=10) as consuming:
+        first = next_batch(consuming)
+        streams = [first.stream.decode()]
+        # Each acknowledgement is for the first stream; each batch of another one could follow it.
+        for entry_id in first.entry_ids:
+            consuming.ack_ids(first.stream, [entry_id])
+            streams += [next_batch(consuming).stream.decode() for _ in range(2)]
+        assert streams == [*itertools.islice(itertools.cycle(streams[: len(keys)]), len(streams))]
+        assert {*streams} == {*keys}
+
+
 def test_a_busy_stream_does_not_starve_other_streams(cluster: LocalCluster, key: str) -> None:
     keys = keys_of_one_master(cluster, key, 3)
     with consumer(cluster, keys, connections=1, batch_rows=10) as consuming:

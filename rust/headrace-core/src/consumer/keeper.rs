@@ -262,6 +262,10 @@ impl Members for Keepers<'_> {
         false
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     fn request(&mut self, at: usize, _: bool, _: Option<Instant>) -> Asked {
         self.lines[at].session.request(clock::now());
         if self.is_busy(at) { Asked::Yes } else { Asked::No }

@@ -56,6 +56,10 @@ impl Members for Sharing<'_> {
         self.lines[at].session.blocks()
     }
 
+    fn takes_turns(&self) -> bool {
+        matches!(self.aim, Aim::Batch(_))
+    }
+
     fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked {
         // An entry that must be alone is requested only while no other line has requested one.
         let may_isolate = self.lines.iter().enumerate().all(|(other, line)| other == at || !line.session.isolates());
@@ -76,11 +80,12 @@ impl Members for Sharing<'_> {
 
     fn request_ahead(&mut self, at: usize, is_shared: bool) -> bool {
         let line = &mut self.lines[at];
-        if line.has_begun() {
-            line.session.now = clock::now();
-            line.session.share(is_shared);
-            line.session.request(None);
+        line.session.now = clock::now();
+        if !line.has_begun() || !line.session.may_read_ahead() {
+            return false;
         }
+        line.session.share(is_shared);
+        line.session.request(None);
         self.is_busy(at)
     }
 

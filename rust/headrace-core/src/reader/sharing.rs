@@ -56,6 +56,10 @@ impl Members for Sharing<'_> {
         !self.sessions.get(at).blocks_for().is_zero()
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked {
         let put_off = rests.or_else(|| self.lines[at].lingers(at, self.sessions, self.deadline));
         if let Some(until) = put_off {

@@ -22,6 +22,8 @@ struct Place {
     members: Vec<usize>,
     /// The index of the member whose turn it is.
     turn: usize,
+    /// The session that asked last.
+    last: Option<usize>,
     /// The number of consecutive replies that were empty.
     empty: usize,
     /// The next pause.
@@ -44,6 +46,7 @@ impl Place {
             node,
             members: vec![session],
             turn: 0,
+            last: None,
             empty: 0,
             pause: FIRST_PAUSE,
             rests: None,
@@ -139,8 +142,14 @@ impl Assignment {
         }
     }
 
-    /// Notes that the session asked, or could not: the sessions after it come first now.
+    /// Notes that the session asked without taking its turn.
+    pub(crate) fn asked(&mut self, place: usize, session: usize) {
+        self.places[place].last = Some(session);
+    }
+
+    /// Notes that the session asked in its turn, or could not: the sessions after it come first now.
     pub(crate) fn took_turn(&mut self, place: usize, session: usize) {
+        self.asked(place, session);
         let Place { members, turn, .. } = &mut self.places[place];
         if let Some(index) = members.iter().position(|member| *member == session) {
             *turn = (index + 1) % members.len();
@@ -182,11 +191,15 @@ impl Assignment {
         std::mem::take(&mut self.places[place].is_open)
     }
 
-    /// Gives the turn back to the session that asked last: its request was lost with the connection.
-    pub(crate) fn turn_back(&mut self, place: usize) {
-        let Place { members, turn, is_turned_back, .. } = &mut self.places[place];
-        *turn = turn.checked_sub(1).unwrap_or(members.len().saturating_sub(1));
-        *is_turned_back = true;
+    /// The session that asked last gets its turn back, if it took it: its request was lost with the connection. Returns which
+    /// session that is.
+    pub(crate) fn turn_back(&mut self, place: usize) -> Option<usize> {
+        let Place { members, turn, last, is_turned_back, .. } = &mut self.places[place];
+        let index = members.iter().position(|member| Some(*member) == *last)?;
+        if (index + 1) % members.len() == *turn {
+            (*turn, *is_turned_back) = (index, true);
+        }
+        *last
     }
 
     /// Puts off connecting until `at`.
@@ -352,7 +365,7 @@ mod tests {
         }
         for asked in [0, 1, 2] {
             assignment.took_turn(0, asked);
-            assignment.turn_back(0);
+            assert_eq!(assignment.turn_back(0), Some(asked));
             assert_eq!(assignment.order(0)[0], asked, "it connects");
             assignment.opened(0, asked);
             assert_eq!(assignment.order(0)[0], (asked + 1) % 3);
@@ -365,5 +378,24 @@ mod tests {
         assert_eq!(assignment.order(0)[0], 1, "the other one was refused, and this one connected");
         assignment.opened(0, 1);
         assert_eq!(assignment.order(0)[0], 1);
+    }
+
+    #[test]
+    fn requests_out_of_turn_leave_the_turns_as_they_are() {
+        let mut assignment = Assignment::new(1, BLOCK);
+        for session in 0..3 {
+            assignment.assign(session, &node(1));
+        }
+        assert_eq!(assignment.turn_back(0), None, "none has asked");
+        assignment.took_turn(0, 0);
+        for asked in [0, 1, 2] {
+            assignment.asked(0, asked);
+            assert_eq!(assignment.order(0), [1, 2, 0]);
+        }
+        assert_eq!(assignment.turn_back(0), Some(2));
+        assignment.opened(0, 1);
+        assert_eq!(assignment.order(0), [1, 2, 0]);
+        assignment.remove(2);
+        assert_eq!(assignment.turn_back(0), None, "it uses another connection");
     }
 }

@@ -31,6 +31,10 @@ pub(crate) trait Members {
     /// Whether the server waits for entries before it replies.
     fn blocks(&self, at: usize) -> bool;
 
+    /// Whether the sessions take turns in this pass. One that only sends the caller's decisions leaves the turns as they are: they
+    /// are those to read.
+    fn takes_turns(&self) -> bool;
+
     /// Lets the session send its next request. `is_shared`: others use the connection too, so the server must not wait for
     /// entries. `rests`: the time before which no entries are requested.
     fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked;

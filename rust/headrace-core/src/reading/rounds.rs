@@ -88,7 +88,8 @@ impl Rounds {
         let may_try = |at: &usize| members.link(*at).next_try().is_none_or(|next| next <= now);
         let Some(next) = active.into_iter().find(may_try) else { return };
         if members.request_ahead(next, is_shared) {
-            self.give(place, holder, next, members);
+            self.assignment.took_turn(place, next);
+            give(holder, next, members);
             members.send(next);
         }
     }
@@ -103,7 +104,7 @@ impl Rounds {
     pub(crate) fn lend(&mut self, at: usize, members: &mut dyn Members) -> bool {
         let Some(place) = self.assignment.place(at) else { return false };
         let Some(holder) = self.holder(place, members).filter(|holder| !members.is_busy(*holder)) else { return false };
-        self.give(place, holder, at, members);
+        give(holder, at, members);
         true
     }
 
@@ -172,8 +173,8 @@ impl Rounds {
         let active = self.active(place, members);
         let Some(mut holder) = self.holder(place, members) else {
             if self.lost(place, members) {
-                self.assignment.turn_back(place);
-                if let Some(next) = self.assignment.order(place).first().and_then(|at| members.link(*at).next_try()) {
+                let last = self.assignment.turn_back(place);
+                if let Some(next) = last.and_then(|at| members.link(at).next_try()) {
                     self.assignment.put_off(place, next);
                 }
             }
@@ -183,8 +184,14 @@ impl Rounds {
             let now = Instant::now();
             let is_shared = self.assignment.order(place).len() > 1;
             let rests = self.assignment.rests(place, now).filter(|_| is_shared);
+            let takes_turns = members.takes_turns();
+            let mut order = active.clone();
+            // Without turns, the session that asked last comes last.
+            if !takes_turns && let Some(last) = order.iter().position(|at| *at == holder) {
+                order.rotate_left(last + 1);
+            }
             let (mut asks, mut pause) = (None, None);
-            for at in active.iter().copied() {
+            for at in order {
                 // Its slot was refused a moment ago, or its entries wait for more.
                 let next_try = members.link(at).next_try().filter(|next| *next > now);
                 match next_try.map_or_else(|| members.request(at, is_shared, rests), Asked::At) {
@@ -198,7 +205,12 @@ impl Rounds {
                 break;
             }
             let Some(asks) = asks else { return Ok(pause.map_or(Pass::Idle, Pass::Paused)) };
-            self.give(place, holder, asks, members);
+            if takes_turns {
+                self.assignment.took_turn(place, asks);
+            } else {
+                self.assignment.asked(place, asks);
+            }
+            give(holder, asks, members);
             holder = asks;
         }
         match members.step(holder, watch) {
@@ -238,14 +250,6 @@ impl Rounds {
             }
         }
         was_open
-    }
-
-    /// Gives the connection to session `to`, which has asked.
-    fn give(&mut self, place: usize, holder: usize, to: usize, members: &mut dyn Members) {
-        self.assignment.took_turn(place, to);
-        if holder != to {
-            members.pass_on(holder, to);
-        }
     }
 
     /// Follows the slot of session `at` to another node. Replies to the session may still arrive, so none of the sessions on this
@@ -324,6 +328,13 @@ impl Rounds {
         if is_error {
             self.assignment.took_turn(place, at);
         }
+    }
+}
+
+/// Gives the connection of session `holder` to session `to`.
+fn give(holder: usize, to: usize, members: &mut dyn Members) {
+    if holder != to {
+        members.pass_on(holder, to);
     }
 }
 

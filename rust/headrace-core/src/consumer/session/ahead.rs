@@ -36,7 +36,7 @@ impl Session {
         let read = self.pages.last().map_or(0, |page| page.entries);
         let is_last = read + rest.entries < count;
         let is_old = self.is_older_than(0, self.options.min_idle / 4);
-        if is_last || is_old || self.is_ready() || !self.may_read_ahead() {
+        if is_last || is_old || self.is_ready() || !self.may_ask_ahead() {
             return Ok(false);
         }
         self.send_work();

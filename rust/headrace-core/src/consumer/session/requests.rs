@@ -61,7 +61,7 @@ impl Session {
             }
         }
         let Some(waits) = waits else {
-            if self.may_read_ahead() && self.streams.iter().any(|stream| stream.is_behind) {
+            if self.may_read_ahead() {
                 self.ask_new(None, 0);
             }
             return;
@@ -81,8 +81,13 @@ impl Session {
         self.ask_new(if is_over { None } else { Some(block) }, 0);
     }
 
+    /// Whether new entries come next and are available, and the caller is fast enough.
+    pub(in crate::consumer) fn may_read_ahead(&self) -> bool {
+        self.may_ask_ahead() && self.streams.iter().any(|stream| stream.is_behind)
+    }
+
     /// Whether new entries come next, and the caller is fast enough.
-    pub(super) fn may_read_ahead(&self) -> bool {
+    pub(super) fn may_ask_ahead(&self) -> bool {
         let is_recovering = self.streams.iter().any(Stream::is_recovering);
         let is_due = self.next_look().is_some_and(|at| at <= self.now);
         !is_recovering && !is_due && !self.is_slow && !self.closes
