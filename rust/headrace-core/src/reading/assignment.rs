@@ -191,8 +191,8 @@ impl Assignment {
         std::mem::take(&mut self.places[place].is_open)
     }
 
-    /// The session that asked last gets its turn back, if it took it: its request was lost with the connection. Returns which
-    /// session that is.
+    /// Gives the turn back to the session that asked last, if that was in its turn: its request was lost with the connection.
+    /// Returns that session.
     pub(crate) fn turn_back(&mut self, place: usize) -> Option<usize> {
         let Place { members, turn, last, is_turned_back, .. } = &mut self.places[place];
         let index = members.iter().position(|member| Some(*member) == *last)?;

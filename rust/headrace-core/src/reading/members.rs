@@ -31,8 +31,8 @@ pub(crate) trait Members {
     /// Whether the server waits for entries before it replies.
     fn blocks(&self, at: usize) -> bool;
 
-    /// Whether the sessions take turns in this pass. One that only sends the caller's decisions leaves the turns as they are: they
-    /// are those to read.
+    /// Whether the sessions take turns in this pass. Turns are for reading: a pass that only sends the caller's decisions leaves
+    /// them as they are.
     fn takes_turns(&self) -> bool;
 
     /// Lets the session send its next request. `is_shared`: others use the connection too, so the server must not wait for
