@@ -535,13 +535,16 @@ impl Dispatcher {
     }
 
     /// Exactly once: counts reported rows as passed, whether they were written or not. Without this, rows after a row that was
-    /// not written are refused.
+    /// not written are refused. If a panic left rows unsent whose streams are unknown, rows of a batch with a token stay refused
+    /// until it begins again.
     pub fn skip_failed(&mut self) -> Result<()> {
         self.enter()?;
         if !self.producer.is_idle() {
             return Err(Error::state("messages wait for their outcomes: flush before skip_failed"));
         }
-        self.producer.skip_failed();
+        if self.producer.skip_failed() {
+            self.begun_at += self.passed();
+        }
         Ok(())
     }
 

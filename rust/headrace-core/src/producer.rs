@@ -462,12 +462,20 @@ impl Producer {
         }
     }
 
-    /// Counts all reported messages as passed.
-    pub(crate) fn skip_failed(&mut self) {
-        if let Dedup::Script(script) = &mut self.dedup {
+    /// Counts all reported messages as passed. Returns whether another batch started instead.
+    ///
+    /// After rows of unknown streams were lost, the numbers of later rows are unknown too: these stay blocked until the caller
+    /// begins the batch again. Only a batch without the caller's token, which is never repeated, can be replaced here.
+    pub(crate) fn skip_failed(&mut self) -> bool {
+        let Dedup::Script(script) = &mut self.dedup else { return false };
+        let (is_lost, is_named) = (script.batch.is_lost(), self.batch.unattempted != Written::No);
+        if !is_lost {
             script.batch.skip_failed();
             self.batch.is_blocked = false;
+        } else if !is_named {
+            self.begin(None, 0);
         }
+        is_lost && !is_named
     }
 
     /// Closes the connections cleanly. Every message has its outcome.

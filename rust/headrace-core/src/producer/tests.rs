@@ -316,6 +316,25 @@ fn idmp_ids_that_the_server_may_have_forgotten_are_not_sent_again() {
 }
 
 #[test]
+fn a_batch_that_lost_rows_of_unknown_streams_starts_again() {
+    let (mut producer, _peer) = lost_producer(None, Some(ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
+    let is_lost = |producer: &Producer| matches!(&producer.dedup, Dedup::Script(script) if script.batch.is_lost());
+    for encoded in [0, 1, 2] {
+        for token in [None, Some("t")] {
+            producer.begin(token.map(str::to_owned), 0);
+            produce(&mut producer, encoded);
+            let fault = Fault::new(code::INTERNAL, "a panic");
+            producer.abandon(&fault, 2, 2);
+            let is_certain = encoded == 2;
+            assert_eq!((is_lost(&producer), producer.batch.is_blocked), (!is_certain, true));
+            assert_eq!(producer.skip_failed(), !is_certain && token.is_none(), "another batch starts");
+            let stays = !is_certain && token.is_some();
+            assert_eq!((is_lost(&producer), producer.batch.is_blocked), (stays, stays));
+        }
+    }
+}
+
+#[test]
 fn a_stream_that_moved_before_its_slot_has_its_own_route() {
     let cluster = [("host", "localhost"), ("stream_key", "{s}own"), ("topology", "cluster")];
     let (mut producer, _peer) = connected(cluster, None, None, None, Instant::now());

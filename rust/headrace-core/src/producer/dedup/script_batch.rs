@@ -148,11 +148,8 @@ impl ScriptBatch {
     /// Gives up the `passed` rows of the batch after a panic in the middle of a change: no row after them may be written.
     pub(crate) fn abandon(&mut self, passed: u64) {
         let counted = self.unplaced + self.streams.values().map(|stream| stream.next).sum::<u64>();
-        match self.streams.len() {
-            0 => self.unplaced = passed,
-            1 => self.streams.values_mut().for_each(|stream| stream.next = passed),
-            _ => self.is_lost |= counted != passed,
-        }
+        // Rows that were not encoded may belong to any stream, so rows after them have no certain number.
+        self.is_lost |= counted != passed;
         for stream in self.streams.values_mut() {
             (stream.from, stream.run) = (stream.next, None);
         }
@@ -161,6 +158,11 @@ impl ScriptBatch {
     /// Notes that rows of unknown streams should have been written and were not: no row after them may be written.
     pub(crate) fn lose_all(&mut self) {
         self.is_lost = true;
+    }
+
+    /// Whether no further row may be written until another batch starts.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     /// Appends the command of a run.
