@@ -13,7 +13,7 @@ import redis
 from cluster_faults.faults import owner_now
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import another_master, move_as_one, moves_as_one, wait_until_whole
-from support.processes import stopped, wait_until
+from support.processes import rewrite_aof, stopped, wait_until
 
 from .plan import STREAMS, Strike
 
@@ -68,6 +68,7 @@ class OneServer:
         self._server.kill()
         time.sleep(strike.downtime)
         self._server.restart()
+        rewrite_aof(self._server)
 
     def frozen(self) -> contextlib.AbstractContextManager[None]:
         return stopped(self._server)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import redis
+
 from headrace.testing import LocalServer
 
 _T = TypeVar("_T")
@@ -25,6 +27,23 @@ def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.005)
+
+
+def rewrite_aof(server: LocalServer) -> None:
+    """Rewrite the append-only file of a server that was restarted after a crash; returns when it is done.
+
+    If the crash cut a transaction in the file, Redis keeps the commands before the cut, and takes what is written next
+    as more of the same transaction when it restarts again (docs/durability.md).
+    """
+    with contextlib.closing(redis.Redis(unix_socket_path=server.unix_socket, protocol=2)) as client:
+
+        def is_done() -> bool:
+            info = client.info("persistence")
+            return not info["aof_rewrite_in_progress"] and not info["aof_rewrite_scheduled"]
+
+        client.bgrewriteaof()
+        wait_until(is_done, 60.0)
+        assert client.info("persistence")["aof_last_bgrewrite_status"] == "ok"
 
 
 @contextlib.contextmanager
