@@ -59,7 +59,7 @@ def shard(column: Column | str, shards: int, shard_hash: Literal["murmur2", "crc
 def numbers_of(keys: pa.Array, shards: int, shard_hash: str) -> pa.Array:
     """Return the shard number of each key."""
     batch = pa.RecordBatch.from_arrays([keys], names=["key"])
-    return pa.array(_headrace.shard_numbers(batch, shards, shard_hash))
+    return pa.table(_headrace.shard_numbers(batch, shards, shard_hash)).column(0).combine_chunks()
 
 
 def _with_pandas(shards: int, shard_hash: str) -> Any:

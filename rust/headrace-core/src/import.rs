@@ -25,7 +25,7 @@ mod tests;
 
 use arrow_schema::DataType;
 
-pub use reader::Reader;
+pub use reader::{Reader, read_schema};
 
 /// The most levels of a nested type; a column of numbers has one level. The same limit as pyarrow's: a stack overflow
 /// cannot be caught, and a thread may have a stack of 128 KiB (musl).

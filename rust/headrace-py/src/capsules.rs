@@ -4,15 +4,17 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
-use arrow_array::RecordBatchReader;
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray};
+use arrow_schema::{Schema, SchemaRef};
 use headrace_core::Error;
-use headrace_core::import::Reader;
+use headrace_core::import::{Reader, read_schema};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use pyo3_arrow::PyRecordBatchReader;
 
-use crate::errors::to_py;
+use crate::errors::{raise, to_py};
 use crate::panics::Contained;
 use crate::{hints, polars};
 
@@ -36,15 +38,49 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
     Ok(reader)
 }
 
+/// The schema that `given` has: an Arrow schema of any library.
+pub(crate) fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
+    let capsule = given.call_method0(intern!(given.py(), "__arrow_c_schema__"))?;
+    let schema = Structure::named(&capsule, SCHEMA)?;
+    #[expect(unsafe_code, reason = "the C interface is one of pointers")]
+    // SAFETY: a capsule of this name holds this structure, and no other object has this one.
+    let schema = unsafe { read_schema(schema.pointer) };
+    schema.map_err(|error| to_py(&error))
+}
+
+/// A `PyCapsule` with a schema.
+pub(crate) fn export_schema<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyCapsule>> {
+    let exported = FFI_ArrowSchema::try_from(schema);
+    let exported = exported.map_err(|error| raise("SchemaError", format!("the schema cannot be exported: {error}")))?;
+    PyCapsule::new_with_value(py, exported, SCHEMA)
+}
+
+/// A schema that a consumer requests. It is passed over, as the interface allows: a consumer checks the types that it got, and
+/// a conversion would need a kernel for each pair of types.
+type Requested<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+/// The `PyCapsule`s with a record batch: its schema and its columns.
+pub(crate) fn export_batch<'py>(
+    py: Python<'py>,
+    batch: &RecordBatch,
+    _requested_schema: Requested<'_, 'py>,
+) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+    let array = FFI_ArrowArray::new(&StructArray::from(batch.clone()).to_data());
+    Ok((export_schema(py, batch.schema_ref())?, PyCapsule::new_with_value(py, array, ARRAY)?))
+}
+
 /// A `PyCapsule` with a stream of the record batches of `reader`.
-pub(crate) fn export<'py>(
+pub(crate) fn export_stream<'py>(
     py: Python<'py>,
     reader: impl RecordBatchReader + Send + 'static,
-    requested_schema: Option<Bound<'py, PyCapsule>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let reader = PyRecordBatchReader::new(Box::new(Contained(reader)));
-    Bound::new(py, reader)?.call_method1("__arrow_c_stream__", (requested_schema,))
+    _requested_schema: Requested<'_, 'py>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(Contained(reader))), STREAM)
 }
+
+const SCHEMA: &CStr = c"arrow_schema";
+const ARRAY: &CStr = c"arrow_array";
+const STREAM: &CStr = c"arrow_array_stream";
 
 /// The capsules of an object.
 enum Capsules<'py> {
@@ -68,12 +104,12 @@ impl<'py> Structure<'py> {
 impl<'py> Capsules<'py> {
     fn of_array(returned: &Bound<'py, PyAny>) -> PyResult<Self> {
         let (schema, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) = returned.extract()?;
-        let schema = Structure::named(&schema, c"arrow_schema")?;
-        Ok(Self::Array { schema, array: Structure::named(&array, c"arrow_array")? })
+        let schema = Structure::named(&schema, SCHEMA)?;
+        Ok(Self::Array { schema, array: Structure::named(&array, ARRAY)? })
     }
 
     fn of_stream(returned: &Bound<'py, PyAny>) -> PyResult<Self> {
-        Ok(Self::Stream(Structure::named(returned, c"arrow_array_stream")?))
+        Ok(Self::Stream(Structure::named(returned, STREAM)?))
     }
 
     #[expect(unsafe_code, reason = "the C interface is one of pointers")]

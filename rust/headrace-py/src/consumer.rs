@@ -8,10 +8,9 @@ use headrace_core::endpoint::Form;
 use headrace_core::group::entry_ids;
 use headrace_core::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId, ReadReport};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyDict, PyTuple};
-use pyo3_arrow::ffi::to_schema_pycapsule;
-use pyo3_arrow::{PyRecordBatch, PySchema};
+use pyo3::types::{PyBytes, PyCapsule, PyDict};
 
+use crate::capsules;
 use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::{PyEndpoint, from_python};
 use crate::errors::{raise, to_py};
@@ -65,9 +64,9 @@ impl PyConsumer {
         endpoint: &Bound<'_, PyEndpoint>,
         streams: Vec<Vec<u8>>,
         options: &Bound<'_, PyDict>,
-        schema: Option<PySchema>,
+        schema: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let schema = schema.map(PySchema::into_inner);
+        let schema = schema.map(capsules::schema_of).transpose()?;
         let options = ConsumerOptions::new(column_values(options, CONSUMER_OPTIONS)?, Form::Typed, schema.as_deref());
         let options = options.map_err(|error| to_py(&error))?;
         let mut inner = Consumer::new(&endpoint.get().0, &streams, options).map_err(|error| to_py(&error))?;
@@ -187,7 +186,7 @@ impl PyConsumer {
 
     /// Return the schema of the batches as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
+        capsules::export_schema(py, &self.schema)
     }
 }
 
@@ -230,16 +229,14 @@ impl PyConsumerBatch {
     fn __arrow_c_array__<'py>(
         &self,
         py: Python<'py>,
-        requested_schema: Option<Bound<'py, PyCapsule>>,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        let batch = PyRecordBatch::new(self.batch.record_batch().clone());
-        let capsules = Bound::new(py, batch)?.call_method1("__arrow_c_array__", (requested_schema,))?;
-        Ok(capsules.cast_into::<PyTuple>()?)
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        capsules::export_batch(py, self.batch.record_batch(), requested_schema)
     }
 
     /// Return the schema of the batch as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        Ok(to_schema_pycapsule(py, self.batch.record_batch().schema_ref().as_ref())?)
+        capsules::export_schema(py, self.batch.record_batch().schema_ref())
     }
 }
 

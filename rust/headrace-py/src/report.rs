@@ -4,7 +4,6 @@ use headrace_core::DeliveryReport;
 use headrace_core::report::{FailedMessage, ReportedId, outcome_schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
-use pyo3_arrow::ffi::to_schema_pycapsule;
 
 use crate::capsules;
 use crate::panics::contained;
@@ -119,15 +118,15 @@ impl PyOutcomes {
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
-        requested_schema: Option<Bound<'py, PyCapsule>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        capsules::export(py, self.report.to_arrow(self.only_failed), requested_schema)
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        capsules::export_stream(py, self.report.to_arrow(self.only_failed), requested_schema)
     }
 
     /// Return the schema of the outcomes as a `PyCapsule`.
     #[allow(clippy::unused_self)] // the protocol requires a method
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        Ok(to_schema_pycapsule(py, outcome_schema().as_ref())?)
+        capsules::export_schema(py, &outcome_schema())
     }
 
     fn __len__(&self) -> usize {

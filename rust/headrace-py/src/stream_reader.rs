@@ -10,9 +10,7 @@ use headrace_core::{
     EntryTable, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, dead_letters, entry_lines,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString, PyTuple};
-use pyo3_arrow::ffi::to_schema_pycapsule;
-use pyo3_arrow::{PyRecordBatch, PySchema};
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString};
 
 use crate::capsules;
 use crate::counters::{PyReadCounters, Reading};
@@ -59,9 +57,9 @@ impl PyReader {
         endpoint: &Bound<'_, PyEndpoint>,
         streams: Vec<Vec<u8>>,
         options: &Bound<'_, PyDict>,
-        schema: Option<PySchema>,
+        schema: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let schema = schema.map(PySchema::into_inner);
+        let schema = schema.map(capsules::schema_of).transpose()?;
         let options = ReaderOptions::new(column_values(options, READER_OPTIONS)?, Form::Typed, schema.as_deref());
         let options = options.map_err(|error| to_py(&error))?;
         let mut inner = Reader::new(&endpoint.get().0, &streams, &options).map_err(|error| to_py(&error))?;
@@ -126,19 +124,19 @@ impl PyReader {
 
     /// Return the schema of the batches as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
+        capsules::export_schema(py, &self.schema)
     }
 
     /// Return all remaining batches as a `PyCapsule` of the Arrow C stream interface.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         slf: &Bound<'py, Self>,
-        requested_schema: Option<Bound<'py, PyCapsule>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
         let (py, reader) = (slf.py(), slf.clone().unbind());
         let batches = std::iter::from_fn(move || Python::attach(|py| reader.get().next_for_arrow(py)));
         let batches = RecordBatchIterator::new(batches, slf.get().schema.clone());
-        capsules::export(py, batches, requested_schema)
+        capsules::export_stream(py, batches, requested_schema)
     }
 }
 
@@ -261,15 +259,13 @@ impl PyReadBatch {
     fn __arrow_c_array__<'py>(
         &self,
         py: Python<'py>,
-        requested_schema: Option<Bound<'py, PyCapsule>>,
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        let batch = PyRecordBatch::new(self.0.record_batch().clone());
-        let capsules = Bound::new(py, batch)?.call_method1("__arrow_c_array__", (requested_schema,))?;
-        Ok(capsules.cast_into::<PyTuple>()?)
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        capsules::export_batch(py, self.0.record_batch(), requested_schema)
     }
 
     /// Return the schema of the batch as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        Ok(to_schema_pycapsule(py, self.0.record_batch().schema_ref().as_ref())?)
+        capsules::export_schema(py, self.0.record_batch().schema_ref())
     }
 }

@@ -7,7 +7,6 @@ use headrace_core::ipc::{Decoded, decode};
 use headrace_core::rows::json_rows;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
-use pyo3_arrow::ffi::to_schema_pycapsule;
 
 use crate::errors::to_py;
 use crate::{capsules, panics};
@@ -46,15 +45,15 @@ impl PyRows {
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
-        requested_schema: Option<Bound<'py, PyCapsule>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
         let batches = self.batches.clone().into_iter().map(Ok);
-        capsules::export(py, RecordBatchIterator::new(batches, SchemaRef::clone(&self.schema)), requested_schema)
+        capsules::export_stream(py, RecordBatchIterator::new(batches, SchemaRef::clone(&self.schema)), requested_schema)
     }
 
     /// Return the schema of the rows as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        Ok(to_schema_pycapsule(py, self.schema.as_ref())?)
+        capsules::export_schema(py, &self.schema)
     }
 
     /// Return each row as a JSON object without its nulls, for the command.

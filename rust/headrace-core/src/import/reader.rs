@@ -14,6 +14,17 @@ use crate::contain::contain;
 use crate::error::{Error, Result};
 use crate::fail;
 
+/// Takes ownership of an `ArrowSchema`, a struct of columns. Refuses an invalid one.
+///
+/// # Safety
+///
+/// `schema` points to such a structure, as in [`Reader::from_stream`].
+#[allow(unsafe_code)]
+pub unsafe fn read_schema(schema: NonNull<c_void>) -> Result<SchemaRef> {
+    // SAFETY: promised by the caller.
+    schema::read(&unsafe { CSchema::take(schema) })
+}
+
 /// An iterator over record batches that arrive over the C data interface. It ends after an error.
 pub struct Reader {
     source: Source,
