@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from tools import api_pages, check_site
+from tools.readme_for_index import with_targets
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -21,7 +22,6 @@ SITE = ROOT / ".site"
 REPOSITORY = "https://github.com/headrace/headrace/blob/main/"
 #: Pages at the project's root, under their names in the site.
 AT_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
-CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
 
 def main() -> int:
@@ -47,9 +47,7 @@ def main() -> int:
 
 def staged(page: Path) -> str:
     """Return the text of a page, with its links adapted to the pages of the site."""
-    parts = CODE.split(page.read_text())
-    parts[::2] = [re.sub(r"\]\(([^)\s]+)\)", lambda found: f"]({moved(page, found[1])})", part) for part in parts[::2]]
-    return "".join(parts)
+    return with_targets(page.read_text(), lambda target: moved(page, target))
 
 
 def with_pipes(text: str) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import base64
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -140,7 +141,7 @@ def build_wheel(name: str, target: Target) -> Path:
             environment={**reproducible(), **flags(*remapped(), *with_gcc_unwinder(target))},
         )
         (wheel,) = out.glob("*.whl")
-        fix_sbom(wheel)
+        fix_wheel(wheel)
         return keep(wheel)
 
 
@@ -148,6 +149,7 @@ def build_sdist() -> Path:
     with fresh_folder() as out:
         step("Building the sdist", tool("maturin"), "sdist", "--out", out, environment=reproducible())
         (sdist,) = out.glob("*.tar.gz")
+        fix_sdist(sdist)
         return keep(sdist)
 
 
@@ -204,25 +206,52 @@ def flags(*all_of_them: str) -> dict[str, str]:
     return {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join([*os.environ.get("RUSTFLAGS", "").split(), *all_of_them])}
 
 
-def fix_sbom(wheel: Path) -> None:
-    """Remove the random number, the time and the folder of the clone from the SBOM that maturin wrote."""
+def fix_wheel(wheel: Path) -> None:
+    """Make the SBOM that maturin wrote reproducible, and the links of the metadata absolute."""
     with zipfile.ZipFile(wheel) as archive:
-        members = [(info, archive.read(info)) for info in archive.infolist()]
+        members = {info: archive.read(info) for info in archive.infolist()}
     changed = {}
-    for index, (info, content) in enumerate(members):
+    for info, content in members.items():
         if "/sboms/" in info.filename and info.filename.endswith(".cyclonedx.json"):
-            sbom = json.loads(content.replace(ROOT.as_uri().encode(), CLONE.as_uri().encode()))
-            sbom.pop("serialNumber", None)
-            sbom["metadata"].pop("timestamp", None)
-            changed[info.filename] = json.dumps(sbom, indent=2, ensure_ascii=False).encode() + b"\n"
-            members[index] = info, changed[info.filename]
-    if len(changed) != 1:
-        sys.exit(f"{wheel.name} has {len(changed)} SBOMs of crates, and should have 1")
+            changed[info.filename] = reproducible_sbom(content)
+        elif info.filename.endswith(".dist-info/METADATA"):
+            changed[info.filename] = with_absolute_links(content)
+    if len(changed) != 2:
+        sys.exit(f"{wheel.name} should have one SBOM of crates and METADATA, and has of them: {', '.join(changed)}")
     with zipfile.ZipFile(wheel, "w") as archive:
-        for info, content in members:
+        for info, content in members.items():
             if info.filename.endswith(".dist-info/RECORD"):
                 content = record_with(changed, content)
-            archive.writestr(info, content, zipfile.ZIP_DEFLATED)
+            archive.writestr(info, changed.get(info.filename, content), zipfile.ZIP_DEFLATED)
+
+
+def fix_sdist(sdist: Path) -> None:
+    """Make the links of the metadata absolute, and those of README.md: it is the metadata of wheels built from it."""
+    with tarfile.open(sdist) as archive:
+        members = [(info, file.read()) for info in archive if (file := archive.extractfile(info))]
+    # The header has a time: that of the commit is in the members.
+    with gzip.GzipFile(sdist, "wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as archive:
+        for info, content in members:
+            if info.name.partition("/")[2] in ("PKG-INFO", "README.md"):
+                content = with_absolute_links(content)
+                info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
+def with_absolute_links(metadata: bytes) -> bytes:
+    """Return a text that contains the README, with its links as tools/readme_for_index.py writes them."""
+    readme = (ROOT / "README.md").read_bytes().strip()
+    if metadata.count(readme) != 1:
+        sys.exit(f"the metadata should have README.md once, and has it {metadata.count(readme)} times")
+    return metadata.replace(readme, output(sys.executable, "tools/readme_for_index.py", "README.md").encode())
+
+
+def reproducible_sbom(content: bytes) -> bytes:
+    """Return the SBOM without the random number, the time and the folder of the clone."""
+    sbom = json.loads(content.replace(ROOT.as_uri().encode(), CLONE.as_uri().encode()))
+    sbom.pop("serialNumber", None)
+    sbom["metadata"].pop("timestamp", None)
+    return json.dumps(sbom, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def record_with(changed: Mapping[str, bytes], record: bytes) -> bytes:

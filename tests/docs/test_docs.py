@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from pathlib import Path
@@ -16,10 +15,8 @@ CORE = ROOT / "rust" / "headrace-core" / "src"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 #: The README is the first page that a reader sees: everything else has a page below docs/.
 README_LINES = 120
-#: The README's links are absolute, because a package page shows it too; these lead to files of this project.
-ABROAD = re.compile(
-    r"https://(?:github\.com/headrace/headrace/blob|raw\.githubusercontent\.com/headrace/headrace)/main/"
-)
+#: The address of a file of this project.
+ABSOLUTE = re.compile(r"https://(?:raw\.)?github(?:usercontent)?\.com/headrace/headrace/(?:blob|main|raw|tree)/[^)\s]*")
 DEFINITION = re.compile(r"^\[([^\]]+)\]: (\S+)$", re.MULTILINE)
 
 
@@ -35,12 +32,10 @@ def anchors(page: Path) -> set[str]:
 
 
 def links(page: Path) -> list[str]:
-    """The targets of the links and pictures of a page that point into this repository, as it would have them."""
+    """The relative targets of the links and pictures of a page."""
     text = without_code(page.read_text())
     found = re.findall(r"\]\(([^)\s]+)\)", text) + [target for _, target in DEFINITION.findall(text)]
-    root = os.path.relpath(ROOT, page.parent)
-    inside = [ABROAD.sub(f"{root}/", target) for target in found]
-    return [target for target in inside if not re.match(r"[a-z]+:", target)]
+    return [target for target in found if not re.match(r"[a-z]+:", target)]
 
 
 def test_pages_are_found() -> None:
@@ -70,15 +65,22 @@ def test_the_readme_is_short() -> None:
     assert len(text.splitlines()) <= README_LINES
 
 
-def test_readme_links_are_absolute_and_used() -> None:
-    """Its links are absolute, below the address of the repository, and each name of one is defined and used."""
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_to_files_of_the_project_are_relative(page: Path) -> None:
+    """They work in a clone and on a fork, and lead to the file of the same commit."""
+    assert ABSOLUTE.findall(page.read_text()) == []
+
+
+def test_absolute_links_are_recognized() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    to_files = {name for name, url in urls.items() if ABSOLUTE.fullmatch(url)}
+    assert to_files == {"Documentation", "Changelog", "Security"}
+
+
+def test_each_link_name_of_the_readme_is_defined_and_used() -> None:
     readme = without_code((ROOT / "README.md").read_text())
-    assert re.findall(r"\]\((?![a-z]+:)[^)]*\)", readme) == []
     defined = dict(DEFINITION.findall(readme))
     assert len(defined) > 15
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert ABROAD.match(f"{project['urls']['Repository']}/blob/main/")
-    assert [target for target in defined.values() if not ABROAD.match(target)] == []
     named = re.sub(r"`[^`\n]+`", "", DEFINITION.sub("", readme))
     used = re.findall(r"(?:\]\[|(?<![\]\w])\[)([^\]\[]+)\](?![\[(])", named)
     assert sorted(defined) == sorted(set(used))
