@@ -454,7 +454,7 @@ def inspect(
     """Inspect streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's."""
 
 def shard_numbers(keys: _ArrowArray | _ArrowStream, shards: int, shard_hash: str) -> Rows:
-    """Return the shard number of each row, by the key in the only column: the column `shard` of 32-bit integers, null for a null."""
+    """Return the shard number of each row, by the key in the only column, as 32-bit integers; null for a null."""
 
 def split_dead_letters(batch: ReadBatch) -> Rows:
     """Return the dead letters of a batch; `headrace.read_dead_letters` wraps it."""

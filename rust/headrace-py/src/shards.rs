@@ -11,7 +11,7 @@ use crate::errors::{raise, to_py};
 use crate::panics::contained;
 use crate::unpack::PyRows;
 
-/// Return the shard number of each row, by the key in the only column: the column `shard` of 32-bit integers, null for a null.
+/// Return the shard number of each row, by the key in the only column, as 32-bit integers; null for a null.
 #[pyfunction]
 pub(crate) fn shard_numbers(
     py: Python<'_>,
