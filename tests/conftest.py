@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 import redis
@@ -25,7 +25,7 @@ from support.fixture_types import Replicate, StartServer
 from support.leaks import find_leaks
 from support.paths import TESTS
 from support.processes import wait_until
-from support.servers import IN_CI
+from support.servers import IN_CI, absent, newest
 
 _folder = pytest.StashKey[Path]()
 
@@ -115,18 +115,11 @@ def _needs(item: pytest.Item) -> list[str]:
     return [capability for mark in item.iter_markers("needs") for capability in mark.args]
 
 
-def _absent(capabilities: Iterable[str]) -> NoReturn:
-    text = f"no server here that is or has: {', '.join(capabilities) or 'anything'}"
-    if IN_CI:
-        pytest.fail(text)
-    pytest.skip(text)
-
-
 @pytest.fixture
 def program(request: pytest.FixtureRequest) -> Program:
     """Each server program in turn (of those with what the marker `needs` names)."""
     found: Program | None = request.param
-    return found or _absent(_needs(request.node))
+    return found or absent(_needs(request.node))
 
 
 @pytest.fixture
@@ -139,9 +132,7 @@ def start_server(request: pytest.FixtureRequest) -> Iterator[StartServer]:
 
         def start(program: Program | None = None, *, needs: str | Iterable[str] = (), **arguments: Any) -> LocalServer:
             capabilities = [*_needs(request.node), *([needs] if isinstance(needs, str) else needs)]
-            if program is None:
-                program = max(programs_with(capabilities), default=None) or _absent(capabilities)
-            return stack.enter_context(LocalServer(program.path, **arguments))
+            return stack.enter_context(LocalServer((program or newest(*capabilities)).path, **arguments))
 
         yield start
 

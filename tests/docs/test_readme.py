@@ -42,7 +42,13 @@ def test_the_examples_are_found() -> None:
     assert len(EXAMPLES) > 40
 
 
-@pytest.mark.parametrize("name", EXAMPLES, ids=[name.replace(" ", "-") for name in EXAMPLES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, id=name.replace(" ", "-"), marks=[pytest.mark.needs("idmp")] * ('"idmp"' in example.text))
+        for name, example in EXAMPLES.items()
+    ],
+)
 def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, name: str) -> None:
     example = EXAMPLES[name]
     program = tmp_path / "example.py"

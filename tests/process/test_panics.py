@@ -19,9 +19,9 @@ import redis
 
 import headrace
 from headrace.testing import LocalServer
-from support import programs_with
 from support.panic_cases import ROWS, SECRET, cases
 from support.paths import ROOT, TESTS
+from support.servers import newest
 
 # The first test waits for the build, where `make test` has not made it.
 pytestmark = pytest.mark.timeout(600)
@@ -51,9 +51,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def results(package: Path) -> Iterator[dict[str, dict[str, Any]]]:
     """The result and the stream of each case, by the name of the case."""
-    programs = programs_with(["idmp"])
-    assert programs, "no server here that can do all modes"
-    with LocalServer(programs[-1].path, config={"appendonly": True, "appendfsync": "always"}) as server:
+    with LocalServer(newest("idmp").path, config={"appendonly": True, "appendfsync": "always"}) as server:
         folder = os.pathsep.join([str(package), str(TESTS)])
         command = [sys.executable, "-W", "ignore", "-m", "support.panic_cases", str(server.unix_socket)]
         done = subprocess.run(

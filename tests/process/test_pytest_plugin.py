@@ -14,6 +14,7 @@ import pytest
 
 from support import Program, programs_with
 from support.paths import ROOT
+from support.servers import newest
 
 HEAVY = "{'headrace', 'headrace.testing', 'pyarrow', 'redis', 'trustme', 'cryptography'}"
 
@@ -64,10 +65,6 @@ def counts(output: str) -> dict[str, int]:
     last = output.rstrip().splitlines()[-1]
     found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|errors?|warnings?)", last)}
     return {what.removesuffix("s"): number for what, number in found.items() if "warning" not in what}
-
-
-def newest(*needs: str) -> Program:
-    return max(programs_with(needs))
 
 
 LIGHT = """

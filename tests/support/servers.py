@@ -11,6 +11,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from headrace.testing.local_server import packaged_servers
 from support.paths import ROOT
@@ -105,6 +108,19 @@ def programs_with(capabilities: Iterable[str]) -> list[Program]:
     """The programs that have all of these capabilities."""
     wanted = list(capabilities)
     return [program for program in find_programs() if all(program.can(capability) for capability in wanted)]
+
+
+def newest(*capabilities: str) -> Program:
+    """The newest server with all of these capabilities; without one the test is skipped, and fails in CI."""
+    return max(programs_with(capabilities), default=None) or absent(capabilities)
+
+
+def absent(capabilities: Iterable[str]) -> NoReturn:
+    """Skip the test, or fail it in CI, because no server has all of these capabilities."""
+    text = f"no server here that is or has: {', '.join(capabilities) or 'anything'}"
+    if IN_CI:
+        pytest.fail(text)
+    pytest.skip(text)
 
 
 def program_named(name: str) -> Program:
