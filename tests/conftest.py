@@ -25,7 +25,7 @@ from support.fixture_types import Replicate, StartServer
 from support.leaks import find_leaks
 from support.paths import TESTS
 from support.processes import wait_until
-from support.servers import IN_CI, absent, newest
+from support.servers import HOW_TO_GET_SERVERS, IN_CI, absent, newest
 
 _folder = pytest.StashKey[Path]()
 
@@ -56,9 +56,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> list[str]:
     servers = ", ".join(f"{program.name} {program.version}" for program in find_programs()) or "none"
-    missing = [f"MISSING: {', '.join(missing_in_ci())}; tests/get_servers.sh .servers fetches them"] * bool(
-        missing_in_ci()
-    )
+    missing = [f"MISSING: {', '.join(missing_in_ci())}"] * bool(missing_in_ci())
     return [f"headrace: {Path(headrace.__file__).parent}", f"servers: {servers}", *missing]
 
 
@@ -77,7 +75,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if missing := missing_in_ci():
         terminalreporter.section("servers that were missing: tests that need them were skipped", yellow=True)
-        for line in missing:
+        for line in (*missing, HOW_TO_GET_SERVERS):
             terminalreporter.write_line(line)
 
 

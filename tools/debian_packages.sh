@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Downloads packages of any suite and architecture of Debian, without root and without installing anything. To be sourced:
 #
-#   find_mirror                              sets `mirror`; fails where there is no apt, no Debian mirror or no Debian keyring
+#   find_mirror                              sets `mirror`, or `why` and fails: no apt, no Debian mirror or no Debian keyring
 #   download SUITE ARCHITECTURE PACKAGE…     into the current folder, with lists and caches of our own in $work
 #   unpack FOLDER                            the packages of the current folder into FOLDER, which they replace
 
@@ -11,12 +11,12 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 find_mirror() {
     local tool
     for tool in apt-get dpkg-deb dpkg; do
-        command -v "$tool" > /dev/null || { say "no $tool on this machine, so no $1 are fetched"; return 1; }
+        command -v "$tool" > /dev/null || { why="no $tool on this machine"; return 1; }
     done
     mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2> /dev/null \
         | grep -v '^ *#' | grep -oE '(https?|file|mirror\+[a-z]+):/[^ ]*/debian/?( |$)' | head -n 1 | tr -d ' ' || true)
     if [ -z "$mirror" ] || [ ! -e "$keyring" ]; then
-        say "this machine's apt has no Debian mirror or no Debian keyring, so no $1 are fetched"
+        why="this machine's apt has no Debian mirror or no Debian keyring"
         return 1
     fi
 }

