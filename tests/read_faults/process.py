@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,15 +53,24 @@ class _State:
         self._map.close()
 
 
+def _end_with_parent() -> None:
+    """End this process with the one that started it, even if that was killed. The process that forked it lives on."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _body(config: Config, state_path: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("headrace").setLevel(logging.ERROR)  # each fault causes retries, with two warnings each
-    state = _State(state_path)
-    parent = os.getppid()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        state = _State(state_path)
+    except FileNotFoundError:  # the tests were stopped meanwhile
+        return
 
     def step(name: str) -> None:
-        if os.getppid() != parent:  # the tests have ended
-            os._exit(1)
         if left := state.steps:
             state.set(steps=left - 1, step=name)
             if left == 1:

@@ -92,9 +92,11 @@ def killed(command: list[str], delay: float) -> None:
     """Start the command, and kill it `delay` seconds after it has started to read."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        began = process.stdout.readline()
-        time.sleep(delay)
-        process.kill()
+        try:
+            began = process.stdout.readline()
+            time.sleep(delay)
+        finally:  # also if this process is interrupted
+            process.kill()
         printed, errors = process.communicate()
         if process.returncode != -9:
             raise UnexpectedEndError(f"{began}{printed}{errors}")

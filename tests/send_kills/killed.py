@@ -48,12 +48,14 @@ def run(server: LocalServer, client: Any, folder: Path, size: int, kills: int, s
     resumed_at: list[int] = []
     for kill in range(kills):
         with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
-            # Somewhere in what is left, and as the process begins too.
-            wanted = client.xlen("s") + chance.randrange(2 * (rows - client.xlen("s")) // (kills - kill + 1) + 1)
-            while process.poll() is None and client.xlen("s") < wanted:
-                time.sleep(0.01)
-            time.sleep(chance.random() * 0.3)
-            process.kill()
+            try:
+                # Somewhere in what is left, and as the process begins too.
+                wanted = client.xlen("s") + chance.randrange(2 * (rows - client.xlen("s")) // (kills - kill + 1) + 1)
+                while process.poll() is None and client.xlen("s") < wanted:
+                    time.sleep(0.01)
+                time.sleep(chance.random() * 0.3)
+            finally:  # also if this process is interrupted
+                process.kill()
         resumed_at.append(client.xlen("s"))
     subprocess.run(command, env=environment, check=True)
     return Killed(rows, kills, wrong_entries(client), client.xlen("s"), resumed_at)

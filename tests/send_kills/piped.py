@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,8 @@ def run(server: LocalServer, client: Any, size: int) -> Piped:
     command = [HEADRACE, "send", "s", "--format", "jsonl", "--maxlen", str(MAXLEN), "--trim-every", "100"]
     resident: list[int] = []
     began, rows, written = time.monotonic(), 0, 0
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process, ExitStack() as stack:
+        stack.callback(process.kill)  # if this process is interrupted
         assert process.stdin is not None
         for rows, chunk in chunks(size):  # noqa: B007, the last one counts
             process.stdin.write(chunk)
