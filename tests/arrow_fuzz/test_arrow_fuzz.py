@@ -1,4 +1,4 @@
-"""Random structures of the Arrow C data interface; `make fuzz TARGET=arrow` does many."""
+"""Random structures of the Arrow C data interface; the laboratory `fuzz arrow` does many."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Waits, reconnects and recovery, measured against their bounds: `make bounds`."""
+"""Waits, reconnects and recovery, measured against their bounds: the laboratory `bounds`."""

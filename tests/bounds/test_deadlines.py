@@ -1,4 +1,4 @@
-"""Deadlines, in every state in which a call waits. `make bounds` measures them; here a busy machine gets a second."""
+"""Deadlines, in every state in which a call waits. `bounds` measures them; here a busy machine gets a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few episodes; `make campaign-cluster` does many."""
+"""A few episodes; the laboratory `campaign-cluster` does many."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """This version writes what the newest golden files hold, byte for byte, and reads those of each version.
 
-If what is stored is to change, `python -m compatibility VERSION` writes files for a new version, beside the older ones.
+If what is stored is to change, the laboratory `golden VERSION` writes files for a new version, beside the older ones.
 """
 
 from __future__ import annotations

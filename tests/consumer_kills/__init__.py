@@ -6,7 +6,5 @@ the same names or under new ones (`run`). Poison entries end each process that g
 must be in the database, nothing may be pending, and the dead letters must be the poison entries (`check`).
 
 With `--topology cluster` there are six streams, in slots of their own on all masters. Slots move and replicas take over
-meanwhile (`targets`).
-
-    PYTHONPATH=tests python -m consumer_kills --kills 100 --entries 100000 --seed 1 --server 8.6
+meanwhile (`targets`). The laboratory `consumer-kills` prints a row for each run.
 """

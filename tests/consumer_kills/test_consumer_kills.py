@@ -1,4 +1,4 @@
-"""Short runs of `consumer_kills`; `make consumer-kills` does longer ones."""
+"""Short runs of the laboratory `consumer-kills`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEALTHY = [number for number in range(100) if number != 50]
 def test_killed_processes_lose_no_entries_and_poison_becomes_a_dead_letter(more: dict[str, object]) -> None:
     program = max(find_programs()).label
     options: dict[str, object] = {
-        "server": program,
+        "servers": program,
         "kills": 4,
         "entries": 2_000,
         "poison": 1,
@@ -31,10 +31,11 @@ def test_killed_processes_lose_no_entries_and_poison_becomes_a_dead_letter(more:
         "timeout": 50,
     }
     options |= {**more, "changes": 3}
-    command = [sys.executable, "-m", "consumer_kills", *(f"--{name}={value}" for name, value in options.items())]
+    words = [f"--{name}={value}" for name, value in options.items()]
+    command = [sys.executable, "-m", "laboratory", "consumer-kills", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    assert [line.split()[:3] for line in done.stdout.splitlines()[1:]] == [
+    assert [line.split()[:3] for line in done.stdout.splitlines()[1:-1]] == [
         [program, "stable", "4"],
         [program, "random", "4"],
     ]

@@ -72,7 +72,7 @@ def test_every_block_of_a_page_is_run() -> None:
         *("command.md", "from-csv.md", "outbox.md")
     }
     assert pages.keys() >= STORIES | RECIPES
-    recipes = (ROOT / "tests" / "recipes" / "__main__.py").read_text()
+    recipes = (ROOT / "tests" / "recipes" / "laboratory.py").read_text()
     assert all(f'recipe("{name}"' in recipes for name in RECIPES)
 
 

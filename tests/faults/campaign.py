@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import logging
 import math
 import multiprocessing
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from laboratory import REPEAT
 from support import modes
 from support.servers import Program, find_programs
 
@@ -25,16 +29,22 @@ LONGEST = 6
 class Campaign:
     """The parts of a campaign: the faults for a mode, an episode with some of them, and the results."""
 
-    #: The module whose command `replay` repeats an episode.
-    module: str
+    #: The laboratory that repeats an episode.
+    name: str
     kinds_for: Callable[[str], list[str]]
     run_episode: Callable[[FaultTestbed, str, Sequence[str], random.Random], Any]
     #: Creates an empty result. Results can be added, and have `faults` and `violations`.
     result: Callable[[], Any]
+    #: Whether headrace is what is tested in this mode, and not a client to compare with.
+    is_ours: Callable[[str], bool]
+
+
+def _is_ours(mode: str) -> bool:
+    return mode != REDIS_PY
 
 
 #: The campaign that sends messages.
-WRITING = Campaign("faults", kinds_for, run_episode, EpisodeResult)
+WRITING = Campaign("campaign", kinds_for, run_episode, EpisodeResult, _is_ours)
 
 
 @dataclass(frozen=True)
@@ -60,9 +70,10 @@ class Share:
             yield number, names[:count], random.Random(rng.getrandbits(64))
             names, number = names[count:], number + 1
 
-    def replay_id(self, episode: int) -> str:
-        """The argument of the command `replay` that repeats an episode."""
-        return f"{self.seed}/{self.server}/{self.mode}/{self.number}/{self.faults}/{episode}"
+    def repeat(self, episode: int) -> str:
+        """The command that repeats an episode."""
+        where = f"{self.seed}/{self.server}/{self.mode}/{self.number}/{self.faults}/{episode}"
+        return f"{REPEAT} {self.campaign.name} --episode {where}"
 
 
 @dataclass
@@ -72,7 +83,7 @@ class ShareResult:
     share: Share
     #: An object made by the campaign's `result`.
     result: Any
-    #: Each failure, with the ID that replays it.
+    #: Each failure, with the command that repeats its episode.
     failures: list[tuple[str, str]]
 
 
@@ -88,9 +99,9 @@ def run_share(share: Share, only: int | None = None) -> ShareResult:
                 try:
                     episode = campaign.run_episode(testbed, share.mode, names, rng)
                 except BaseException as error:
-                    error.add_note(f"repeat with: python -m {campaign.module} replay {share.replay_id(number)}")
+                    error.add_note(f"repeat with: {share.repeat(number)}")
                     raise
-                failures += [(str(violation), share.replay_id(number)) for violation in episode.violations]
+                failures += [(str(violation), share.repeat(number)) for violation in episode.violations]
                 result += episode
     return ShareResult(share, result, failures)
 
@@ -141,7 +152,7 @@ def run(
 
     # Not forked: a forked child of a process with threads may hang.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(jobs, context, _begin) as pool, _ended_by_interrupts():
         waiting: set[concurrent.futures.Future[ShareResult]] = set()
         while True:
             while len(waiting) < jobs and (share := next_share()):
@@ -155,6 +166,24 @@ def run(
                 missing[played.share.server, played.share.mode] += played.share.faults - played.result.faults.total()
                 done.append(played)
                 on_result(played)
+
+
+def _begin() -> None:
+    """Begin a process of the pool. On Ctrl-C, which reaches it too in a terminal, its parent ends it, by SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that its servers are ended
+    logging.getLogger("headrace").setLevel(logging.ERROR)  # each fault causes retries, with two warnings each
+
+
+@contextlib.contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """End the shares of a pool on Ctrl-C: the pool itself waits until they are done."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
 
 
 def program_of(label: str) -> Program:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from .campaign import ShareResult
 from .episode import CRASH, REDIS_PY, ROW_TOO_LARGE, EpisodeResult
@@ -62,17 +61,6 @@ def calls_table(done: Sequence[ShareResult]) -> str:
         counts += played.result.calls
     rows = [(what, f"{count:,}") for what, count in sorted(counts.items())]
     return markdown(("messages, flushes and episodes of tasks", "number"), rows, left=1)
-
-
-def record(document: Path, mark: str, command: str, *tables: str) -> None:
-    """Put tables between the marks of a document, below the command that generated them."""
-    text = document.read_text()
-    begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
-    head, found, rest = text.partition(begin)
-    if not found or end not in rest:
-        raise ValueError(f"{document} has no {begin.strip()} … {end}")
-    body = "\n\n".join([f"`{command}`:", *tables])
-    document.write_text(f"{head}{begin}\n{body}\n\n{end}{rest.partition(end)[2]}")
 
 
 def _row(server: str, mode: str, result: EpisodeResult) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Each kind of fault once, on each server in each mode; `make campaign` runs thousands."""
+"""Each kind of fault once, on each server in each mode; the laboratory `campaign` runs thousands."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from faults.sweep import MESSAGES, sweep
 from faults.testbed import FaultTestbed
 from support.servers import find_programs
 
-#: Bytes between cuts; in mode off, the newest server is cut after every byte. `make sweep` always does that.
+#: Bytes between cuts; in mode off, the newest server is cut after every byte. The laboratory `sweep` always does that.
 STEP = 7
 
 pytestmark = pytest.mark.timeout(300)

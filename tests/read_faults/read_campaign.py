@@ -15,8 +15,6 @@ from .clients import CLIENTS
 from .read_episode import ReadResult, run_episode
 from .read_kinds import kinds_for
 
-READING = Campaign("read_faults", kinds_for, run_episode, ReadResult)
-
 
 def pairs() -> list[tuple[str, str]]:
     """Each server program on this machine with each kind of client."""
@@ -25,6 +23,9 @@ def pairs() -> list[tuple[str, str]]:
 
 def is_ours(client: str) -> bool:
     return CLIENTS[client].ours
+
+
+READING = Campaign("campaign-read", kinds_for, run_episode, ReadResult, is_ours)
 
 
 def episode_apart(label: str, client: str, names: Sequence[str], seed: int) -> ReadResult:

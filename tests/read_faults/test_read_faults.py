@@ -1,4 +1,4 @@
-"""Some faults while streams are read, on each server; `make campaign-read` runs thousands."""
+"""Some faults while streams are read, on each server; the laboratory `campaign-read` runs thousands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_entry_is_read_or_reported(client: str) -> None:
     seed = random.SystemRandom().getrandbits(32)
     done = run(chosen, total, seed, JOBS, lambda _: None, READING)
     wrong = [failure for each in done for failure in each.failures]
-    texts = [f"{text}: PYTHONPATH=tests python -m read_faults replay {replay_id}" for text, replay_id in wrong]
+    texts = [f"{text}; repeat with: {repeat}" for text, repeat in wrong]
     assert not texts, "\n".join(texts)
     faults = sum((each.result.faults for each in done), Counter[str]())
     assert faults.total() >= total

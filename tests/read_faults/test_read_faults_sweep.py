@@ -9,7 +9,7 @@ from faults.testbed import FaultTestbed
 from read_faults.read_sweep import SWEPT, read_sweep
 from support.servers import find_programs
 
-#: Bytes between cuts. `make sweep-read` cuts after every byte.
+#: Bytes between cuts. The laboratory `sweep-read` cuts after every byte.
 STEP = {"reader": 11, "consumer": 37}
 
 pytestmark = pytest.mark.timeout(300)

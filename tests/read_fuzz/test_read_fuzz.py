@@ -1,4 +1,4 @@
-"""Random tables come back as they were written; `make fuzz TARGET=read` does many."""
+"""Random tables come back as they were written; the laboratory `fuzz read` does many."""
 
 from __future__ import annotations
 

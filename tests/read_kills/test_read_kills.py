@@ -1,4 +1,4 @@
-"""A few kills of each example that passes entries on; `make read-kills` does many."""
+"""A few kills of each example that passes entries on; the laboratory `read-kills` does many."""
 
 from __future__ import annotations
 

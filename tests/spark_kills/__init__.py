@@ -4,7 +4,5 @@ One *run* is a streaming query into one stream, from its first row to its last, 
 (`feed`). A plan, made from a seed, says what goes wrong meanwhile (`plan`). The query's driver is a separate process
 (`driver`, `pool`), killed and replaced; inside Spark a wrapper around the data source makes tasks and commits fail
 (`traps`); the server is killed and restarted (`run`). At the end redis-py reads the stream, and each row must be there
-once, in order (`check`).
-
-    PYTHONPATH=tests python -m spark_kills --runs 100 --seed 1 --servers 7.0,8.6,valkey
+once, in order (`check`). The laboratory `spark-kills` does many runs.
 """

@@ -1,11 +1,9 @@
-"""The results of runs: a file with one line of JSON per run, so that runs can be spread over sessions, and a table."""
+"""The results of runs, and a table of them."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self
 
 from .plan import KINDS
@@ -95,15 +93,6 @@ class Result:
             f"{f', markers lost {self.markers_lost}' * bool(self.markers_lost)}"
             f"{f', foreign {self.foreign}' * bool(self.foreign)}; {self.seconds} s"
         )
-
-
-def read(path: Path) -> list[Result]:
-    return [Result(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def append(path: Path, result: Result) -> None:
-    with open(path, "a") as file:
-        file.write(json.dumps(dataclasses.asdict(result)) + "\n")
 
 
 COLUMNS = (

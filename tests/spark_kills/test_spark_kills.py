@@ -1,4 +1,4 @@
-"""A few runs of `spark_kills`; `make spark-kills` does many."""
+"""A few runs of `spark_kills`; the laboratory `spark-kills` does many."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from headrace.testing import LocalServer
 from spark_kills.check import check
 from spark_kills.feed import ROWS_KEY, Feed
 from spark_kills.plan import OF_CLUSTERS, OF_FILES, STREAMS, WAYS, Plan, make_plan, make_source_plan
-from spark_kills.results import Result, append, read, table
+from spark_kills.results import Result, table
 from spark_kills.rows import LINE_BYTES, Rows, line, parse, write_files
 
 ROWS = Rows(files=6, rows_per_file=50, files_per_batch=4)
@@ -231,15 +231,6 @@ def result(seed: int = 1, server: str = "redis-7.0", mode: str = "auto", **numbe
     known: dict[str, Any] = {"faults": {"driver": 2}, "restarts": 0, "entries": 300, "reported": {}, "seconds": 1.0}
     counts = {"lost": 0, "duplicated": 0, "foreign": 0, "out_of_order": 0}
     return Result(names, **{**known, **counts, **numbers})
-
-
-def test_results_are_saved_and_read(tmp_path: Path) -> None:
-    path = tmp_path / "results"
-    assert read(path) == []
-    results = [result(1), result(2, lost=3)]
-    for each in results:
-        append(path, each)
-    assert read(path) == results
 
 
 @pytest.mark.parametrize(

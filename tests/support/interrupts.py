@@ -13,7 +13,7 @@ import pytest
 
 from support.processes import after_ticks
 
-#: The delay is at most 0.1 s on a quiet machine (`make bounds` checks that); this is the limit for a noisy one.
+#: The delay is at most 0.1 s on a quiet machine (the laboratory `bounds`); this is the limit for a noisy one.
 BOUND = 0.5
 
 

@@ -11,7 +11,7 @@ DOCS = ROOT / "docs"
 
 #: Pages whose blocks form one program or one session: each has its own test.
 STORIES = {"command.md", "flights.md", "from-csv.md", "spark.md"}
-#: Pages that need large packages or a database: `make recipes` runs them.
+#: Pages that need large packages or a database: the laboratory `recipes` runs them.
 RECIPES = {"dlt.md", "outbox-postgresql.md"}
 
 

@@ -1,8 +1,8 @@
 //! Tests with hostile bytes and hostile servers generated from a seed. They cover the code that reads replies, the code that
 //! encodes commands, and whole dispatchers, each compared with a slow model that is obviously correct.
 //!
-//! Every target runs briefly in the ordinary tests. `make fuzz TARGET=scanner EXECUTIONS=100000000 SEED=1` runs one for a
-//! long time; `make fuzz-coverage` runs the same checks on bytes that libFuzzer generates. Execution `n` depends only on the
+//! Every target runs briefly in the ordinary tests. `python -m laboratory fuzz scanner --executions 100000000` runs one for a
+//! long time, and `fuzz-coverage` runs the same checks on bytes that libFuzzer generates. Execution `n` depends only on the
 //! seed and `n`, so a failed one can be repeated alone, with the command that it prints.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, unreachable_pub, missing_docs)]

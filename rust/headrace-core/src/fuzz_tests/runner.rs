@@ -72,8 +72,8 @@ impl Runner {
     fn command(&self, at: &Arc<AtomicU64>) -> impl Fn() -> String + Send + 'static + use<> {
         let (target, seed, at) = (self.target, self.seed, Arc::clone(at));
         move || {
-            let first = at.load(Ordering::Relaxed);
-            format!("again with: make fuzz TARGET={target} SEED={seed} FIRST={first} EXECUTIONS=1")
+            let options = format!("--executions 1 --seed {seed} --first {}", at.load(Ordering::Relaxed));
+            format!("repeat with: PYTHONPATH=tests python -m laboratory fuzz {target} {options}")
         }
     }
 

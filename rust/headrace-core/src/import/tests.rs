@@ -1,4 +1,4 @@
-//! Arrow's own arrays, exported over the C interface and imported again. `make fuzz TARGET=arrow` does this with arbitrary
+//! Arrow's own arrays, exported over the C interface and imported again. The laboratory `fuzz arrow` does this with arbitrary
 //! structures.
 #![allow(clippy::unwrap_used, clippy::cast_possible_wrap, unsafe_code)]
 

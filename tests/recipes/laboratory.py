@@ -1,4 +1,4 @@
-"""Runs the recipes: see `make recipes`."""
+"""The laboratory of the recipes: the pages as printed, and each once with a failure. What is wrong raises."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ from pathlib import Path
 import redis
 
 from headrace.testing import LocalServer
-from recipes.database import postgresql
+from laboratory import Run, laboratory
 from support.pages import DOCS, Block, blocks_of
 
+from .database import postgresql
 
-def main() -> int:
+
+@laboratory()
+def recipes(this: Run) -> str:
+    """Run the pages on dlt and on PostgreSQL as printed, then an interrupted load and a killed relay.
+
+    It needs PostgreSQL, such as Debian's package `postgresql`, and the packages of `make .venv/.recipes`.
+    """
+    this.folder.chmod(0o711)  # PostgreSQL runs as another user if this one is root
     with postgresql() as url:
-        recipe("dlt.md", {})
-        broken_load()
-        recipe("outbox-postgresql.md", {"DATABASE_URL": url})
-        killed_relay(url)
-    return 0
+        this.say(recipe("dlt.md", {}))
+        this.say(broken_load())
+        this.say(recipe("outbox-postgresql.md", {"DATABASE_URL": url}))
+        this.say(killed_relay(url))
+    return "2 pages"
 
 
 def block_of(page: str) -> Block:
@@ -34,24 +42,17 @@ def run(text: str, folder: str, server: LocalServer, environment: dict[str, str]
     program.write_text(text)
     of_dlt = {"DLT_PROJECT_DIR": folder, "DLT_DATA_DIR": f"{folder}/dlt", "RUNTIME__DLTHUB_TELEMETRY": "false"}
     everything = {**os.environ, **of_dlt, **environment, "REDIS_URL": server.url}
-    return subprocess.run(
-        [sys.executable, str(program)],
-        cwd=folder,
-        env=everything,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = [sys.executable, str(program)]
+    return subprocess.run(command, cwd=folder, env=everything, capture_output=True, text=True, timeout=300, check=False)
 
 
-def recipe(page: str, environment: dict[str, str]) -> None:
+def recipe(page: str, environment: dict[str, str]) -> str:
     """Run the block of a page as it is."""
     block = block_of(page)
     with tempfile.TemporaryDirectory() as folder, LocalServer() as server:
         done = run(block.text, folder, server, environment)
         assert (done.returncode, done.stdout) == (0, block.prints), (page, done.stdout, done.stderr)
-    print(f"{page}: as printed")
+    return f"{page}: as printed"
 
 
 def changed(text: str, before: str, after: str) -> str:
@@ -60,7 +61,7 @@ def changed(text: str, before: str, after: str) -> str:
     return text.replace(before, after + before)
 
 
-def broken_load() -> None:
+def broken_load() -> str:
     """The first try of a load ends behind its first record batch."""
     line = "        report = dispatcher.flush().raise_for_failures()\n"
     failure = (
@@ -75,10 +76,10 @@ def broken_load() -> None:
         assert done.stdout == "orders: 34464 written, 65536 were there\n", done.stdout
         assert "broken off" in done.stderr
         assert in_stream(server, "orders") == [b'{"order_id":%d,"total":9.5}' % number for number in range(100_000)]
-    print("dlt.md: each row once, in order, over a load that broke off")
+    return "dlt.md: each row once, in order, over a load that broke off"
 
 
-def killed_relay(url: str) -> None:
+def killed_relay(url: str) -> str:
     """The relay ends between the replies and the DELETE of its second batch; the next one has no rows of its own."""
     line = "        with engine.begin() as connection:\n            connection.execute(outbox.delete()"
     text = block_of("outbox-postgresql.md").text
@@ -91,14 +92,10 @@ def killed_relay(url: str) -> None:
         assert (done.returncode, done.stdout) == (0, "1501\n"), (done.stdout, done.stderr)
         expected = [b'{"order_id": %d}' % number for number in [*range(2_500), 0]]
         assert in_stream(server, "order-events") == expected
-    print("outbox-postgresql.md: each row once, in order, over a relay that was killed")
+    return "outbox-postgresql.md: each row once, in order, over a relay that was killed"
 
 
 def in_stream(server: LocalServer, stream: str) -> list[bytes]:
     """The payloads of a stream."""
     with redis.Redis(unix_socket_path=server.unix_socket, protocol=2) as client:
         return [fields[b"payload"] for _, fields in client.xrange(stream) or []]
-
-
-if __name__ == "__main__":
-    sys.exit(main())
