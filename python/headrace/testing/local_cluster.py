@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import binascii
 import contextlib
+import functools
 import os
-import re
+import secrets
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from headrace.errors import LocalServerError
-from headrace.testing.local_server import Directive, LocalServer
+from headrace.testing.cluster_node import Node, nodes_of
+from headrace.testing.cluster_plan import ClusterPlan
+from headrace.testing.local_server import (
+    NODE_PORTS,
+    PORT_TRIES,
+    QUICK_REPLICATION,
+    Directive,
+    LocalServer,
+    find_server,
+    is_port_in_use,
+    name_and_version,
+    stalled,
+)
 from headrace.testing.process import ask_all, order
+from headrace.testing.progress import Progress, wait_for
 
 __all__ = ["LocalCluster"]
-
-_SLOTS = 16_384
-
-# An inline command is at most 64 KiB long.
-_SLOTS_OF_COMMAND = 8_192
 
 # Seconds until a replica is ordered to take over once more.
 _FAILOVER_TRY = 2.5
@@ -29,13 +40,13 @@ _FAILOVER_TRY = 2.5
 _OWNER_TRY = 3.0
 
 # Timeout of a command in seconds; MIGRATE of a large stream takes a few.
-_TIMEOUT = 10.0
+_TIMEOUT = 30.0
 
 
 class LocalCluster:
     """Masters that share all slots evenly, and their replicas, each a `LocalServer` on a port of 127.0.0.1.
 
-    When the constructor returns (after two to four seconds), all servers agree on the slots, and the replicas follow
+    When the constructor returns (after about half a second), all servers agree on the slots, and the replicas follow
     their masters. The servers end as a `LocalServer` does.
 
     Example:
@@ -57,10 +68,11 @@ class LocalCluster:
             themselves.
         tls_key: Its private key, a PEM file.
         tls_ca_cert: The PEM file of the CA that signed it.
-        start_timeout: Seconds within which all servers must be ready. Default 30.
+        start_timeout: Seconds without progress after which the start fails. Default 30.
 
     Raises:
-        LocalServerError: No server program was found, a server did not reply, or the servers did not agree in time.
+        LocalServerError: No server program was found, a server did not start, or the servers do not agree; it says what
+            is missing. The servers' logs are in the error's notes.
     """
 
     def __init__(
@@ -76,14 +88,13 @@ class LocalCluster:
         tls_ca_cert: str | os.PathLike[str] | None = None,
         start_timeout: float = 30.0,
     ) -> None:
-        self._deadline = time.monotonic() + start_timeout
         self._servers: list[LocalServer] = []
         self._ids: dict[str, LocalServer] = {}
         data: dict[str, Any] = {
-            # By default a master waits five seconds for more replicas before it sends its data.
-            "repl-diskless-sync-delay": 0,
+            **QUICK_REPLICATION,
             **(config or {}),
             "cluster-enabled": True,
+            "cluster-config-file": "nodes.conf",
             "cluster-node-timeout": round(node_timeout * 1000),
         }
         password = data.get("requirepass")
@@ -94,10 +105,9 @@ class LocalCluster:
             data |= {"tls-replication": True, "tls-cluster": True}
         if self._password:
             data["masterauth"] = self._password  # any server may become a replica
+        program = find_server(executable)
         try:
-            for _ in range(masters * (1 + replicas)):
-                self._servers.append(LocalServer(executable, config=data, **tls))
-            self._join(masters)
+            self._start(program, masters, masters * replicas, config=data, start_timeout=start_timeout, **tls)
         except BaseException:
             self.stop()
             raise
@@ -118,19 +128,12 @@ class LocalCluster:
         """All servers: first those that started as masters, then their replicas."""
         return tuple(self._servers)
 
-    def slot(self, key: str | bytes, without: LocalServer | None = None) -> int:
-        """Return the slot of `key`, as computed by a server other than `without`.
-
-        Raises:
-            LocalServerError: No server answers.
-        """
-        said = b"no server of the cluster is running"
-        for server in self._servers:
-            if server.running and server is not without:
-                said = self._ask(server, b"CLUSTER KEYSLOT " + _quoted(key)).strip()
-                if said.startswith(b":"):
-                    return int(said[1:])
-        raise LocalServerError(f"cannot get the slot of a key: {said.decode(errors='replace')}")
+    def slot(self, key: str | bytes) -> int:
+        """Return the slot of `key`."""
+        raw = key.encode() if isinstance(key, str) else key
+        tag, end, _ = raw.partition(b"{")[2].partition(b"}")
+        # https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model
+        return binascii.crc_hqx(tag if tag and end else raw, 0) % 16_384
 
     def owner(self, key: str | bytes, without: LocalServer | None = None) -> LocalServer:
         """Return the server that has the slot of `key`, in the view of most running servers other than `without`.
@@ -138,7 +141,7 @@ class LocalCluster:
         Raises:
             LocalServerError: No server has it.
         """
-        slot = self.slot(key, without)
+        slot = self.slot(key)
         asked = [server for server in self._servers if server.running and server is not without]
         named = [owner for server in asked if (owner := self._named(server, slot))]
         if not named:
@@ -155,29 +158,30 @@ class LocalCluster:
         Args:
             key: A key of the master to replace.
             how: `""`, in agreement with the master; `"FORCE"`, without it; or `"TAKEOVER"`, without the other masters.
-            timeout: Seconds within which all servers must agree.
+            timeout: Seconds without progress after which it fails.
 
         Raises:
-            LocalServerError: There was no replica, it refused, or the servers did not agree in time.
+            LocalServerError: There was no replica, it refused, or the servers do not agree.
         """
-        self._deadline = time.monotonic() + timeout
         slot, before = self.slot(key), self.owner(key)
-        self._wait("no replica could take over", lambda: bool(self.replicas_of(before)))
+        failover = f"the failover of slot {slot}"
+        lonely = f"no replica follows {before.url}"
+        self._wait(failover, lambda: "" if self.replicas_of(before) else lonely, timeout)
         replica = self.replicas_of(before)[0]
         command = f"CLUSTER FAILOVER {how}".strip()
         self._order(replica, command)
         again = time.monotonic() + _FAILOVER_TRY
 
-        def is_done() -> bool:
+        def missing() -> str:
             nonlocal again
             if time.monotonic() > again and self._named(replica, slot) is not replica:
                 # The masters vote for a replica of a master only at intervals, and the replica gives up after five
                 # seconds.
                 again = time.monotonic() + _FAILOVER_TRY
                 self._ask(replica, command)
-            return self._all_name(slot, replica)
+            return self._unaware(slot, replica)
 
-        self._wait("the servers did not agree on another owner", is_done)
+        self._wait(failover, missing, timeout)
         return replica
 
     def move_slot(self, key: str | bytes, target: LocalServer, timeout: float = 30.0, pause: float = 0.0) -> None:
@@ -186,25 +190,27 @@ class LocalCluster:
         Args:
             key: A key of the slot.
             target: The master that gets the slot.
-            timeout: Seconds within which all servers must agree.
+            timeout: Seconds without progress after which it fails.
             pause: Seconds between the move of the last key and that of the slot, during which the old owner replies
                 with `ASK`.
 
         Raises:
-            LocalServerError: A server refused, or the servers did not agree in time.
+            LocalServerError: A server refused, or the servers do not agree.
         """
         slot, source = self.slot(key), self.owner(key)
-        importing, deadline = f"CLUSTER SETSLOT {slot} IMPORTING {self._id(source)}", time.monotonic() + timeout
+        importing = f"CLUSTER SETSLOT {slot} IMPORTING {self._id(source)}"
         self._order(target, importing)
         self._order(source, f"CLUSTER SETSLOT {slot} MIGRATING {self._id(target)}")
-        while (count := int(self._ask(source, f"CLUSTER COUNTKEYSINSLOT {slot}").strip(b":\r\n"))) > 0:
-            for name in self._keys(source, slot, count):
-                auth = f" AUTH {self._password}" if self._password else ""
-                command = f'MIGRATE 127.0.0.1 {target.port} "" 0 10000{auth} KEYS '.encode() + _quoted(name)
+        auth = f" AUTH {self._password}" if self._password else ""
+        migrate = f'MIGRATE 127.0.0.1 {target.port} "" 0 10000{auth} KEYS '.encode()
+        moving = Progress()
+        while names := self._keys(source, slot):
+            still = moving.still_for(f"{len(names)} keys", time.monotonic())
+            for name in names:
                 try:
-                    self._order(source, command)
+                    self._order(source, migrate + _quoted(name))
                 except LocalServerError as refusal:
-                    if "MOVED" not in str(refusal) or time.monotonic() > deadline:
+                    if "MOVED" not in str(refusal) or still > timeout:
                         raise
                     # Late news of an earlier move made the target forget that it takes the slot over.
                     self._order(target, importing)
@@ -216,10 +222,9 @@ class LocalCluster:
         # A target that had forgotten that it takes the slot over gets it with its old epoch. Servers that later hear
         # what the source announced with a newer epoch would believe the source.
         self._ask(target, "CLUSTER BUMPEPOCH")
-        self._deadline = time.monotonic() + timeout
         again = time.monotonic() + _OWNER_TRY
 
-        def is_done() -> bool:
+        def missing() -> str:
             nonlocal again
             if time.monotonic() > again:
                 again = time.monotonic() + _OWNER_TRY
@@ -229,9 +234,9 @@ class LocalCluster:
                     # before that.
                     with contextlib.suppress(LocalServerError):
                         self._order(server, owner)
-            return self._all_name(slot, target) and self._all_know_epoch(target)
+            return self._unaware(slot, target) or self._epochs(target)
 
-        self._wait("the servers did not agree on the owner", is_done)
+        self._wait(f"the move of slot {slot}", missing, timeout)
 
     def stop(self) -> None:
         """Stop all servers and remove their folders. A second call does nothing."""
@@ -254,75 +259,101 @@ class LocalCluster:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
 
-    def _join(self, masters: int) -> None:
-        """Join the servers into one cluster: the first ones are masters, and share the slots."""
-        first, *others = self._servers
-        self._ids = {self._id(server): server for server in self._servers}
-        for number, server in enumerate(self._servers):
-            # Distinct epochs: otherwise the servers have to settle which of them is first.
-            self._order(server, f"CLUSTER SET-CONFIG-EPOCH {number + 1}")
-            if number < masters:
-                end = (number + 1) * _SLOTS // masters
-                for begin in range(number * _SLOTS // masters, end, _SLOTS_OF_COMMAND):
-                    share = range(begin, min(begin + _SLOTS_OF_COMMAND, end))
-                    self._order(server, f"CLUSTER ADDSLOTS {' '.join(map(str, share))}")
-        for server in others:
-            self._order(first, f"CLUSTER MEET 127.0.0.1 {server.port}")
-        self._wait("the servers did not find each other", self._know_each_other)
-        for number, server in enumerate(self._servers[masters:]):
-            self._order(server, f"CLUSTER REPLICATE {self._id(self._servers[number % masters])}")
-        self._wait("the replicas did not follow", lambda: self._is_complete(masters))
+    def _start(self, program: Path, masters: int, replicas: int, *, start_timeout: float, **arguments: Any) -> None:
+        """Start all servers; on other ports if one is taken, since each must know the ports of all."""
+        name, version = name_and_version(program)
+        shard_ids = name == "valkey" or tuple(map(int, version.split("."))) >= (7, 2)
+        for tries_left in reversed(range(PORT_TRIES)):
+            ports = secrets.SystemRandom().sample(NODE_PORTS, masters + replicas)
+            plan = ClusterPlan(ports, masters, shard_ids=shard_ids)
+            try:
+                for number, (port, node) in enumerate(zip(ports, plan.ids, strict=True)):
+                    if number == masters:
+                        self._wait("the masters", functools.partial(self._not_taken_over, plan), start_timeout)
+                    file = plan.file(number)
+                    server = _Node(program, file, port=port, start_timeout=start_timeout, **arguments)
+                    self._servers.append(server)
+                    self._ids[node] = server
+            except LocalServerError as error:
+                self.stop()
+                self._servers, self._ids = [], {}
+                if tries_left == 0 or not is_port_in_use(error):
+                    raise
+            else:
+                break
+        self._wait("the cluster", lambda: self._not_joined(plan), start_timeout)
 
-    def _know_each_other(self) -> bool:
-        known = f"cluster_known_nodes:{len(self._servers)}\r\n".encode()
-        said = [self._ask(server, "CLUSTER INFO") for server in self._servers]
-        return all(known in info and b"cluster_state:ok" in info for info in said)
-
-    def _is_complete(self, masters: int) -> bool:
-        """Return whether all servers know all replicas, and these have their masters' data."""
-        replicas = len(self._servers) - masters
+    def _not_taken_over(self, plan: ClusterPlan) -> str:
+        """Make each master take over from its predecessor, and return which have not."""
+        if missing := self._not_linked():
+            return missing
+        for number, master in enumerate(self._servers[: len(plan.predecessors)]):
+            slot = plan.share(number).start
+            if missing := self._unaware(slot, master):
+                if self._named(master, slot) is not master:
+                    self._ask(master, "CLUSTER FAILOVER TAKEOVER")
+                return missing
         for server in self._servers:
-            lines = self._ask(server, "CLUSTER NODES").decode(errors="replace").splitlines()
-            if sum(" slave " in line or "myself,slave " in line for line in lines) != replicas:
-                return False
-        said = b"".join(self._ask(server, "INFO replication") for server in self._servers[:masters])
-        return said.count(b"state=online") == replicas
+            if known := {node.id for node in self._view(server)} & {*plan.predecessors}:
+                for predecessor in known:
+                    self._ask(server, f"CLUSTER FORGET {predecessor}")
+                return f"{self._label(server)} still knows {len(known)} predecessors of masters"
+        return ""
+
+    def _not_joined(self, plan: ClusterPlan) -> str:
+        """Return what a new cluster lacks."""
+        if missing := self._not_taken_over(plan):
+            return missing
+        if down := [self._label(s) for s in self._servers if b"cluster_state:ok" not in self._ask(s, "CLUSTER INFO")]:
+            return f"{', '.join(down)} does not report cluster_state:ok"
+        masters = self._servers[: len(plan.predecessors)]
+        replicas = len(self._servers) // len(masters) - 1
+        online = {master: self._ask(master, "INFO replication").count(b"state=online") for master in masters}
+        lacking = [f"{self._label(m)} has {n} of {replicas} replicas online" for m, n in online.items() if n < replicas]
+        return ", ".join(lacking)
+
+    def _not_linked(self) -> str:
+        """Return which servers are not connected to all others."""
+        count = len(self._servers)
+        links = {server: sum(node.connected for node in self._view(server)) for server in self._servers}
+        return ", ".join(f"{self._label(s)} has {n} of {count} connections" for s, n in links.items() if n < count)
 
     def _follows(self, server: LocalServer, master: LocalServer) -> bool:
-        # By its ID: the nodes may name a port other than its own (`cluster-announce-port`).
-        node = next((node for node, known in self._ids.items() if known is master), "")
-        of_master = f" myself,slave {node} ".encode()
-        said = self._ask(server, "CLUSTER NODES"), self._ask(server, "INFO replication")
-        return of_master in said[0] and b"master_link_status:up" in said[1]
+        is_up = b"master_link_status:up" in self._ask(server, "INFO replication")
+        return is_up and any("myself" in node.flags and node.master == self._id(master) for node in self._view(server))
 
     def _masters(self) -> list[LocalServer]:
         return [s for s in self._servers if s.running and b"role:master" in self._ask(s, "INFO replication")]
 
-    def _all_name(self, slot: int, owner: LocalServer) -> bool:
-        return all(self._named(server, slot) is owner for server in self._servers if server.running)
+    def _unaware(self, slot: int, owner: LocalServer) -> str:
+        """Return which running servers do not name the owner of a slot."""
+        unaware = [self._label(s) for s in self._servers if s.running and self._named(s, slot) is not owner]
+        owns = f"does not name {self._label(owner)} as the owner of slot {slot}"
+        return f"{', '.join(unaware)} {owns}" if unaware else ""
 
-    def _all_know_epoch(self, master: LocalServer) -> bool:
-        """Return whether all servers know the epoch of `master`: until then they may still believe an old owner."""
-        of_master = re.compile(rf"^{self._id(master)} (?:\S+ ){{5}}(\d+) ", re.MULTILINE)
-        nodes = [self._ask(s, "CLUSTER NODES").decode(errors="replace") for s in self._servers if s.running]
-        return len({found[1] if (found := of_master.search(text)) else "" for text in nodes}) == 1
+    def _epochs(self, master: LocalServer) -> str:
+        """Return which epochs of `master` the servers know if they differ: they may still believe an old owner."""
+        known = [
+            str(next((node.epoch for node in self._view(server) if node.id == self._id(master)), "none"))
+            for server in self._servers
+            if server.running
+        ]
+        return f"the servers know epochs {', '.join(known)} of {self._label(master)}" if len(set(known)) > 1 else ""
 
     def _named(self, server: LocalServer, slot: int) -> LocalServer | None:
         """Return the master that has `slot`, as `server` sees it."""
-        for line in self._ask(server, "CLUSTER NODES").decode(errors="replace").splitlines():
-            parts = line.split(" ")
-            if len(parts) < 8 or "master" not in parts[2] or "fail" in parts[2].split(","):
-                continue
-            for part in parts[8:]:
-                if (found := re.fullmatch(r"(\d+)(?:-(\d+))?", part)) and int(found[1]) <= slot <= int(
-                    found[2] or found[1]
-                ):
-                    return self._ids.get(parts[0])
-        return None
+        return next((self._ids.get(node.id) for node in self._view(server) if node.is_master and node.has(slot)), None)
 
-    def _keys(self, server: LocalServer, slot: int, count: int) -> list[bytes]:
-        """Return the names of the keys in a slot."""
-        rest, names = self._ask(server, f"CLUSTER GETKEYSINSLOT {slot} {count}").partition(b"\r\n")[2], []
+    def _view(self, server: LocalServer) -> list[Node]:
+        """Return the nodes that a server knows; none if it does not reply."""
+        return list(nodes_of(self._ask(server, "CLUSTER NODES").decode(errors="replace")))
+
+    def _keys(self, server: LocalServer, slot: int) -> list[bytes]:
+        """Return the names of up to a thousand keys in a slot."""
+        said = self._ask(server, f"CLUSTER GETKEYSINSLOT {slot} 1000")
+        if not said.startswith(b"*"):
+            raise LocalServerError(f"{self._label(server)} does not list the keys of slot {slot}: {_text(said)}")
+        rest, names = said.partition(b"\r\n")[2], []
         while rest.startswith(b"$"):
             length, _, rest = rest[1:].partition(b"\r\n")
             names.append(rest[: int(length)])
@@ -330,26 +361,42 @@ class LocalCluster:
         return names
 
     def _id(self, server: LocalServer) -> str:
-        return self._ask(server, "CLUSTER MYID").split(b"\r\n")[1].decode()
+        return next((node for node, known in self._ids.items() if known is server), "")
+
+    def _label(self, server: LocalServer) -> str:
+        return f"server {self._servers.index(server) + 1} of {len(self._servers)}"
 
     def _order(self, server: LocalServer, command: str | bytes) -> None:
         raw = command if isinstance(command, bytes) else command.encode()
         auth = [f"AUTH {self._password}".encode()] if self._password else []
         said = order(server.unix_socket, *auth, raw, timeout=_TIMEOUT)
         if said not in (b"+OK", b"+NOKEY"):
-            name = raw[:60].decode(errors="replace")
-            raise LocalServerError(f"{name} was refused: {said.decode(errors='replace').strip()}")
+            raise LocalServerError(f"{_text(raw[:60])} was refused: {_text(said)}")
 
-    def _ask(self, server: LocalServer, command: str | bytes) -> bytes:
+    def _ask(self, server: LocalServer, command: str) -> bytes:
         if not self._password:
             return ask_all(server.unix_socket, command)
         return ask_all(server.unix_socket, f"AUTH {self._password}", command).removeprefix(b"+OK\r\n")
 
-    def _wait(self, failure: str, is_done: Callable[[], bool]) -> None:
-        while not is_done():
-            if time.monotonic() > self._deadline:
-                raise LocalServerError(f"{failure} in time")
-            time.sleep(0.02)
+    def _wait(self, what: str, missing: Callable[[], str], patience: float) -> None:
+        if text := wait_for(missing, patience):
+            raise stalled(what, text, patience, self._servers)
+
+
+class _Node(LocalServer):
+    """A server that finds a `nodes.conf` at its first start."""
+
+    def __init__(self, executable: Path, nodes: str, **arguments: Any) -> None:
+        self._nodes = nodes
+        super().__init__(executable, **arguments)
+
+    def _start_on_a_port(self) -> None:
+        (self._process.folder / "nodes.conf").write_text(self._nodes)
+        super()._start_on_a_port()
+
+
+def _text(said: bytes) -> str:
+    return said.decode(errors="replace").strip() or "no reply"
 
 
 def _quoted(key: str | bytes) -> bytes:

@@ -13,15 +13,15 @@ import re
 import secrets
 import shutil
 import subprocess
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 from headrace.errors import LocalServerError
-from headrace.testing.process import ServerProcess, ask
+from headrace.testing.process import ServerProcess, ask, ask_all
+from headrace.testing.progress import wait_for
 
 __all__ = ["LocalServer", "find_server"]
 
@@ -31,8 +31,13 @@ Directive = str | int | bool | os.PathLike[str]
 # Below the ports that Linux (32768 and up) and macOS (49152 and up) give to outgoing connections, so that none of
 # them can take the port while a server is being restarted. A node of a cluster also listens 10,000 above its port.
 _PORTS = range(26_000, 32_000)
-_NODE_PORTS = range(10_000, 16_000)
-_PORT_TRIES = 20
+NODE_PORTS = range(10_000, 16_000)
+PORT_TRIES = 20
+
+#: Directives of servers that replicate, so that a replica is complete as soon as its master calls it online. Without
+#: the first, a master waits for other replicas, and then for an acknowledgement, which a replica sends once a second.
+#: Without the second, a replica with Valkey 9 looks once a second whether its file is complete.
+QUICK_REPLICATION: dict[str, Directive] = {"repl-diskless-sync": False, "repl-diskless-load": "on-empty-db"}
 
 # Directives that this module sets itself: the server's addresses, files and mode.
 _RESERVED = frozenset({"bind", "daemonize", "dir", "logfile", "port", "tls-port", "unixsocket"})
@@ -101,10 +106,11 @@ class LocalServer:
         tls_key: Its private key, a PEM file. Required for `"tls"`.
         tls_ca_cert: The PEM file of the CA that signs client certificates.
         tls_client_auth: Whether a client must present a certificate of `tls_ca_cert`. Default False.
-        start_timeout: Seconds within which the server must reply. Default 10.
+        start_timeout: Seconds without progress after which the start fails: the server does not reply, its log does not
+            grow, and it loads no more of its data. Default 30.
 
     Raises:
-        LocalServerError: No server was found, or it did not reply in time. Its log is in the error's notes.
+        LocalServerError: No server was found, or it did not start. Its log is in the error's notes.
     """
 
     #: Arguments after the configuration file.
@@ -121,7 +127,7 @@ class LocalServer:
         tls_key: str | os.PathLike[str] | None = None,
         tls_ca_cert: str | os.PathLike[str] | None = None,
         tls_client_auth: bool = False,
-        start_timeout: float = 10.0,
+        start_timeout: float = 30.0,
     ) -> None:
         _check_arguments(transport, port, tls_cert, tls_key, tls_ca_cert, tls_client_auth)
         self._executable = find_server(executable)
@@ -172,12 +178,12 @@ class LocalServer:
     @property
     def name(self) -> str:
         """The kind of server: `"redis"` or `"valkey"`."""
-        return _name_and_version(self._executable)[0]
+        return name_and_version(self._executable)[0]
 
     @property
     def version(self) -> str:
         """The server's version, e.g. `"7.0.15"`."""
-        return _name_and_version(self._executable)[1]
+        return name_and_version(self._executable)[1]
 
     @property
     def pid(self) -> int:
@@ -207,11 +213,11 @@ class LocalServer:
     def restart(self) -> None:
         """Start the server again, at the same address and with the same folder.
 
-        A running server is shut down first, and killed if it has not ended after about 3 s. Its data survives only if
+        A running server is shut down first, and killed if its log does not grow for 10 s. Its data survives only if
         `config` enables persistence.
 
         Raises:
-            LocalServerError: The server was stopped by `stop`, or did not reply in time.
+            LocalServerError: The server was stopped by `stop`, or did not start.
         """
         self._check_owner()
         if self._process.ended:
@@ -255,13 +261,13 @@ class LocalServer:
         if self._transport == "unix" or self._port is not None:
             self._start()
             return
-        ports = _NODE_PORTS if "cluster-enabled" in self._directives else _PORTS
-        for tries_left in reversed(range(_PORT_TRIES)):
+        ports = NODE_PORTS if "cluster-enabled" in self._directives else _PORTS
+        for tries_left in reversed(range(PORT_TRIES)):
             self._port = secrets.choice(ports)  # not `random`: a test run that seeds it would repeat its choices
             try:
                 self._start()
-            except LocalServerError:
-                if tries_left == 0 or "already in use" not in self.log_text():
+            except LocalServerError as error:
+                if tries_left == 0 or not is_port_in_use(error):
                     raise
             else:
                 return
@@ -272,20 +278,26 @@ class LocalServer:
         file = process.folder / "server.conf"
         file.touch(mode=0o600)  # it may hold a password
         file.write_text("".join(f"{name} {line}\n" for name, lines in self._all_directives() for line in lines))
-        deadline = time.monotonic() + self._start_timeout
         try:
             process.spawn([str(self._executable), str(file), *self._arguments])
-            while not _answers(process.socket_path):
-                if (status := process.exit_status()) is not None:
-                    raise self._failure(f"exited with status {status} before it replied")
-                if time.monotonic() > deadline:
-                    raise self._failure(f"did not reply within {self._start_timeout:g} s")
-                time.sleep(0.002)
+            if missing := wait_for(self._missing, self._start_timeout):
+                raise self._failure(f"made no progress for {self._start_timeout:g} s: {missing}")
         except OSError as error:
             raise LocalServerError(f"cannot run {self._executable}: {error.strerror}") from error
         except BaseException:
             process.kill()
             raise
+
+    def _missing(self) -> str:
+        """Return what it lacks to be ready. It is ready if it requires a password, not while it loads its data."""
+        process = self._process
+        if (status := process.exit_status()) is not None:
+            raise self._failure(f"exited with status {status} before it replied")
+        reply = ask(process.socket_path, "PING")
+        if reply.startswith(b"-LOADING"):
+            loaded = re.search(rb"loading_loaded_bytes:(\d+)", ask_all(process.socket_path, "INFO persistence"))
+            return f"it is loading its data ({loaded[1].decode() if loaded else '?'} bytes)"
+        return "" if reply else f"it does not reply, with {process.log_size()} bytes in its log"
 
     def _all_directives(self) -> Iterator[tuple[str, list[str]]]:
         process = self._process
@@ -353,10 +365,17 @@ def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _answers(socket_path: str) -> bool:
-    """Return whether the server is ready: also if it requires a password, but not while it is loading its data."""
-    reply = ask(socket_path, "PING")
-    return bool(reply) and not reply.startswith(b"-LOADING")
+def stalled(what: str, missing: str, patience: float, servers: Iterable[LocalServer]) -> LocalServerError:
+    """Return the error of several servers that made no progress, with the ends of their logs."""
+    error = LocalServerError(f"{what} made no progress for {patience:g} s: {missing}")
+    for number, server in enumerate(servers):
+        error.add_note(f"The log of server {number + 1} at {server.url} ends:\n{server.log_text()[-2000:]}")
+    return error
+
+
+def is_port_in_use(error: LocalServerError) -> bool:
+    """Return whether a server did not start because another process has its port."""
+    return any("already in use" in note for note in getattr(error, "__notes__", ()))
 
 
 def packaged_servers() -> Iterator[Path]:
@@ -368,7 +387,7 @@ def packaged_servers() -> Iterator[Path]:
 
 
 @functools.cache
-def _name_and_version(executable: Path) -> tuple[str, str]:
+def name_and_version(executable: Path) -> tuple[str, str]:
     # "Redis server v=7.0.15 sha=…", "Valkey server v=9.1.2 sha=…"
     text = subprocess.run(
         [str(executable), "--version"],

@@ -16,6 +16,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from headrace.testing.progress import wait_for
+
 # Linux allows 107 bytes for the path of a Unix socket, macOS 103.
 _SOCKET_PATH_MAX = 100
 
@@ -89,16 +91,15 @@ class ServerProcess:
             self._popen = None
         self._dismiss_guardian()
 
-    def shut_down(self, timeout: float = 2.0) -> None:
-        """Shut the server down, which saves its data if configured to; kill it after the timeout."""
+    def shut_down(self, patience: float = 10.0) -> None:
+        """Shut the server down, which saves its data if configured to; kill it if its log does not grow meanwhile."""
         if self._popen is not None and self._popen.poll() is None:
             self._popen.send_signal(signal.SIGCONT)  # a stopped process handles no signal
             # A reply is a refusal, for example because of a missing password. A signal needs no password, but the
             # server checks for signals only every 100 ms.
             if ask(self.socket_path, "SHUTDOWN"):
                 self._popen.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._popen.wait(timeout)
+            wait_for(lambda: "" if self.pid() is None else f"{self.log_size()} bytes in its log", patience)
         self.kill()
 
     def end(self) -> None:
@@ -121,6 +122,12 @@ class ServerProcess:
                 return _SECRET_LINE.sub(r"\1 …'", log.read().decode(errors="replace"))
         except FileNotFoundError:
             return ""
+
+    def log_size(self) -> int:
+        """Return the number of bytes in the log since the last start."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / "server.log").stat().st_size
+        return 0
 
     def disown(self) -> None:
         """In a forked child: release the parent's processes, above all the pipe to the guardian."""
