@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs benchmarks on the wheel that is installed in .venv, and draws their pictures:
+# Runs benchmarks on the release build in .bench/release, and draws their pictures:
 #
 #   tools/bench.sh times [ARGUMENT OF PYTEST…]      headrace beside other clients
 #   tools/bench.sh instructions [CASE…]             the instructions of a message
@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 what=$1
 shift
 python=.venv/bin/python
+export PYTHONPATH=$PWD/.bench/release
 part="$*${HEADRACE_BENCH_ROWS:-}${HEADRACE_BENCH_ROUNDS:-}"
 if [ -n "${RECORD:-}" ] || { [ "$what" = times ] && [ -z "$part" ]; }; then
     folder=docs/pictures keep="--document docs/benchmarks.md"
@@ -25,7 +26,7 @@ case $what in
         $python -m pytest benches -q -p no:randomly --benchmark-enable --benchmark-only --benchmark-quiet --timeout 600 $keep "$@"
         ;;
     instructions)
-        PYTHONPATH=tests $python -m benches.instructions "$@" $keep
+        PYTHONPATH=$PYTHONPATH:tests $python -m benches.instructions "$@" $keep
         ;;
     profile)
         tools/step.sh "Building headrace with the names of its functions" .venv/bin/maturin build --release --strip false \
@@ -37,4 +38,4 @@ case $what in
         exit
         ;;
 esac
-PYTHONPATH=tests $python -m benches.pictures $folder/figures.json $folder/
+PYTHONPATH=$PYTHONPATH:tests $python -m benches.pictures $folder/figures.json $folder/

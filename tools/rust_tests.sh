@@ -10,8 +10,8 @@ server=$PWD/.servers/redis-8.6
 if [ -x "$server" ]; then export HEADRACE_TEST_SERVER=$server; fi
 
 if cargo nextest --version > /dev/null 2>&1; then
-    cargo nextest run $locked $packages --cargo-quiet --status-level fail --hide-progress-bar
+    cargo nextest run $locked --cargo-profile quick $packages --cargo-quiet --status-level fail --hide-progress-bar
 else
-    cargo test $locked --quiet $packages --lib --bins --tests
+    cargo test $locked --profile quick --quiet $packages --lib --bins --tests
 fi
-cargo test $locked --quiet $packages --doc
+cargo test $locked --profile quick --quiet $packages --doc

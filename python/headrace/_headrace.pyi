@@ -456,6 +456,12 @@ def inspect(
 def shard_numbers(keys: _ArrowArray | _ArrowStream, shards: int, shard_hash: str) -> Rows:
     """Return the shard number of each row, by the key in the only column, as 32-bit integers; null for a null."""
 
+def _panic_at(place: str | None, after: int = 0) -> bool:
+    """Make this thread panic once, after it has passed `place` `after` times; None: never. Only in builds for tests.
+
+    Return whether an earlier choice is still pending.
+    """
+
 def split_dead_letters(batch: ReadBatch) -> Rows:
     """Return the dead letters of a batch; `headrace.read_dead_letters` wraps it."""
 

@@ -19,10 +19,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import Dispatcher, Endpoint, InternalError, RetryPolicy, _headrace
+from support.patience import NEVER
 
 ROWS = 300
 #: Exists only in a build with the feature.
-panic_at: Any = getattr(_headrace, "panic_at", None)
+panic_at: Any = getattr(_headrace, "_panic_at", None)
 
 #: Must occur in payloads and nowhere else.
 SECRET = "content-of-a-payload"
@@ -83,7 +84,7 @@ def run(socket: str, key: str, case: dict[str, Any]) -> dict[str, Any]:
     log = io.StringIO()
     handler = logging.StreamHandler(log)
     logging.getLogger("headrace").addHandler(handler)
-    policy = RetryPolicy(initial_backoff=0, max_backoff=0, deadline=30)
+    policy = RetryPolicy(initial_backoff=0, max_backoff=0, deadline=NEVER)
     retry = None if not case["retries"] else policy
     raised: list[str] = []
     outcomes: list[dict[str, Any]] = []

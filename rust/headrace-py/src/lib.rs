@@ -75,6 +75,6 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tables::read_options, module)?)?;
     module.add_function(wrap_pyfunction!(time_zones::time_zones, module)?)?;
     #[cfg(feature = "failpoints")]
-    module.add_function(wrap_pyfunction!(failpoints::panic_at, module)?)?;
+    module.setattr("_panic_at", wrap_pyfunction!(failpoints::panic_at, module)?)?; // not in `__all__`
     Ok(())
 }
