@@ -22,12 +22,17 @@ from headrace import Endpoint
 from headrace.testing import LocalServer
 from support import Certs, Program, find_programs, make_certs, missing_in_ci, programs_with
 from support.fixture_types import Replicate, StartServer
-from support.leaks import find_leaks
+from support.leaks import find_leaks, kill_all
 from support.paths import TESTS
+from support.patience import NEVER
 from support.processes import wait_until
-from support.servers import HOW_TO_GET_SERVERS, IN_CI, absent, newest
+from support.servers import HOW_TO_GET_SERVERS, IN_CI, absent, newest, one_of
 
 _folder = pytest.StashKey[Path]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="each test on every server, and those marked `thorough`")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,11 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
     # Less than half the processor time of a short run: no optimising compiler, a collector without threads, and classes
     # that are not verified when they are loaded.
     unverified = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {unverified}")
+    # And limits of Spark that a busy machine exceeds: on the time between two heartbeats, and until a Python worker has
+    # authenticated itself. The ten seconds until one connects are no option: see sitecustomize.py.
+    limits = ("spark.network.timeout", "spark.python.authenticate.socketTimeout")
+    patient = " ".join(f"-D{name}={NEVER:.0f}s" for name in limits)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {unverified} {patient}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if folder := config.stash.get(_folder, None):
+        if not is_worker(config):
+            kill_all(folder)  # what an interrupted test had started, or a worker that was killed
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -93,6 +104,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("thorough")])
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
     if is_worker(config):
         from support.workers import sort
 
@@ -100,11 +114,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that asks for `program`, or for `server`, on each server that has what it needs."""
+    """Run a test that asks for `program`, or for `server`, on one that has what it needs; with `--all` on each."""
     if "program" in metafunc.fixturenames:
         capabilities = _needs(metafunc.definition)
         # Without any, one run reports it: an empty list would be a silent skip.
-        programs: list[Program | None] = [*programs_with(capabilities)] or [None]
+        found = programs_with(capabilities)
+        if not metafunc.config.getoption("--all"):
+            found = one_of(found, metafunc.definition.nodeid)
+        programs: list[Program | None] = [*found] or [None]
         ids = [program.label if program else "no server" for program in programs]
         metafunc.parametrize("program", programs, ids=ids, indirect=True)
 

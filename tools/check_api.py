@@ -1,4 +1,4 @@
-"""Compare the public names and signatures of headrace with those of the last release: `make api-check`.
+"""Compare the public names and signatures of headrace with those of the last release: `make lint`.
 
 griffe reads the source and the stub of this tree and of a commit, without importing either. Before the first release
 the commit is `FIRST`. An intended change that breaks callers belongs in `ACCEPTED`, with its line in CHANGELOG.md,

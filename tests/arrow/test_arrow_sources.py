@@ -31,9 +31,10 @@ def test_sent_values_match_the_source(any_server: LocalServer, source: str) -> N
     assert differences(source, any_server.unix_socket) == {}
 
 
+@pytest.mark.thorough
 def test_sent_values_match_polars_1(any_server: LocalServer) -> None:
     if not POLARS_1.is_dir():
-        text = f"no polars 1 in {POLARS_1}: `make test` puts it there"
+        text = f"no polars 1 in {POLARS_1}: `make test-all` puts it there"
         if IN_CI:
             pytest.fail(text)
         pytest.skip(text)
@@ -43,7 +44,6 @@ def test_sent_values_match_polars_1(any_server: LocalServer) -> None:
         [*command, "--sources", "polars", "--without", *MAPS],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr.decode()
     version, found = json.loads(done.stdout)

@@ -362,7 +362,7 @@ rows = headrace.unpack_arrow({b"payload": bytes.fromhex(sys.argv[1])})
 print(len(rows), headrace.unpack({b"payload": b"x"}), [name for name in ("pyarrow", "polars") if name in sys.modules])
 """
     command = [sys.executable, "-c", code, ipc(pa.table({"a": [1, 2]})).hex()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "2 [b'x'] []\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
 import redis
 
 from arrow_fuzz.campaign import run
@@ -11,6 +12,8 @@ from arrow_fuzz.execution import Execution, draw
 from arrow_fuzz.session import KEY, Session
 from headrace.testing import LocalServer
 from support.c_arrow import ArrowSchema, Held
+
+pytestmark = pytest.mark.thorough
 
 EXECUTIONS = 20_000
 

@@ -23,6 +23,7 @@ from headrace import (
 from headrace.testing import LocalCluster, LocalSentinel, LocalServer
 from support import Certs, programs_with
 from support.fixture_types import StartServer
+from support.patience import NEVER
 from support.pipelines import KEY, connections, endpoint_to, outcomes, stored
 from support.processes import stopped
 from support.shards import key_of
@@ -148,10 +149,10 @@ def test_connecting_to_cluster_nodes_does_not_block_the_event_loop(run: Run) -> 
 def test_connecting_to_one_node_does_not_delay_other_nodes(run: Run) -> None:
     """Outcomes come in the order of the messages: the one before it has its own, and those behind it are sent."""
     (program, *_) = sorted(programs_with([]), reverse=True)
-    with LocalCluster(program.path, replicas=0, node_timeout=60) as cluster:
+    with LocalCluster(program.path, replicas=0, node_timeout=NEVER) as cluster:
         home = cluster.owner("s")
         endpoint = Endpoint(
-            nodes=[f"127.0.0.1:{home.port}"], shards=8, shard_names="spread", stream_key="s", connect_timeout=100
+            nodes=[f"127.0.0.1:{home.port}"], shards=8, shard_names="spread", stream_key="s", connect_timeout=NEVER
         )
         owners = [cluster.owner(name.decode()) for name in endpoint.stream_keys]
         still = next(owner for owner in owners if owner is not home)
@@ -220,7 +221,7 @@ def test_rows_of_a_batch_wait_while_a_connection_is_opened(run: Run, tcp_server:
 def test_a_flush_that_times_out_abandons_the_connection(run: Run) -> None:
     async def main() -> None:
         async with silence() as (port, accepted):
-            endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=KEY, password="x", connect_timeout=60)
+            endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=KEY, password="x", connect_timeout=NEVER)
             async with AsyncDispatcher(endpoint) as dispatcher:
                 await dispatcher.produce(b"x")
                 await turns_until(lambda: accepted)
@@ -234,7 +235,7 @@ def test_a_flush_that_times_out_abandons_the_connection(run: Run) -> None:
 def test_a_cancelled_close_ends_a_connect_without_a_reply(run: Run) -> None:
     async def main() -> None:
         async with silence() as (port, accepted):
-            endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=KEY, password="x", connect_timeout=60)
+            endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=KEY, password="x", connect_timeout=NEVER)
             dispatcher = AsyncDispatcher(endpoint)
             await dispatcher.produce(b"x")
             await turns_until(lambda: accepted)

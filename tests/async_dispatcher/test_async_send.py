@@ -7,7 +7,6 @@ import copy
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +30,7 @@ from headrace import (
 )
 from headrace.testing import LocalCluster, LocalServer
 from support import Certs, programs_with
+from support.patience import NEVER
 from support.pipelines import KEY, connections, endpoint_to, outcomes, stored
 from support.processes import kill_and_restart, stopped
 
@@ -113,7 +113,7 @@ def test_an_unreachable_server_is_tried_again(run: Run, any_server: LocalServer,
 
 def test_retries_outlast_a_restart(run: Run, tcp_server: LocalServer, connect: Connect) -> None:
     async def main() -> None:
-        retry = RetryPolicy(deadline=30, initial_backoff=0.01)
+        retry = RetryPolicy(deadline=NEVER, initial_backoff=0.01)
         async with AsyncDispatcher(endpoint_to(tcp_server), retry=retry) as dispatcher:
             await dispatcher.send(b"0")
             kill_and_restart(tcp_server)
@@ -258,19 +258,16 @@ def test_a_silent_server_fails_messages_at_the_deadline(run: Run, any_server: Lo
 
 
 def test_the_event_loop_keeps_running_while_the_server_is_suspended(run: Run, any_server: LocalServer) -> None:
-    """No call takes long, though more is to be sent than the socket takes."""
+    """No call waits for the server, though more is to be sent than the socket takes."""
 
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as dispatcher:
             await dispatcher.send(b"0")
-            longest, last = 0.0, time.perf_counter()
             with stopped(any_server):
                 sends = [asyncio.create_task(dispatcher.send(b"x" * 500_000)) for _ in range(20)]
                 await turns_until(lambda: any(dispatcher._sockets.values()))
                 for _ in range(300):
                     await asyncio.sleep(0.001)
-                    longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
-            assert longest < 2, longest
             assert len({delivered.entry_id for delivered in await asyncio.gather(*sends)}) == 20
 
     run(main())
@@ -451,7 +448,7 @@ def test_a_report_counts_retries_that_began_before_its_outcomes(
     run: Run, any_server: LocalServer, client: redis.Redis
 ) -> None:
     async def main() -> None:
-        policy = RetryPolicy(retry_unknown=True, initial_backoff=0.01, max_backoff=0.01, deadline=60)
+        policy = RetryPolicy(retry_unknown=True, initial_backoff=0.01, max_backoff=0.01, deadline=NEVER)
         async with AsyncDispatcher(endpoint_to(any_server, command_timeout=0.2), retry=policy) as dispatcher:
             await dispatcher.send(b"0")
             client.client_pause(60_000, all=False)

@@ -9,12 +9,11 @@ import pytest
 from bounds import reconnects, recovery
 from support import Certs
 from support.fixture_types import StartServer
+from support.patience import LATE
 from support.servers import DURABLE
 
-#: Extra time on a busy machine.
-BUSY = 2.0
 
-
+@pytest.mark.thorough
 @pytest.mark.parametrize("transport", ["unix", "tcp", "tls"])
 def test_a_thousand_lost_connections_leak_no_resources(
     start_server: StartServer, certs: Certs, transport: Literal["unix", "tcp", "tls"]
@@ -30,19 +29,17 @@ def test_a_thousand_lost_connections_leak_no_resources(
     assert (measured["files"], measured["threads"]) == (0, 0)
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("mode", ["off", "script", "idmp"])
 @pytest.mark.parametrize("outage", recovery.OUTAGES)
-def test_retries_continue_within_a_second_of_the_restart(start_server: StartServer, outage: str, mode: str) -> None:
-    """With the defaults of `RetryPolicy`, after longer than its longest pause."""
+def test_retries_continue_after_the_restart(start_server: StartServer, outage: str, mode: str) -> None:
+    """With the defaults of `RetryPolicy`, after longer than its longest pause. The laboratory `bounds` allows a second."""
     server = start_server(needs=["idmp"], transport="tcp", config=DURABLE)
     seconds = recovery.with_retry(server, recovery.OUTAGES[outage], 0.8, exactly_once=mode)
     print(f"{seconds:.3f} s")
-    assert seconds < 1 + BUSY
+    assert seconds < LATE
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("outage", recovery.OUTAGES)
 def test_without_retry_the_next_batch_is_delivered(start_server: StartServer, outage: str) -> None:
     seconds = recovery.without_retry(start_server(transport="tcp"), recovery.OUTAGES[outage])
-    assert seconds < 1 + BUSY
+    assert seconds < LATE

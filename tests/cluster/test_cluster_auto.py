@@ -28,13 +28,14 @@ from support.certs import Certs
 from support.clusters import StartCluster, another_master, keys_on_all_masters, rows_of
 from support.fake_node import FakeNode
 from support.fixture_types import StartServer
+from support.patience import NEVER, PATIENCE
 
 #: How messages are sent. Each is a row in one of the streams, or in a shard.
 MODES: dict[str, dict[str, Any]] = {
     "off": {},
     "retry": {"retry": RetryPolicy()},
     "script": {"exactly_once": "script"},
-    "wait_replicas": {"wait_replicas": 1, "wait_timeout": 5.0, "wait_every": 50},
+    "wait_replicas": {"wait_replicas": 1, "wait_timeout": PATIENCE, "wait_every": 50},
     "small window": {"window_max_entries": 8},
 }
 IN_EACH_MODE = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
@@ -195,7 +196,7 @@ def write_while_away(server: LocalServer, keys: list[str], mode: dict[str, Any],
     names: dict[str, Any] = {"stream_key": "key"} if len(keys) > 1 else {}
     rows = table(keys, range(600)) if names else table(keys, range(600)).drop(["key"])
     count = mode.get("window_max_entries", 301) - 1
-    waits = {**mode, "retry": RetryPolicy(initial_backoff=0.01, max_backoff=0.05, deadline=60)}
+    waits = {**mode, "retry": RetryPolicy(initial_backoff=0.01, max_backoff=0.05, deadline=NEVER)}
     with Dispatcher(auto(server, keys[0]), **waits) as dispatcher:
         dispatcher.produce_batch(rows.slice(0, count), payload="payload", **names)
         report = dispatcher.flush(0.2)
@@ -258,13 +259,13 @@ def test_a_reader_follows_a_moved_stream(cluster: LocalCluster, key: str) -> Non
     with Reader(auto(cluster.servers[0], keys[0]), keys, fields=["payload"], metadata=["stream"]) as reader:
         found: list[tuple[str, int]] = []
         while len(found) < len(written):
-            batch = reader.read(20)
+            batch = reader.read(PATIENCE)
             assert batch is not None
             found += rows_read(batch)
         cluster.move_slot(keys[1], another_master(cluster, keys[1]))
         written += fill(cluster, keys)
         while len(found) < len(written):
-            batch = reader.read(20)
+            batch = reader.read(PATIENCE)
             assert batch is not None
             found += rows_read(batch)
     assert sorted(found) == sorted(written)
@@ -280,14 +281,14 @@ def test_a_consumer_and_its_group_follow_a_moved_slot(cluster: LocalCluster, key
     with Consumer(endpoint, keys, group="g", consumer="c", fields=["payload"], metadata=["stream"]) as consumer:
         found: list[tuple[str, int]] = []
         while len(found) < len(written):
-            batch = consumer.poll(20)
+            batch = consumer.poll(PATIENCE)
             assert batch is not None
             found += rows_read(batch)
             consumer.ack(batch)
         consumer.flush()
         cluster.move_slot(key, another_master(cluster, key))
         fill(cluster, keys, 1)
-        batch = consumer.poll(20)
+        batch = consumer.poll(PATIENCE)
         assert batch is not None
         assert pa.table(group.pending()).num_rows <= 1
         consumer.ack(batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +17,7 @@ from support import Program
 from support.certs import Certs
 from support.clusters import Move, StartCluster, another_master, endpoint_of, keys_on_all_masters
 from support.fake_server import FakeServer, Peer
+from support.patience import PATIENCE
 from support.processes import wait_until
 
 
@@ -46,7 +46,7 @@ def test_any_stream_is_reachable_from_any_node(cluster: LocalCluster, key: str) 
         with Reader(endpoint, fields=["payload"], end="latest") as reader:
             assert pa.table(reader)["payload"].to_pylist() == ["a", "b", "c"]
         with Consumer(endpoint, group="g", consumer="c", fields=["payload"]) as consumer:
-            batch = consumer.poll(5)
+            batch = consumer.poll(PATIENCE)
             assert batch is not None
             consumer.ack(batch)
         assert pa.table(Group(endpoint, "g").pending()).num_rows == 0
@@ -118,7 +118,7 @@ def test_streams_of_all_nodes_are_inspected(cluster: LocalCluster, key: str) -> 
                 dispatcher.produce(b"%d" % row)
             assert dispatcher.flush().ok
         with Consumer(endpoint_of(cluster, name), group="g", consumer="c") as consumer:
-            assert consumer.poll(20) is not None
+            assert consumer.poll(PATIENCE) is not None
     order = [*reversed(keys), f"{key} none"]
     found = inspect(endpoint_of(cluster, key), order)
     assert pa.table(found.streams)["key"].to_pylist() == order
@@ -224,11 +224,9 @@ def test_tls_with_every_node(start_cluster: StartCluster, program: Program, cert
 def test_tls_on_the_plain_port_of_a_node_times_out(cluster: LocalCluster, key: str) -> None:
     """Redis 7.0 names that one over TLS too, unless its cluster bus has TLS."""
     endpoint = Endpoint(nodes=cluster.nodes[:1], stream_key=key, tls=True, connect_timeout=0.5)
-    started = time.monotonic()
     code, kind, message = code_of(endpoint)
     assert (code, kind) == ("NO_SLOT", "retryable")
     assert "within 0.5 s: timed out in the TLS handshake; a plain port? " in message
-    assert time.monotonic() - started < 10
 
 
 @pytest.mark.needs("redis-8.6")
@@ -408,7 +406,7 @@ def test_a_new_connection_retries_its_check_while_its_stream_is_moving(cluster: 
             flush = pool.submit(dispatcher.flush)
             wait_until(lambda: refused() >= before + 3)
             move.finish()
-            assert flush.result(60).ok
+            assert flush.result().ok
     with redis.Redis(unix_socket_path=cluster.owner(key).unix_socket) as client:
         entries: Any = client.xrange(key)
         assert [fields[b"payload"] for _, fields in entries] == [b"before", b"behind"]

@@ -37,10 +37,11 @@ from support.clusters import (
 )
 from support.interrupts import interrupted
 from support.load import BATCH, RATE, Load
+from support.patience import LATE, NEVER, PATIENCE
 from support.processes import stopped, wait_until
 
 SHARDS = 12
-PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=NEVER)
 #: The commands that a reader sends, as servers name them.
 READS = ("xread", "xrange", "xinfo", "xinfo|stream")
 
@@ -143,7 +144,7 @@ def test_a_busy_stream_does_not_starve_other_streams(cluster: LocalCluster, key:
         add(cluster, keys[0], *range(2_000))
         streams = []
         for number in range(4):
-            batch = reader.read(timeout=20)
+            batch = reader.read(timeout=PATIENCE)
             assert batch is not None
             streams.append(batch.stream.decode())
             if number == 0:
@@ -162,7 +163,7 @@ def test_connections_per_server_do_not_exceed_the_limit(
     with Reader(endpoint, fields=["payload"], connections=connections, block=0.5) as reader:
         found: dict[bytes, list[int]] = defaultdict(list)
         while sum(map(len, found.values())) < 600:
-            batch = reader.read(timeout=20)
+            batch = reader.read(timeout=PATIENCE)
             assert batch is not None
             found[batch.stream] += rows_in(batch)
         assert reader.read(timeout=0.3) is None
@@ -180,40 +181,46 @@ def test_connections_per_server_do_not_exceed_the_limit(
 def test_entries_do_not_wait_for_other_streams(cluster: LocalCluster, key: str, connections: int) -> None:
     """A server that waits for entries of one stream would answer for the others of the connection a minute later."""
     keys = keys_on_all_masters(cluster, key, 9)
-    with Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], block=60.0, connections=connections) as reader:
+    with Reader(
+        endpoint_of(cluster, keys[0]), keys, fields=["payload"], block=NEVER, connections=connections
+    ) as reader:
         assert reader.read(timeout=0) is None
         for number, name in enumerate([*keys, *reversed(keys)]):
             add(cluster, name, number)
-            batch = reader.read(timeout=30)
+            batch = reader.read(timeout=PATIENCE)
             assert batch is not None
             assert (batch.stream.decode(), rows_in(batch)) == (name, [number])
 
 
-@pytest.mark.timed
 def test_entries_of_idle_streams_arrive_promptly(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 9)
     reader = Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], connections=1)
     with reader, ThreadPoolExecutor() as pool:
         for number, name in enumerate(keys):
             assert reader.read(timeout=0.3) is None
-            reading = pool.submit(reader.read, timeout=30)
-            time.sleep(0.05)
-            began = time.monotonic()
+            before = reader.stats().requests
+            reading = pool.submit(reader.read, timeout=PATIENCE)
+            wait_until(lambda before=before: reader.stats().requests > before)  # type: ignore[misc]
             add(cluster, name, number)
+            before = reader.stats().requests
             batch = reading.result()
             assert batch is not None
             assert rows_in(batch) == [number]
-            # 0.1 s, a request to each of the others, and what a busy machine takes.
-            assert time.monotonic() - began < 0.1 + 0.5
+            # The rest of a round, a whole one, and one to see whether there is more.
+            assert reader.stats().requests - before <= 3 * len(keys)
+        before = reader.stats().requests
+        assert reader.read(timeout=2.0) is None
+        # A round every 0.1 s, where there is a processor for it.
+        assert reader.stats().requests - before >= 2 * len(keys)
 
 
 def test_a_connection_with_one_slot_uses_blocking_reads(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 3)
     owners = [cluster.owner(name) for name in keys]
-    reader = Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], block=60.0, connections=1)
+    reader = Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], block=NEVER, connections=1)
     with reader, ThreadPoolExecutor() as pool:
-        reading = pool.submit(reader.read, timeout=60)
-        wait_until(lambda: [readers_at(server) for server in owners] == [["b"]] * 3, 20)
+        reading = pool.submit(reader.read, timeout=PATIENCE)
+        wait_until(lambda: [readers_at(server) for server in owners] == [["b"]] * 3)
         add(cluster, keys[2], 7)
         batch = reading.result()
         assert batch is not None
@@ -223,13 +230,13 @@ def test_a_connection_with_one_slot_uses_blocking_reads(cluster: LocalCluster, k
 
 def test_a_moved_slot_shares_the_blocked_connection_of_its_new_node(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 3)
-    with Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], block=60.0, connections=1) as reader:
+    with Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], block=NEVER, connections=1) as reader:
         assert reader.read(timeout=0.3) is None
         target = cluster.owner(keys[1])
         cluster.move_slot(keys[0], target)
         for number, name in enumerate([*keys, *keys]):
             add(cluster, name, number)
-            batch = reader.read(timeout=30)
+            batch = reader.read(timeout=PATIENCE)
             assert batch is not None
             assert (batch.stream.decode(), rows_in(batch)) == (name, [number])
         assert reader.read(timeout=0.3) is None
@@ -241,7 +248,7 @@ class Follower:
 
     def __init__(self, cluster: LocalCluster, keys: list[str], **options: Any) -> None:
         self.options = {"fields": ["payload"], "retry": PATIENT, "block": 0.5, **options}
-        self.endpoint = endpoint_of(cluster, keys[0], command_timeout=5.0, connect_timeout=5.0)
+        self.endpoint = endpoint_of(cluster, keys[0], command_timeout=10.0, connect_timeout=10.0)
         self.keys = keys
         self.found: dict[str, list[int]] = defaultdict(list)
         self.wanted: int | None = None
@@ -278,7 +285,7 @@ def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSl
         try:
             for name in keys:
                 before = follower.rows
-                wait_until(lambda before=before: follower.rows >= before + BATCH or reading.done(), 60)  # type: ignore[misc]
+                wait_until(lambda before=before: follower.rows >= before + BATCH or reading.done())  # type: ignore[misc]
                 move(name, another_master(cluster, name))
                 assert all(len(readers_at(server)) <= connections for server in cluster.servers)
         finally:
@@ -297,11 +304,11 @@ def test_a_moving_stream_does_not_block_other_streams_of_its_connection(cluster:
     names = (f"{key} {number}" for number in range(1_000))
     is_beside = (name for name in names if cluster.owner(name) is owner and cluster.slot(name) != cluster.slot(first))
     beside = [*itertools.islice(is_beside, 3)]
-    slow = RetryPolicy(initial_backoff=2.0, max_backoff=2.0, jitter=0.0, deadline=60)
+    slow = RetryPolicy(initial_backoff=5.0, max_backoff=5.0, jitter=0.0, deadline=NEVER)
     add(cluster, first, 0)
     endpoint = endpoint_of(cluster, first)
     with Reader(endpoint, [first, *beside], fields=["payload"], retry=slow, connections=1) as reader:
-        batch = reader.read(timeout=20)
+        batch = reader.read(timeout=PATIENCE)
         assert batch is not None
         assert batch.stream.decode() == first
         move = Move(cluster, first, another_master(cluster, first))
@@ -311,16 +318,16 @@ def test_a_moving_stream_does_not_block_other_streams_of_its_connection(cluster:
         for number, name in enumerate(3 * beside):
             with redis.Redis(port=owner.port or 0) as client:
                 client.xadd(name, {"payload": number})
-            batch = reader.read(timeout=20)
+            batch = reader.read(timeout=PATIENCE)
             assert batch is not None
             assert (batch.stream.decode(), rows_in(batch)) == (name, [number])
-        # Nine waits for the one that moves would take 18 s. Each try for it costs the others a connection.
+        # Nine waits for the one that moves would take 45 s. Each try for it costs the others a connection.
         seconds = time.monotonic() - began
-        assert seconds < 10
-        assert reader.stats().connections <= 3 + seconds / 2
+        assert seconds < LATE
+        assert reader.stats().connections <= 3 + seconds / 5
         move.finish()
         add(cluster, first, 1)
-        batch = reader.read(timeout=20)
+        batch = reader.read(timeout=PATIENCE)
         assert batch is not None
         assert (batch.stream.decode(), rows_in(batch)) == (first, [1])
 
@@ -337,7 +344,7 @@ def test_streams_replaced_while_disconnected_are_reported(cluster: LocalCluster,
         with redis.Redis(port=owner.port or 0) as client:
             for name in keys:
                 client.xadd(name, {"payload": 1}, id="9-0")
-            assert by_stream(batch for batch in (reader.read(timeout=20) for _ in keys) if batch) == {
+            assert by_stream(batch for batch in (reader.read(timeout=PATIENCE) for _ in keys) if batch) == {
                 name.encode(): [1] for name in keys
             }
             assert reader.read(timeout=0.3) is None
@@ -352,7 +359,7 @@ def test_streams_replaced_while_disconnected_are_reported(cluster: LocalCluster,
             if found == replaced:
                 break
             with pytest.raises(StreamReplacedError) as caught:
-                assert reader.read(timeout=20) is not None
+                assert reader.read(timeout=PATIENCE) is not None
             found.add(caught.value.stream)
     assert found == replaced
 
@@ -365,18 +372,18 @@ def test_each_entry_is_read_once_when_a_master_is_killed(start_cluster: StartClu
     theirs = [name for name in keys if cluster.owner(name) is not old]
     own = [name for name in keys if name not in theirs]
     follower = Follower(cluster, keys, connections=1)
-    with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT, wait_replicas=1, wait_timeout=20) as dispatcher:
+    with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT, wait_replicas=1, wait_timeout=PATIENCE) as dispatcher:
         table = pa.table({"payload": [b"%d" % n for n in range(900)], "key": [keys[n % 9] for n in range(900)]})
         dispatcher.produce_batch(table, payload="payload", stream_key="key")
         assert dispatcher.flush().ok
     with ThreadPoolExecutor() as pool:
         reading = pool.submit(follower.run)
         try:
-            wait_until(lambda: follower.rows == 900 or reading.done(), 60)
+            wait_until(lambda: follower.rows == 900 or reading.done())
             old.kill()
             for name in theirs:
                 add(cluster, name, 1_000, without=old)
-            wait_until(lambda: follower.rows == 900 + len(theirs) or reading.done(), 60)
+            wait_until(lambda: follower.rows == 900 + len(theirs) or reading.done())
             for name in own:
                 with Dispatcher(endpoint_of(cluster, name), retry=PATIENT) as again:
                     again.produce(b"1000")
@@ -388,14 +395,13 @@ def test_each_entry_is_read_once_when_a_master_is_killed(start_cluster: StartClu
     assert rows_of(cluster, keys[0], old) == [*range(0, 900, 9), 1_000]
 
 
-@pytest.mark.timed
 def test_an_unresponsive_node_delays_other_nodes_by_one_connect_timeout_at_most(start_cluster: StartCluster) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out; the others are read."""
-    cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=60.0)
+    cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=NEVER)
     keys = keys_on_all_masters(cluster, "s", 9)
     still = cluster.owner(keys[0])
     theirs = [name for name in keys if cluster.owner(name) is not still]
-    endpoint = endpoint_of(cluster, keys[0], command_timeout=0.5, connect_timeout=1.0)
+    endpoint = endpoint_of(cluster, keys[0], command_timeout=1.5, connect_timeout=3.0)
     with Reader(endpoint, keys, fields=["payload"], block=0.2, connections=1) as reader:
         assert reader.read(timeout=0.1) is None
         failures: list[str] = []
@@ -407,29 +413,28 @@ def test_an_unresponsive_node_delays_other_nodes_by_one_connect_timeout_at_most(
                 batch = None
                 while batch is None:
                     try:
-                        batch = reader.read(timeout=10)
+                        batch = reader.read(timeout=PATIENCE)
                     except ConnectionFailedError as error:
                         failures.append(str(error))
                 assert (batch.stream.decode(), rows_in(batch)) == (name, [number])
                 # It may wait for one try to connect, however many slots the node has.
-                assert time.monotonic() - began < 1.0 + 1.0
-                if len(failures) == 3:
+                assert time.monotonic() - began < 2 * endpoint.connect_timeout
+                if len(failures) == 2:
                     break
         assert all(f"127.0.0.1:{still.port}" in failure or keys[0] in failure for failure in failures)
         for name in keys:
             add(cluster, name, 99)
-        last = [reader.read(timeout=10) for _ in keys]
+        last = [reader.read(timeout=PATIENCE) for _ in keys]
         assert {batch.stream.decode(): rows_in(batch) for batch in last if batch} == {name: [99] for name in keys}
 
 
-@pytest.mark.timed
 def test_ctrl_c_during_a_pause(cluster: LocalCluster, key: str) -> None:
     keys = keys_on_all_masters(cluster, key, 6)
     with Reader(endpoint_of(cluster, keys[0]), keys, fields=["payload"], connections=1) as reader:
         with interrupted():
-            reader.read(timeout=60)
+            reader.read(timeout=PATIENCE)
         add(cluster, keys[5], 7)
-        batch = reader.read(timeout=20)
+        batch = reader.read(timeout=PATIENCE)
         assert batch is not None
         assert rows_in(batch) == [7]
 

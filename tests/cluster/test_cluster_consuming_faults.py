@@ -29,9 +29,10 @@ from support.consumers import consumer_of, next_batch
 from support.fake_node import FakeNode, slot_row, slots_reply
 from support.groups import pending_of
 from support.load import BATCH, RATE, Load
+from support.patience import NEVER, PATIENCE
 from support.processes import stopped, wait_until
 
-PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=NEVER)
 
 
 @pytest.fixture(params=[None, 1], ids=["own", "shared"])
@@ -45,7 +46,7 @@ class Worker:
 
     def __init__(self, cluster: LocalCluster, keys: list[str], name: str = "c", **options: Any) -> None:
         self.options = {"fields": ["payload"], "retry": PATIENT, "block": 0.5, **options}
-        self.endpoint = endpoint_of(cluster, keys[0], command_timeout=5.0, connect_timeout=5.0)
+        self.endpoint = endpoint_of(cluster, keys[0], command_timeout=10.0, connect_timeout=10.0)
         self.keys, self.name = keys, name
         self.rows: Counter[int] = Counter()
         self.wanted: int | None = None
@@ -61,7 +62,7 @@ class Worker:
                 if batch is not None:
                     self.rows.update(int(n) for n in pa.record_batch(batch)["payload"].to_pylist())
                     consumer.ack(batch)
-            self.report = consumer.flush(timeout=30)
+            self.report = consumer.flush()
 
 
 def acked(consumer: Consumer) -> int:
@@ -102,7 +103,7 @@ def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSl
         try:
             for name in [*keys, *keys]:
                 before = len(worker.rows)
-                wait_until(lambda before=before: len(worker.rows) >= before + BATCH or consuming.done(), 60)  # type: ignore[misc]
+                wait_until(lambda before=before: len(worker.rows) >= before + BATCH or consuming.done())  # type: ignore[misc]
                 move(name, another_master(cluster, name))
         finally:
             load.stop()
@@ -139,7 +140,7 @@ def test_a_consumer_recovers_from_a_stale_slot_map(cluster: LocalCluster, key: s
 def test_a_blocked_consumer_follows_a_moved_stream(cluster: LocalCluster, key: str) -> None:
     """Its old node says that it is deleted, and not where it is: the group is not missing."""
     keys = keys_on_all_masters(cluster, key, 3)
-    with consumer_of(endpoint_of(cluster, keys[0]), "c", keys, block=60.0, claim=False) as consumer:
+    with consumer_of(endpoint_of(cluster, keys[0]), "c", keys, block=NEVER, claim=False) as consumer:
         assert consumer.poll(timeout=0.5) is None
         for number, name in enumerate(keys, 1):
             cluster.move_slot(name, another_master(cluster, name))
@@ -161,19 +162,19 @@ def test_each_entry_is_acknowledged_when_a_master_is_killed(
     theirs = [name for name in keys if cluster.owner(name) is not old]
     worker = Worker(cluster, keys, connections=connections)
     written = 1_500
-    with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT, wait_replicas=1, wait_timeout=20) as dispatcher:
+    with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT, wait_replicas=1, wait_timeout=PATIENCE) as dispatcher:
         table = {"payload": [b"%d" % n for n in range(written)], "key": [keys[n % 6] for n in range(written)]}
         dispatcher.produce_batch(pa.table(table), payload="payload", stream_key="key")
         assert dispatcher.flush().ok
     with ThreadPoolExecutor() as pool:
         consuming = pool.submit(worker.run)
         try:
-            wait_until(lambda: len(worker.rows) == written or consuming.done(), 60)
+            wait_until(lambda: len(worker.rows) == written or consuming.done())
             old.kill()
             for number, name in enumerate(theirs, written):
                 with redis.Redis(port=cluster.owner(name, old).port or 0) as client:
                     client.xadd(name, {"payload": number})
-            wait_until(lambda: len(worker.rows) == written + len(theirs) or consuming.done(), 60)
+            wait_until(lambda: len(worker.rows) == written + len(theirs) or consuming.done())
             with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT) as again:
                 again.produce(b"%d" % (written + len(theirs)))
             worker.wanted = written + len(theirs) + 1
@@ -184,17 +185,16 @@ def test_each_entry_is_acknowledged_when_a_master_is_killed(
     assert pending(cluster, keys, old) == 0
 
 
-@pytest.mark.timed
 def test_an_unresponsive_node_does_not_block_entries_or_leases_of_other_nodes(
     start_cluster: StartCluster, connections: int | None
 ) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out."""
-    cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=60.0)
+    cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=NEVER)
     keys = keys_on_all_masters(cluster, "s", 6)
     still = cluster.owner(keys[0])
     theirs = [name for name in keys if cluster.owner(name) is not still]
-    endpoint = endpoint_of(cluster, keys[0], command_timeout=0.5, connect_timeout=1.0)
-    with consumer_of(endpoint, "c", keys, block=0.2, min_idle=3.0, connections=connections) as consumer:
+    endpoint = endpoint_of(cluster, keys[0], command_timeout=1.5, connect_timeout=2.0)
+    with consumer_of(endpoint, "c", keys, block=0.2, min_idle=6.0, connections=connections) as consumer:
         assert consumer.poll(timeout=0.1) is None
         for name in (keys[0], theirs[0]):
             with redis.Redis(port=cluster.owner(name).port or 0) as client:
@@ -205,7 +205,7 @@ def test_an_unresponsive_node_does_not_block_entries_or_leases_of_other_nodes(
         number = 0
         with stopped(still):
             renewals = consumer.stats().renewals
-            while len(failures) < 3 or consumer.stats().renewals < renewals + 4:
+            while len(failures) < 2 or consumer.stats().renewals < renewals + 4:
                 number += 1
                 name = theirs[number % len(theirs)]
                 with redis.Redis(port=cluster.owner(name, still).port or 0) as client:
@@ -213,23 +213,23 @@ def test_an_unresponsive_node_does_not_block_entries_or_leases_of_other_nodes(
                 batch = None
                 while batch is None:
                     try:
-                        batch = consumer.poll(timeout=10)
+                        batch = consumer.poll(timeout=PATIENCE)
                     except ConnectionFailedError as error:
                         failures.append(str(error))
                 assert (batch.stream.decode(), batch.entry_ids) == (name, [f"{number + 1}-0"])
                 consumer.ack(batch)
                 kept.check()
-            wait_until(lambda: acked(consumer) == number, 20)
+            wait_until(lambda: acked(consumer) == number)
             consumer.ack(kept)
-            wait_until(lambda: acked(consumer) == number + 1, 20)
+            wait_until(lambda: acked(consumer) == number + 1)
         with redis.Redis(port=still.port or 0) as client:
             client.xadd(keys[0], {"n": 99}, id="99-0")
         batch = None
         while batch is None:
             with suppress(ConnectionFailedError):
-                batch = consumer.poll(timeout=20)
+                batch = consumer.poll(timeout=PATIENCE)
         assert batch.entry_ids == ["99-0"]
         consumer.ack(batch)
         consumer.ack(held[keys[0]])
-        report = consumer.flush(timeout=20)
+        report = consumer.flush()
         assert (report.acked, report.pending, report.unknown) == (number + 3, 0, 0)

@@ -13,10 +13,11 @@ from headrace import Dispatcher, RetryPolicy
 from headrace.testing import LocalCluster
 from support.clusters import StartCluster, another_master, endpoint_of, rows_of
 from support.load import BATCH, RATE, Load
+from support.patience import NEVER, PATIENCE
 from support.pipelines import DELIVERED, labels
 from support.processes import stopped, wait_until
 
-PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=NEVER)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_delivered_messages_are_kept_when_a_master_is_killed(start_cluster: Star
             old = cluster.owner("s")
             old.kill()
             before = load.rows
-            wait_until(lambda: load.rows >= before + 4 * BATCH or running.done(), 40)
+            wait_until(lambda: load.rows >= before + 4 * BATCH or running.done())
         finally:
             load.stop()
             running.result()
@@ -85,7 +86,7 @@ def test_wait_replicas_all_counts_only_replicas_of_the_owning_node(start_cluster
     """The node says how many it has; those of other nodes do not count."""
     cluster = start_cluster()
     # The first acknowledgement of a new replica may take a second.
-    with Dispatcher(endpoint_of(cluster, "s"), wait_replicas="all", wait_timeout=20) as dispatcher:
+    with Dispatcher(endpoint_of(cluster, "s"), wait_replicas="all", wait_timeout=PATIENCE) as dispatcher:
         dispatcher.produce(b"1")
         assert labels(dispatcher.flush()) == [DELIVERED]
     (replica,) = cluster.replicas_of(cluster.owner("s"))
@@ -112,9 +113,9 @@ def test_no_message_fails_when_another_master_is_killed(start_cluster: StartClus
             other = another_master(cluster, "s")
             asked, began = asked_for_slots(cluster), time.monotonic()
             other.kill()
-            wait_until(lambda: dispatcher.stats().retries > 0 or running.done(), 40)
+            wait_until(lambda: dispatcher.stats().retries > 0 or running.done())
             before = load.rows
-            wait_until(lambda: load.rows >= before + 10 * BATCH or running.done(), 40)
+            wait_until(lambda: load.rows >= before + 10 * BATCH or running.done())
         finally:
             load.stop()
             running.result()

@@ -16,6 +16,7 @@ import redis
 from headrace import Dispatcher, RetryPolicy
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import Move, StartCluster, another_master, endpoint_of, rows_of
+from support.patience import PATIENCE
 from support.processes import wait_until
 
 
@@ -126,7 +127,7 @@ def produce(dispatcher: Dispatcher, key: str, rows: range) -> None:
 def produce_until(dispatcher: Dispatcher, key: str, first: int, is_done: Callable[[], bool]) -> int:
     """Produce rows one by one, so that the dispatcher goes on with the others. Returns the number of the next one."""
     rows = itertools.count(first)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not is_done():
         assert time.monotonic() < deadline, "the condition did not hold in time"
         produce(dispatcher, key, range(row := next(rows), row + 1))

@@ -15,12 +15,13 @@ from headrace import Consumer, Dispatcher, Reader
 from headrace.testing import LocalCluster
 from support.clusters import MoveSlot, another_master, endpoint_of, move_as_one, rows_of
 from support.load import BATCH, Load
+from support.patience import PATIENCE
 from support.processes import wait_until
 
 MODES: list[dict[str, Any]] = [
     {},
     {"exactly_once": "script"},
-    {"wait_replicas": 1, "wait_timeout": 5.0, "wait_every": 50},
+    {"wait_replicas": 1, "wait_timeout": PATIENCE, "wait_every": 50},
     {"window_max_entries": 8},
 ]
 BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: " ".join(mode) or "plain")
@@ -83,7 +84,7 @@ def test_a_reader_and_a_consumer_follow_a_moved_stream(
         Reader(endpoint, **options) as reader,
     ):
         for payload in ("1", "2", "3"):
-            for found in (consumer.poll(20), next(reader)):
+            for found in (consumer.poll(PATIENCE), next(reader)):
                 assert found is not None
                 assert pa.record_batch(found)["payload"].to_pylist() == [payload]
             if payload == "1":

@@ -32,7 +32,7 @@ def begin_to_move(cluster: LocalCluster, key: str, target: LocalServer) -> None:
         is_master = found is not None and found["flags"] == "master" and found["connected"]
         return is_master and ask(server, "CLUSTER INFO")["cluster_state"] == "ok"
 
-    wait_until(lambda: knows(source, target) and knows(target, source), 30)
+    wait_until(lambda: knows(source, target) and knows(target, source))
     ask(target, "CLUSTER SETSLOT", slot, "IMPORTING", ask(source, "CLUSTER MYID").decode())
     ask(source, "CLUSTER SETSLOT", slot, "MIGRATING", ask(target, "CLUSTER MYID").decode())
 

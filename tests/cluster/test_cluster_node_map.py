@@ -14,6 +14,7 @@ from headrace.testing import LocalCluster, LocalServer
 from support import Program
 from support.certs import Certs
 from support.clusters import StartCluster, another_master, rows_of
+from support.patience import PATIENCE
 from support.processes import wait_until
 
 
@@ -61,7 +62,7 @@ def test_slots_and_redirects_are_mapped(hidden: LocalCluster, key: str) -> None:
     with Reader(endpoint, fields=["payload"], end="latest") as reader:
         assert pa.table(reader).num_rows == 20
     with Consumer(endpoint, group="g", consumer="c", fields=["payload"]) as consumer:
-        assert consumer.poll(5) is not None
+        assert consumer.poll(PATIENCE) is not None
     assert pa.table(inspect(endpoint).streams)["length"].to_pylist() == [20]
 
 

@@ -15,6 +15,7 @@ import redis
 from headrace import CommandError, DataLossError, FieldError, ReadBatch, Reader
 from headrace.testing import LocalCluster
 from support.clusters import endpoint_of, keys_on_all_masters
+from support.patience import NEVER, PATIENCE
 
 
 def add(cluster: LocalCluster, key: str, numbers: Iterable[int]) -> None:
@@ -92,11 +93,11 @@ def test_streams_are_read_backward_one_after_the_other(cluster: LocalCluster, ke
 def test_a_blocked_reader_receives_new_entries_of_every_stream(cluster: LocalCluster, key: str) -> None:
     """The reply comes with the entry: no other stream's wait, and no pause, is in front of it."""
     keys = keys_on_all_masters(cluster, key)
-    with reader_of(cluster, keys, block=60.0) as reader:
+    with reader_of(cluster, keys, block=NEVER) as reader:
         assert reader.read(timeout=0) is None
         for number, name in enumerate([*keys, *reversed(keys)]):
             add(cluster, name, [number])
-            batch = reader.read(timeout=50)
+            batch = reader.read(timeout=PATIENCE)
             assert batch is not None
             assert (batch.stream.decode(), numbers(batch)) == (name, [number])
         assert reader.read(timeout=0.1) is None
@@ -114,7 +115,7 @@ def test_the_limit_applies_to_all_streams_together(
     expected = {name: sorted(range(200), reverse="reverse" in options) for name in keys}
     for name in keys:
         add(cluster, name, range(200))
-    with reader_of(cluster, keys, limit=limit, block=60.0, connections=connections, **options) as reader:
+    with reader_of(cluster, keys, limit=limit, block=NEVER, connections=connections, **options) as reader:
         found = by_stream(reader)
         assert reader.is_finished
     assert sum(map(len, found.values())) == limit
@@ -192,7 +193,7 @@ def test_an_error_from_one_node_does_not_stop_other_streams(
             client.set(keys[0], "no stream")
         while sum(batch.stream.decode() != keys[0] for batch in found) < 4 or len(refused) < 3:
             try:
-                batch = reader.read(timeout=10)
+                batch = reader.read(timeout=PATIENCE)
                 assert batch is not None
                 found.append(batch)
             except CommandError as error:

@@ -25,9 +25,10 @@ from support.clusters import (
     rows_of,
 )
 from support.load import BATCH, RATE, Load
+from support.patience import NEVER, PATIENCE
 from support.processes import stopped, wait_until
 
-PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
+PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=NEVER)
 
 
 class Follower:
@@ -35,7 +36,7 @@ class Follower:
 
     def __init__(self, cluster: LocalCluster, keys: list[str], **options: Any) -> None:
         self.options = {"fields": ["payload"], "retry": PATIENT, "block": 0.5, **options}
-        self.endpoint = endpoint_of(cluster, keys[0], command_timeout=5.0, connect_timeout=5.0)
+        self.endpoint = endpoint_of(cluster, keys[0], command_timeout=10.0, connect_timeout=10.0)
         self.keys = keys
         self.found: dict[str, list[int]] = defaultdict(list)
         self.wanted: int | None = None
@@ -71,7 +72,7 @@ def check_entries_while_slots_move(cluster: LocalCluster, key: str, move: MoveSl
         try:
             for name in [*keys, *keys]:
                 before = follower.rows
-                wait_until(lambda before=before: follower.rows >= before + BATCH or reading.done(), 60)  # type: ignore[misc]
+                wait_until(lambda before=before: follower.rows >= before + BATCH or reading.done())  # type: ignore[misc]
                 move(name, another_master(cluster, name))
         finally:
             load.stop()
@@ -89,18 +90,18 @@ def test_each_entry_is_read_once_when_a_master_is_killed(start_cluster: StartClu
     old = cluster.owner(keys[0])
     theirs = [name for name in keys if cluster.owner(name) is not old]
     follower = Follower(cluster, keys)
-    with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT, wait_replicas=1, wait_timeout=20) as dispatcher:
+    with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT, wait_replicas=1, wait_timeout=PATIENCE) as dispatcher:
         for number, name in enumerate(keys):
             dispatcher.produce_batch(rows(name, range(100 * number)), payload="payload", stream_key="key")
         assert dispatcher.flush().ok
         with ThreadPoolExecutor() as pool:
             reading = pool.submit(follower.run)
             try:
-                wait_until(lambda: follower.rows == 1_500 or reading.done(), 60)
+                wait_until(lambda: follower.rows == 1_500 or reading.done())
                 old.kill()
                 for name in theirs:
                     write(cluster, name, old)
-                wait_until(lambda: follower.rows == 1_500 + len(theirs) or reading.done(), 60)
+                wait_until(lambda: follower.rows == 1_500 + len(theirs) or reading.done())
                 with Dispatcher(endpoint_of(cluster, keys[0]), retry=PATIENT) as again:
                     again.produce(b"7")
                 follower.wanted = 1_501 + len(theirs)
@@ -112,13 +113,12 @@ def test_each_entry_is_read_once_when_a_master_is_killed(start_cluster: StartClu
     assert rows_of(cluster, keys[0], old) == [7]
 
 
-@pytest.mark.timed
 def test_an_unresponsive_node_delays_other_nodes_by_one_connect_timeout_at_most(start_cluster: StartCluster) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out; the others are read."""
-    cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=60.0)
+    cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=NEVER)
     keys = keys_on_all_masters(cluster, "s", 3)
     still = cluster.owner(keys[0])
-    endpoint = endpoint_of(cluster, keys[0], command_timeout=0.5, connect_timeout=1.0)
+    endpoint = endpoint_of(cluster, keys[0], command_timeout=1.5, connect_timeout=3.0)
     with Reader(endpoint, keys, fields=["payload"], block=0.2) as reader:
         assert reader.read(timeout=0.1) is None
         failures: list[str] = []
@@ -130,17 +130,17 @@ def test_an_unresponsive_node_delays_other_nodes_by_one_connect_timeout_at_most(
                 batch = None
                 while batch is None:
                     try:
-                        batch = reader.read(timeout=10)
+                        batch = reader.read(timeout=PATIENCE)
                     except ConnectionFailedError as error:
                         failures.append(str(error))
                 assert (batch.stream.decode(), rows_in(batch)) == (name, [number])
                 # It may wait for one try to connect.
-                assert time.monotonic() - began < 1.0 + 1.0
-                if len(failures) == 3:
+                assert time.monotonic() - began < 2 * endpoint.connect_timeout
+                if len(failures) == 2:
                     break
         assert all(f"127.0.0.1:{still.port}" in failure or keys[0] in failure for failure in failures)
         write(cluster, keys[0], None, 99)
-        batch = reader.read(timeout=10)
+        batch = reader.read(timeout=PATIENCE)
         assert batch is not None
         assert rows_in(batch) == [99]
 

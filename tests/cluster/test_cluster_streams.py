@@ -16,12 +16,13 @@ from headrace import Dispatcher, RetryPolicy
 from headrace.testing import LocalCluster
 from support.clusters import MoveSlot, StartCluster, another_master, endpoint_of, move_as_one, rows_of
 from support.load import BATCH, Load
+from support.patience import NEVER, PATIENCE
 from support.processes import wait_until
 
 MODES: list[dict[str, Any]] = [
     {},
     {"exactly_once": "script"},
-    {"wait_replicas": 1, "wait_timeout": 5.0, "wait_every": 50},
+    {"wait_replicas": 1, "wait_timeout": PATIENCE, "wait_every": 50},
     {"window_max_entries": 8},
 ]
 BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: " ".join(mode) or "plain")
@@ -203,7 +204,7 @@ def test_streams_stay_in_order_while_a_replica_takes_over(
 @pytest.mark.needs("redis-8.6")
 def test_an_unresponsive_node_does_not_block_other_nodes(start_cluster: StartCluster) -> None:
     """Until the window is full."""
-    cluster = start_cluster(replicas=0, node_timeout=30)
+    cluster = start_cluster(replicas=0, node_timeout=NEVER)
     keys = [f"s{number}" for number in range(30)]
     with Dispatcher(endpoint_of(cluster, "s0"), window_max_entries=9_000) as dispatcher:
         dispatcher.produce_batch(table(keys, range(30)), payload="payload", stream_key="key")

@@ -104,7 +104,7 @@ def test_a_survey_recovers_after_a_master_is_killed(start_cluster: StartCluster)
             except (CommandError, ConnectionFailedError):
                 return False
 
-        wait_until(is_found, 40)
+        wait_until(is_found)
     finally:
         survey.close()
 

@@ -15,6 +15,7 @@ from headrace import ConfigError, Dispatcher, Endpoint, RetryPolicy
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import another_master, endpoint_of, rows_of
 from support.fixture_types import StartServer
+from support.patience import NEVER, PATIENCE
 from support.pipelines import endpoint_to, outcomes
 from support.processes import wait_until
 from support.shards import key_of, murmur2, shard_of, spread_tag
@@ -22,7 +23,7 @@ from support.shards import key_of, murmur2, shard_of, spread_tag
 MODES: list[dict[str, Any]] = [
     {},
     {"exactly_once": "script"},
-    {"wait_replicas": 1, "wait_timeout": 5.0, "wait_every": 50},
+    {"wait_replicas": 1, "wait_timeout": PATIENCE, "wait_every": 50},
     {"window_max_entries": 8},
 ]
 BY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: " ".join(mode) or "plain")
@@ -320,12 +321,12 @@ def test_a_lost_marker_error_names_the_messages_of_its_shard(any_server: LocalSe
 
 def test_rows_are_written_once_when_the_master_of_a_shard_is_killed(start_cluster: Any, key: str) -> None:
     cluster = start_cluster()
-    policy = RetryPolicy(deadline=60.0)
+    policy = RetryPolicy(deadline=NEVER)
     with Dispatcher(endpoint_of(cluster, key, shards=SHARDS), retry=policy, exactly_once="script") as dispatcher:
         dispatcher.produce_batch(table(range(600)), shard_key="customer")
         assert dispatcher.flush().ok
         owner = cluster.owner(f"{key}:0")
-        wait_until(lambda: has_replicated(owner), 30)
+        wait_until(lambda: has_replicated(owner))
         owner.kill()
         dispatcher.produce_batch(table(range(600, 1_200)), shard_key="customer")
         report = dispatcher.flush()

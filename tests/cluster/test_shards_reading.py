@@ -11,6 +11,7 @@ import headrace
 from headrace import CommandError, Consumer, Dispatcher, Endpoint, Reader
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import endpoint_of
+from support.patience import PATIENCE
 from support.pipelines import endpoint_to, outcomes
 from support.shards import shard_of
 
@@ -72,7 +73,7 @@ def test_a_consumer_reads_all_shards_of_a_server(any_server: LocalServer) -> Non
         write(endpoint, range(300))
         found: list[int] = []
         while len(found) < 300:
-            batch = consumer.poll(10)
+            batch = consumer.poll(PATIENCE)
             assert batch is not None
             found += map(int, pa.record_batch(batch).column("payload").to_pylist())
             consumer.ack(batch)
@@ -102,7 +103,7 @@ def test_a_reader_waits_for_shards_that_do_not_exist_yet(any_server: LocalServer
         write(endpoint, range(30))
         rows = 0
         while rows < 30:
-            batch = reader.read(timeout=10)
+            batch = reader.read(timeout=PATIENCE)
             assert batch is not None
             rows += batch.num_rows
 

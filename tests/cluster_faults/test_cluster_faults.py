@@ -9,8 +9,9 @@ from cluster_faults.proxied import ProxiedCluster
 from cluster_faults.tables import faults_table
 from support import Certs, Program
 
+pytestmark = pytest.mark.thorough
 
-@pytest.mark.timeout(300)
+
 @pytest.mark.needs("redis-8.6")
 @pytest.mark.parametrize("tls", [False, True])
 def test_outcomes_match_what_is_in_the_streams(program: Program, certs: Certs, tls: bool) -> None:

@@ -44,13 +44,9 @@ def any_command(any_server: LocalServer) -> Command:
 def command_on(server: LocalServer) -> Command:
     """Runs the command with `HEADRACE_URL` set to this server."""
 
-    def run(
-        *arguments: str | bytes, stdin: bytes = b"", environment: Mapping[str, str] | None = None, timeout: float = 60
-    ) -> Ended:
+    def run(*arguments: str | bytes, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> Ended:
         variables = {**os.environ, "HEADRACE_URL": server.url, **(environment or {})}
-        done = subprocess.run(
-            [HEADRACE, *arguments], input=stdin, capture_output=True, env=variables, timeout=timeout, check=False
-        )
+        done = subprocess.run([HEADRACE, *arguments], input=stdin, capture_output=True, env=variables, check=False)
         return Ended(done.returncode, done.stdout, done.stderr.decode())
 
     return run

@@ -22,13 +22,14 @@ def steps(ended: Ended) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.thorough
 def test_each_node_of_a_cluster_is_checked(command: Command, program: Program) -> None:
     with LocalCluster(program.path) as cluster:
         nodes = ("--nodes", ",".join(cluster.nodes))
         # A replica is named once it is known to have got something.
         with redis.Redis(port=cluster.owner("s").port or 0) as client:
             slots = partial(client.execute_command, "CLUSTER SLOTS")
-            wait_until(lambda: all(len(one) == 4 for one in slots()), 60)
+            wait_until(lambda: all(len(one) == 4 for one in slots()))
         ended = command("check", "s", "--for", "plain", "--for", "wait_replicas", *nodes, "-o", "json")
         assert ended.code == 0, ended
         found = steps(ended)

@@ -37,7 +37,7 @@ def killed(proxy: Proxy, direction: Direction, count: int, *arguments: str) -> N
         pair.reset()
 
     proxy.at(direction, count, kill)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate()
     assert process.returncode == -signal.SIGKILL, output
     proxy.disarm()
     proxy.rest()
@@ -45,7 +45,7 @@ def killed(proxy: Proxy, direction: Direction, count: int, *arguments: str) -> N
 
 def finish(*arguments: str) -> None:
     process = replay(*arguments)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate()
     assert process.returncode == 0, output
 
 

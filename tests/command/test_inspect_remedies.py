@@ -49,7 +49,6 @@ def paste(line: str, folder: Path, environment: Mapping[str, str]) -> str:
         env={"PATH": f"{folder}:/usr/bin:/bin", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert (done.returncode, "order 1" in done.stdout, done.stdout.splitlines()[-1]) == (0, True, "1"), (line, done)

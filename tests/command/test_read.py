@@ -279,7 +279,7 @@ def test_ctrl_c_exits_with_130(server: LocalServer, numbered: redis.Redis) -> No
         numbered.xadd("s", {"payload": "new"})
         assert line(process) == b"new\n"
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == (b"", b"headrace: interrupted\n")
+        assert process.communicate() == (b"", b"headrace: interrupted\n")
         assert process.returncode == 130
 
 
@@ -321,7 +321,7 @@ def test_the_command_exits_quietly_with_141_when_stdout_is_closed(server: LocalS
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(timeout=60) == 141
+    assert process.wait() == 141
 
 
 def test_a_stream_without_entries_is_reported(command: Command, client: Any) -> None:

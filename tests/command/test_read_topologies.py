@@ -58,7 +58,7 @@ def test_following_continues_with_the_new_master_after_a_failover(program: Progr
             assert process.stdout is not None
             assert process.stdout.readline() == b"before\n"
             old.kill()
-            wait_until(lambda: group.master() is not old, 60)
+            wait_until(lambda: group.master() is not old)
 
             def add() -> bool:
                 with redis.Redis(unix_socket_path=group.master().unix_socket) as client:
@@ -67,7 +67,7 @@ def test_following_continues_with_the_new_master_after_a_failover(program: Progr
                     except redis.ReadOnlyError:
                         return False
 
-            wait_until(add, 60)
+            wait_until(add)
             assert process.stdout.readline() == b"after\n"
         finally:
             process.kill()
@@ -104,7 +104,7 @@ def on_a_terminal(server: LocalServer, *arguments: str) -> str:
         pass
     finally:
         os.close(main)
-        process.wait(timeout=60)
+        process.wait()
     return shown.decode().replace("\r\n", "\n")
 
 
@@ -161,7 +161,6 @@ def test_the_command_exits_quietly_when_piped_into_head(any_server: LocalServer,
             ["bash", "-c", line],
             env={**os.environ, "HEADRACE_URL": any_server.url},
             capture_output=True,
-            timeout=60,
             check=False,
         )
         assert (ended.stdout, ended.stderr) == (b"141\n", b""), form

@@ -183,6 +183,7 @@ def test_replaying_into_the_stream_of_dead_letters_is_refused(command: Command, 
         assert (ended.code, client.xlen("dead")) == (2, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("redis-8.6")
 def test_dead_letters_of_spark_rows_are_replayed_in_the_requested_form(command: Command, client: Any) -> None:
     row_letter(client, {"id": 7, "body": "x"})
@@ -282,6 +283,7 @@ def test_list_prints_text_json_and_jsonl(command: Command, client: Any) -> None:
     assert [row["code"] for row in coded] == ["OOM"]
 
 
+@pytest.mark.thorough
 @pytest.mark.needs("redis-8.6")
 def test_large_dead_letters_are_replayed(command: Command, client: Any) -> None:
     for number in range(12):

@@ -32,6 +32,7 @@ def write_rows(path: Path, rows: range) -> None:
     path.write_bytes(b"".join(b"row %d\n" % row for row in rows))
 
 
+@pytest.mark.thorough
 def test_an_import_killed_at_random_is_resumed(any_command: Command, any_server: LocalServer, tmp_path: Path) -> None:
     """Each row once, in order, whatever the process was doing."""
     count, path = 400_000, tmp_path / "rows"
@@ -45,7 +46,7 @@ def test_an_import_killed_at_random_is_resumed(any_command: Command, any_server:
                 [HEADRACE, "send", "s", str(path), *NAMED], env={**os.environ, "HEADRACE_URL": any_server.url}
             ) as process:
                 wanted = before + chance.randrange(1, 100_000)
-                wait_until(lambda wanted=wanted: client.xlen("s") >= wanted or process.poll() is not None, 30)  # type: ignore[misc]
+                wait_until(lambda wanted=wanted: client.xlen("s") >= wanted or process.poll() is not None)  # type: ignore[misc]
                 process.kill()
             assert process.returncode == -signal.SIGKILL
         ended = any_command("send", "s", str(path), *NAMED)
@@ -152,7 +153,7 @@ def test_an_import_ends_when_another_process_takes_it_over(
         first.stdin.write(b"c\nd\n")
         first.stdin.close()
         error = first.stderr.read().decode()
-        assert first.wait(30) == 1
+        assert first.wait() == 1
     assert "another process has taken over the import" in error
     assert payloads(client) == [b"a", b"b", b"c"]
 

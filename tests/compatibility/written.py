@@ -227,7 +227,7 @@ def dead_letters(server: LocalServer, client: Any) -> dict[str, Any]:
 def send(server: LocalServer, *arguments: str, rows: bytes) -> int:
     """Run `headrace send orders`; returns its exit code."""
     command = [sys.executable, "-W", "ignore", "-m", "headrace_command", "send", "orders", "-u", server.url, *arguments]
-    return subprocess.run(command, input=rows, check=False, timeout=100, capture_output=True).returncode
+    return subprocess.run(command, input=rows, check=False, capture_output=True).returncode
 
 
 #: What writes each golden file.

@@ -16,6 +16,7 @@ from headrace.testing import LocalServer
 from support.consumers import add_sizes, as_ids, consumer_of, drain, fields_of, next_batch, set_pending, take
 from support.endpoints import CANARY
 from support.groups import GROUP, add, pending_of, read
+from support.patience import PATIENCE
 from support.pipelines import KEY, endpoint_to
 from support.processes import wait_until
 
@@ -187,7 +188,7 @@ def test_linger_gathers_entries_that_are_added_together(any_server: LocalServer,
     client = connect(any_server)
     with consumer_of(any_server, linger=1.0, block=5.0) as consumer:
         batches: list[ConsumerBatch | None] = []
-        reader = threading.Thread(target=lambda: batches.append(consumer.poll(20)))
+        reader = threading.Thread(target=lambda: batches.append(consumer.poll(PATIENCE)))
         reader.start()
         wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
         add(client, 20)

@@ -21,6 +21,7 @@ from headrace.testing import LocalServer
 from support.consumers import as_ids, consumer_of, next_batch, set_pending, take
 from support.groups import GROUP, add, pending_of, read
 from support.monitor import Monitor
+from support.patience import NEVER
 from support.pipelines import KEY
 from support.processes import wait_until
 
@@ -157,7 +158,7 @@ def test_acknowledgements_are_sent_before_the_next_read(server: LocalServer, cli
 def test_an_acknowledgement_does_not_wait_for_a_blocking_read(server: LocalServer, client: Any) -> None:
     add(client, 3)
     # Without claims, which would end the read after a second.
-    with consumer_of(server, block=60.0, claim=False) as consumer:
+    with consumer_of(server, block=NEVER, claim=False) as consumer:
         batch = next_batch(consumer)
         waits = threading.Thread(target=consumer.poll)
         waits.start()
@@ -168,8 +169,7 @@ def test_an_acknowledgement_does_not_wait_for_a_blocking_read(server: LocalServe
         wait_until(lambda: pending_of(client)["2-0"][1] == 0)
         assert client.info("clients")["blocked_clients"] == 1
         consumer.stop()
-        waits.join(10)
-        assert not waits.is_alive()
+        waits.join()
 
 
 def test_an_acknowledgement_is_sent_without_a_further_call(server: LocalServer, client: Any) -> None:
@@ -259,15 +259,14 @@ def test_entries_can_be_acknowledged_from_any_thread(server: LocalServer, client
         for _ in threads:
             batches.put(None)
         for thread in threads:
-            thread.join(30)
-            assert not thread.is_alive()
+            thread.join()
         assert consumer.flush() == (2_000, 0, 0, 2_000, 0, 0, 0, 0, 0, 0)
     assert pending_of(client) == {}
 
 
 def test_concurrent_calls_are_refused(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
-    with consumer_of(any_server, block=60.0) as consumer:
+    with consumer_of(any_server, block=NEVER) as consumer:
         thread = threading.Thread(target=consumer.poll)
         thread.start()
         wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
@@ -277,8 +276,7 @@ def test_concurrent_calls_are_refused(any_server: LocalServer, connect: Connect)
                 call()
         assert consumer.report().pending == 0
         consumer.stop()
-        thread.join(10)
-        assert not thread.is_alive()
+        thread.join()
 
 
 def test_calls_on_a_closed_consumer_are_refused(any_server: LocalServer, connect: Connect) -> None:

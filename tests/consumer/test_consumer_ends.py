@@ -18,6 +18,7 @@ from support.consumers import add_sizes, as_ids, consumer_of, next_batch, take
 from support.fixture_types import StartServer
 from support.groups import GROUP, add, pending_of
 from support.interrupts import interrupted
+from support.patience import NEVER, PATIENCE
 from support.pipelines import KEY
 from support.processes import after_ticks, in_child, stopped, wait_until
 from support.servers import Program
@@ -38,7 +39,7 @@ def port_of(server: LocalServer) -> int:
 
 def test_a_signal_handler_stops_the_loop(any_server: LocalServer, connect: Connect) -> None:
     add(connect(any_server), 5)
-    with consumer_of(any_server, block=60.0) as consumer:
+    with consumer_of(any_server, block=NEVER) as consumer:
         consumer.ack(next_batch(consumer))
         with after_ticks(3, consumer.stop):
             assert consumer.poll() is None
@@ -49,15 +50,14 @@ def test_a_signal_handler_stops_the_loop(any_server: LocalServer, connect: Conne
 
 def test_a_thread_stops_the_loop_and_remaining_entries_are_released(server: LocalServer, client: Any) -> None:
     add(client, 5)
-    with consumer_of(server, block=60.0) as consumer:
+    with consumer_of(server, block=NEVER) as consumer:
         batch = next_batch(consumer)
         consumer.ack(batch, [True, False, False, False, False])
         thread = threading.Thread(target=consumer.poll)
         thread.start()
         wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
         consumer.stop()
-        thread.join(10)
-        assert not thread.is_alive()
+        thread.join()
     report = consumer.report()
     assert (report.acked, report.released, report.pending) == (1, 4, 0)
     assert set(pending_of(client).values()) == {(b"c", 0)}
@@ -217,7 +217,7 @@ def test_an_exception_keeps_entries_pending(server: LocalServer, client: Any) ->
 
 def test_ctrl_c_ends_a_wait_without_losing_entries(any_server: LocalServer, connect: Connect) -> None:
     client = connect(any_server)
-    with consumer_of(any_server, block=60.0) as consumer:
+    with consumer_of(any_server, block=NEVER) as consumer:
         with interrupted():
             consumer.poll()
         add(client, 3)
@@ -290,7 +290,7 @@ def test_a_missing_group_is_not_created(server: LocalServer, client: Any) -> Non
 
 @pytest.mark.parametrize("how", ["destroy", "delete"])
 def test_a_group_deleted_during_a_blocking_read_raises_an_error(server: LocalServer, client: Any, how: str) -> None:
-    with consumer_of(server, "c", ["first", KEY], block=60.0) as consumer:
+    with consumer_of(server, "c", ["first", KEY], block=NEVER) as consumer:
         errors: list[BaseException] = []
 
         def read() -> None:
@@ -306,12 +306,11 @@ def test_a_group_deleted_during_a_blocking_read_raises_an_error(server: LocalSer
             client.xgroup_destroy(KEY, GROUP)
         else:
             client.delete(KEY)
-        thread.join(20)
-        assert not thread.is_alive()
+        thread.join()
         assert len(errors) == 1
         for _ in range(3):
             with pytest.raises(GroupMissingError):
-                consumer.poll(20)
+                consumer.poll(PATIENCE)
         # It is made by a person, or by a new consumer.
         assert how == "delete" or client.xinfo_groups(KEY) == []
         client.xgroup_create(KEY, GROUP, id="0", mkstream=True)

@@ -26,7 +26,8 @@ from support.processes import wait_until
 #: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
 
-SHORT: dict[str, Any] = {"min_idle": 0.4, "claim_interval": 0.05, "block": 0.05}
+#: Leases are renewed four times in this time, so that a busy machine may be late with some of them.
+SHORT: dict[str, Any] = {"min_idle": 1.0, "claim_interval": 0.05, "block": 0.05}
 
 
 @pytest.fixture
@@ -49,10 +50,12 @@ def test_work_that_takes_longer_than_min_idle_is_done_once(server: LocalServer, 
 
     def work(name: str) -> None:
         with consumer_of(server, name, batch_rows=20, **SHORT) as consumer:
-            while (batch := consumer.poll(0.5)) is not None:
+            while handed.total() < 120:
+                if (batch := consumer.poll(0.1)) is None:
+                    continue
                 with lock:
                     handed.update(batch.entry_ids)
-                threading.Event().wait(0.7)
+                time.sleep(1.3)
                 batch.check()
                 consumer.ack(batch)
             with lock:
@@ -62,8 +65,7 @@ def test_work_that_takes_longer_than_min_idle_is_done_once(server: LocalServer, 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+        thread.join()
     assert handed == Counter(as_ids(range(1, 121)))
     assert sum(report.acked for report in reports) == 120
     assert sum(report.stale for report in reports) == 0
@@ -94,9 +96,9 @@ def test_prefetched_entries_with_lost_leases_are_not_delivered(server: LocalServ
     with consumer_of(server, "a", batch_rows=16, **SHORT) as slow, consumer_of(server, "b", **SHORT) as other:
         handed = take(slow, 16, ack=True)
         # Work that takes longer than an entry may be idle.
-        threading.Event().wait(0.7)
-        handed += drain(other, 0.5)
-        handed += drain(slow, 0.5)
+        time.sleep(1.3)
+        while len(handed) < 60:
+            handed += drain(other) + drain(slow)
         assert sorted(handed) == sorted(as_ids(range(1, 61)))
         reports = slow.flush(), other.flush()
         assert [sum(counts) for counts in zip(*reports, strict=True)][3:5] == [60, 0]
@@ -104,11 +106,11 @@ def test_prefetched_entries_with_lost_leases_are_not_delivered(server: LocalServ
 
 def test_renewal_keeps_the_delivery_count_and_stops_at_max_processing(server: LocalServer, client: Any) -> None:
     add(client, 3)
-    with consumer_of(server, "a", max_processing=0.6, **SHORT) as consumer:
+    with consumer_of(server, "a", max_processing=1.5, **SHORT) as consumer:
         batch = next_batch(consumer)
         started = time.monotonic()
-        wait_until(lambda: idle(client, "1-0") > 450)
-        assert time.monotonic() - started > 0.6, "it was renewed until then"
+        wait_until(lambda: idle(client, "1-0") > 1_000)
+        assert time.monotonic() - started > 1.5, "it was renewed until then"
         assert set(pending_of(client).values()) == {(b"a", 1)}
         with consumer_of(server, "b", **SHORT) as other:
             assert take(other, 3) == batch.entry_ids
@@ -160,8 +162,8 @@ from headrace import Consumer, Endpoint, LeaseLostError
 from support.pipelines import KEY
 
 endpoint = Endpoint(unix_socket=sys.argv[1], stream_key=KEY)
-with Consumer(endpoint, group="g", consumer="stopped", min_idle=0.4, linger=0.0) as consumer:
-    batch = consumer.poll(20)
+with Consumer(endpoint, group="g", consumer="stopped", min_idle=1.0, linger=0.0) as consumer:
+    batch = consumer.poll()
     print(",".join(batch.entry_ids), flush=True)
     sys.stdin.readline()
     try:
@@ -197,7 +199,7 @@ def test_a_suspended_process_notices_its_lost_leases(server: LocalServer, client
         worker.send_signal(signal.SIGCONT)
         assert worker.stdout.readline() == f"lost {','.join(ids)}\n"
         assert worker.stdout.readline() == "3\n"
-        assert worker.wait(30) == 0
+        assert worker.wait() == 0
 
 
 def test_entries_of_other_consumers_are_claimed_page_by_page(server: LocalServer, client: Any) -> None:

@@ -171,7 +171,7 @@ def test_a_consumer_works_with_the_minimal_rights(server: LocalServer, connect: 
     client = connect(server)
     add(client, 3)
     allow(client, *RULES)
-    with consumer_of(endpoint_for(server, "u"), min_idle=0.3, claim_interval=0.02) as consumer:
+    with consumer_of(endpoint_for(server, "u"), min_idle=5.0, claim_interval=0.02) as consumer:
         batch = next_batch(consumer)
         # Without the right to end the connection before this one, it is only looked at once more what is pending.
         client.client_kill_filter(_type="normal", skipme=True)

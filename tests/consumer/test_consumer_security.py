@@ -49,7 +49,7 @@ def test_over_tls(tls_server: LocalServer, connect: Connect, certs: Certs) -> No
     client = connect(tls_server)
     add(client, 2_000)
     endpoint = endpoint_to(tls_server, tls_ca_cert=certs.ca)
-    options: dict[str, Any] = {"max_failures": 1, "dead_letter_key": "dead", "min_idle": 1.0}
+    options: dict[str, Any] = {"max_failures": 1, "dead_letter_key": "dead", "min_idle": 5.0}
     with consumer_of(endpoint, **options) as consumer:
         batch = next_batch(consumer)
         found = batch.entry_ids

@@ -14,6 +14,7 @@ from support.fake_server import FakeServer, Peer, entry_id
 from support.fixture_types import Replicate, StartServer
 from support.modes import MODES
 from support.modes import dispatcher as dispatcher_of
+from support.patience import NEVER
 from support.pipelines import DELIVERED, KEY, endpoint_to, labels
 from support.processes import stopped, wait_until
 
@@ -45,9 +46,9 @@ def outcome_of(dispatcher: Dispatcher) -> tuple[object, str]:
 
 def test_all_requires_the_replicas_that_were_counted_at_connect(three: list[LocalServer]) -> None:
     master, replica, other = three
-    with Dispatcher(endpoint_to(master), wait_replicas="all", wait_timeout=0.2) as dispatcher:
+    with Dispatcher(endpoint_to(master), wait_replicas="all", wait_timeout=1) as dispatcher:
         assert outcome_of(dispatcher) == (DELIVERED, "")
-        missing = "1 of 2 replicas had the entry within 0.2 s; the server itself has it"
+        missing = "1 of 2 replicas had the entry within 1 s; the server itself has it"
         with stopped(replica):
             assert outcome_of(dispatcher) == (MISSING, missing)
         other.kill()
@@ -79,7 +80,7 @@ def test_a_retry_policy_waits_for_the_first_replica(replicate: Replicate, connec
     connect(replica).replicaof("NO", "ONE")
     client = connect(master)
     wait_until(lambda: client.info("replication")["connected_slaves"] == 0)
-    retry = RetryPolicy(initial_backoff=0.01, max_backoff=0.01, deadline=60)
+    retry = RetryPolicy(initial_backoff=0.01, max_backoff=0.01, deadline=NEVER)
     with Dispatcher(endpoint_to(master), wait_replicas="all", retry=retry) as dispatcher:
         dispatcher.produce(b"x")
         connect(replica).replicaof("127.0.0.1", master.port)

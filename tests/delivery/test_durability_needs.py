@@ -14,6 +14,7 @@ from headrace.testing import LocalServer
 from support import Program
 from support.delivery import MISSING, to_replicas, waits
 from support.fixture_types import Replicate, StartServer
+from support.patience import NEVER
 from support.pipelines import DELIVERED, KEY, batch_of, endpoint_to, labels, payloads_of, stored
 
 Connect = Callable[..., Any]
@@ -27,7 +28,7 @@ def test_wait_aof_needs_an_append_only_file(
     config = {"appendonly": appendonly, "appendfsync": "everysec"}
     server = start_server(program, config=config)
     payloads = payloads_of(0, 5_000, 100)
-    with to_replicas(server, wait_replicas=0, wait_aof=True, wait_timeout=10) as dispatcher:
+    with to_replicas(server, wait_replicas=0, wait_aof=True, wait_timeout=NEVER) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads))
         report = dispatcher.flush()
         if appendonly and program.can("waitaof"):
@@ -61,7 +62,7 @@ def test_wait_aof_covers_the_files_of_replicas(
 ) -> None:
     synced = {"appendfsync": "always"}
     master, _ = replicate(config={"appendonly": appendonly, **synced}, appendonly=True, **synced)
-    with to_replicas(master, wait_aof=True, wait_timeout=10 if appendonly else 0.5) as dispatcher:
+    with to_replicas(master, wait_aof=True, wait_timeout=NEVER if appendonly else 0.5) as dispatcher:
         dispatcher.produce(b"x")
         report = dispatcher.flush()
         assert labels(report) == [DELIVERED if appendonly else MISSING]

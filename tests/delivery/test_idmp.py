@@ -16,6 +16,7 @@ from support import Monitor, Program
 from support.delivery import bodies
 from support.fixture_types import StartServer
 from support.modes import SOON
+from support.patience import NEVER
 from support.pipelines import DELIVERED, KEY, batch_of, endpoint_to, labels, outcomes, payloads_of, stored
 from support.processes import after_ticks, in_child, kill_and_restart, killed_in_child, stop, stopped, ticking
 from support.servers import DURABLE
@@ -99,7 +100,7 @@ def test_no_message_is_written_twice_after_a_lost_connection(
 ) -> None:
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 40_000, 200)
-    with idmp(server, {"command_timeout": 600}) as dispatcher:
+    with idmp(server, {"command_timeout": NEVER}) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads[:500]))
         assert dispatcher.flush().ok
         stop(server)

@@ -15,6 +15,7 @@ from support import Program
 from support.delivery import FAILOVER, free, full
 from support.fixture_types import StartServer
 from support.modes import SOON
+from support.patience import NEVER
 from support.pipelines import (
     DELIVERED,
     KEY,
@@ -54,7 +55,7 @@ def test_messages_lost_with_a_killed_server_are_sent_again_in_order(
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 20_000, 500)
     policy = RetryPolicy(initial_backoff=0.01, max_backoff=0.05, retry_unknown=again)
-    with Dispatcher(endpoint_to(server, command_timeout=600), retry=policy) as dispatcher:
+    with Dispatcher(endpoint_to(server, command_timeout=NEVER), retry=policy) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads[:500]))
         first = dispatcher.flush()
         stop(server)

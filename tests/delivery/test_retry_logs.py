@@ -179,7 +179,6 @@ def test_a_permanent_refusal_ends_the_wait(any_server: LocalServer, connect: Con
         log.check(began("100 messages", OOM), ENDED)
 
 
-@pytest.mark.timed
 def test_an_interrupted_wait_continues_as_the_same_wait(any_server: LocalServer, connect: Connect, log: Log) -> None:
     client = connect(any_server)
     with Dispatcher(endpoint_to(any_server), retry=RetryPolicy(deadline=600), **FAILOVER) as sending:

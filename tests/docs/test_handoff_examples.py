@@ -24,7 +24,7 @@ PIPE = str(ROOT / "examples" / "pipe.py")
 
 
 def run(*arguments: str) -> tuple[str, str, int]:
-    done = run_file(*arguments, timeout=100)
+    done = run_file(*arguments)
     return done.stdout, done.stderr, done.returncode
 
 
@@ -77,9 +77,9 @@ def test_a_second_process_stops(any_server: LocalServer, client: Any, database: 
     command = [sys.executable, TO_SQLITE, database, "--url", any_server.url, "--follow"]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     try:
-        wait_until(lambda: client.execute_command("INFO", "clients").count(b"blocked_clients:2\r\n"), 30)
+        wait_until(lambda: client.execute_command("INFO", "clients").count(b"blocked_clients:2\r\n"))
         client.execute_command("XADD", "order-events", "*", "payload", "a")
-        wait_until(lambda: any(process.poll() is not None for process in processes), 30)
+        wait_until(lambda: any(process.poll() is not None for process in processes))
     finally:
         for process in processes:
             process.terminate()

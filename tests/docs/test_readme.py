@@ -42,12 +42,14 @@ def test_the_examples_are_found() -> None:
     assert len(EXAMPLES) > 40
 
 
+def marks_of(text: str) -> list[pytest.MarkDecorator]:
+    """A Spark of its own takes half a minute."""
+    return [pytest.mark.needs("idmp")] * ('"idmp"' in text) + [pytest.mark.thorough] * ("pyspark" in text)
+
+
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, id=name.replace(" ", "-"), marks=[pytest.mark.needs("idmp")] * ('"idmp"' in example.text))
-        for name, example in EXAMPLES.items()
-    ],
+    [pytest.param(name, id=name.replace(" ", "-"), marks=marks_of(example.text)) for name, example in EXAMPLES.items()],
 )
 def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, name: str) -> None:
     example = EXAMPLES[name]
@@ -55,9 +57,7 @@ def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, name: 
     program.write_text(example.text)
     environment = {**os.environ, "REDIS_URL": any_server.url, "HEADRACE_SERVER": str(any_server.executable)}
     command = [sys.executable, str(program)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=False, env=environment, cwd=tmp_path
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # Not stderr, where Spark prints messages.
     assert done.stdout.strip() == example.prints.strip()

@@ -23,7 +23,6 @@ def run(text: str, folder: Path, url: str) -> str:
         [sys.executable, "program.py"],
         capture_output=True,
         text=True,
-        timeout=300,
         check=False,
         env=environment,
         cwd=folder,
@@ -53,7 +52,7 @@ def test_a_session_runs_as_shown(page: str, tcp_server: LocalServer, tmp_path: P
     assert typed
 
 
-@pytest.mark.timeout(360)
+@pytest.mark.thorough
 def test_the_flights_tutorial_runs_as_shown(any_server: LocalServer, tmp_path: Path) -> None:
     blocks = blocks_of((DOCS / "flights.md").read_text())
     assert len(blocks) >= 4

@@ -73,6 +73,7 @@ def test_a_custom_server_name_is_verified(start: Start, program: Program) -> Non
     deliver(to(server, host="localhost", tls_ca_cert=start.certs.ca, tls_server_name="127.0.0.1"))
 
 
+@pytest.mark.thorough
 @with_tls
 def test_a_hundred_thousand_rows_are_delivered_over_tls(start: Start, connect: Connect) -> None:
     server = start()

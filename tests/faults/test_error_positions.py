@@ -14,6 +14,8 @@ from support.fake_server import FakeServer, Peer, Script
 from support.modes import MODES, SOON, dispatcher
 from support.pipelines import DELIVERED, Outcome, labels, outcomes
 
+pytestmark = pytest.mark.thorough
+
 ROWS = 50
 #: Rows per script call: the batch needs several calls, the last of them incomplete.
 RUN = 8

@@ -20,6 +20,8 @@ from support.fixture_types import StartServer
 from support.modes import MODES, can, dispatcher
 from support.pipelines import DELIVERED, Outcome, endpoint_to, outcomes
 
+pytestmark = pytest.mark.thorough
+
 Connect = Callable[..., Any]
 
 #: Errors of a cluster node are outcomes, as for a client that uses it as a single server.

@@ -28,6 +28,8 @@ from support.modes import MODES, SOON, Pair, can, pairs, pairs_with
 from support.pipelines import DELIVERED, KEY, batch_of, labels, payloads_of, stored
 from support.processes import after_ticks, wait_until
 
+pytestmark = pytest.mark.thorough
+
 Connect = Callable[..., Any]
 every_pair = pytest.mark.parametrize("pair", pairs(), ids=str)
 newer_pairs = pytest.mark.parametrize("pair", pairs_with("redis-7.0", "valkey"), ids=str)

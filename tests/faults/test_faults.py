@@ -14,6 +14,7 @@ from headrace import Dispatcher
 from headrace.testing import LocalServer
 from support import Program
 from support.fixture_types import StartServer
+from support.patience import NEVER, PATIENCE, lasting
 from support.pipelines import (
     DELIVERED,
     KEY,
@@ -50,7 +51,7 @@ def test_outcomes_are_correct_after_a_kill_while_a_batch_waits_for_room(
     """SIGKILL with more rows than fit in the window: the kernel holds some of them, the dispatcher others."""
     server = start_server(program, config=DURABLE)
     payloads = payloads_of(0, 20_000)
-    with Dispatcher(endpoint_to(server, command_timeout=600)) as dispatcher:
+    with Dispatcher(endpoint_to(server, command_timeout=NEVER)) as dispatcher:
         dispatcher.produce_batch(batch_of(payloads[:500]))
         first = dispatcher.flush()
         assert first.ok
@@ -83,7 +84,7 @@ def test_outcomes_are_correct_after_a_kill_during_flush(
     def leave() -> None:
         raise StuckError
 
-    with Dispatcher(endpoint_to(server, command_timeout=600)) as dispatcher:
+    with Dispatcher(endpoint_to(server, command_timeout=NEVER)) as dispatcher:
         produce_all(dispatcher, payloads[:100])
         first = outcomes(dispatcher.flush())
         stop(server)
@@ -103,6 +104,7 @@ def test_outcomes_are_correct_after_a_kill_during_flush(
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
 def test_outcomes_are_correct_after_a_kill_at_full_speed(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
@@ -130,7 +132,6 @@ def test_outcomes_are_correct_after_a_kill_at_full_speed(
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("transport", ["unix", "tcp"])
 def test_a_silent_server_times_out(
     start_server: StartServer, program: Program, connect: Connect, transport: Literal["unix", "tcp"]
@@ -144,13 +145,11 @@ def test_a_silent_server_times_out(
         dispatcher.flush().raise_for_failures()
         before = client.info("stats")["total_connections_received"]
         with stopped(server):
-            produce_all(dispatcher, payloads[100:200])
-            started = time.monotonic()
-            report = dispatcher.flush()
-            took = time.monotonic() - started
+            with lasting(0.5):
+                produce_all(dispatcher, payloads[100:200])
+                report = dispatcher.flush()
             assert labels(report) == [("retryable", "TIMEOUT", "unknown")] * 100
             assert "was silent for 0.5" in report.failed[0].message
-            assert 0.5 <= took < 0.5 * 1.1 + 1.0
         produce_all(dispatcher, payloads[200:])
         assert labels(dispatcher.flush()) == [DELIVERED] * 100
         assert client.info("stats")["total_connections_received"] == before + 1
@@ -162,22 +161,19 @@ def test_a_silent_server_times_out(
     assert len(set(kept)) == len(kept)
 
 
-@pytest.mark.timed
 def test_a_server_that_is_silent_at_connect_times_out(any_server: LocalServer) -> None:
     """The kernel accepts the connection; the handshake gets no reply, so nothing can be written."""
-    endpoint = endpoint_to(any_server, connect_timeout=0.4, command_timeout=60)
+    endpoint = endpoint_to(any_server, connect_timeout=0.4, command_timeout=NEVER)
     with Dispatcher(endpoint) as dispatcher, stopped(any_server):
         produce_all(dispatcher, payloads_of(0, 100, 10))
-        started = time.monotonic()
-        report = dispatcher.flush()
-        assert 0.4 <= time.monotonic() - started < 0.4 * 1.1 + 1.0
+        with lasting(0.4):
+            report = dispatcher.flush()
         assert labels(report) == [("retryable", "TIMEOUT", "no")] * 100
         resume(any_server)
         dispatcher.produce(b"after")
         assert labels(dispatcher.flush()) == [DELIVERED]
 
 
-@pytest.mark.timed
 def test_a_slow_server_does_not_time_out(any_server: LocalServer) -> None:
     """command_timeout limits each silence, not the whole wait."""
     running = True
@@ -187,13 +183,13 @@ def test_a_slow_server_does_not_time_out(any_server: LocalServer) -> None:
         (stop if running else resume)(any_server)
         running = not running
 
-    with Dispatcher(endpoint_to(any_server, command_timeout=1.0), window_max_entries=64) as dispatcher:
+    with Dispatcher(endpoint_to(any_server, command_timeout=2.0), window_max_entries=64) as dispatcher:
         dispatcher.produce(b"x")
         dispatcher.flush().raise_for_failures()
         started = time.monotonic()
         rows = 0
         with ticking(stutter, every=0.1):
-            while time.monotonic() - started < 2.5:
+            while time.monotonic() - started < 4.5:
                 dispatcher.produce_batch(batch_of(payloads_of(rows, 100)))
                 rows += 100
         resume(any_server)
@@ -202,24 +198,22 @@ def test_a_slow_server_does_not_time_out(any_server: LocalServer) -> None:
         assert report.delivered == rows
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("connected", [True, False])
 def test_flush_ends_at_its_timeout(any_server: LocalServer, connect: Connect, connected: bool) -> None:
     client = connect(any_server)
-    with Dispatcher(endpoint_to(any_server, command_timeout=60, connect_timeout=60)) as dispatcher:
+    with Dispatcher(endpoint_to(any_server, command_timeout=NEVER, connect_timeout=NEVER)) as dispatcher:
         if connected:
             dispatcher.produce(b"first")
             dispatcher.flush().raise_for_failures()
         with stopped(any_server):
             produce_all(dispatcher, payloads_of(0, 50))
-            started = time.monotonic()
-            report = dispatcher.flush(timeout=0.3)
-            assert 0.3 <= time.monotonic() - started < 1.3
+            with lasting(0.3):
+                report = dispatcher.flush(timeout=0.3)
             assert labels(report) == [("retryable", "TIMEOUT", "unknown" if connected else "no")] * 50
             assert dispatcher.unreported == 0
         again = payloads_of(100, 50)
         produce_all(dispatcher, again)
-        assert labels(dispatcher.flush(timeout=20)) == [DELIVERED] * 50
+        assert labels(dispatcher.flush(timeout=PATIENCE)) == [DELIVERED] * 50
     kept = [payload for _, payload in stored(client)]
     assert kept[-50:] == again
     assert len(set(kept)) == len(kept)

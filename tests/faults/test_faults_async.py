@@ -18,7 +18,7 @@ from headrace import AsyncDispatcher
 from support.pipelines import Outcome
 from support.servers import find_programs
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.thorough
 
 
 @pytest.mark.parametrize(("number", "pair"), list(enumerate(async_pairs(), 1)), ids=str)

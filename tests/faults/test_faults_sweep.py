@@ -9,10 +9,10 @@ from faults.sweep import MESSAGES, sweep
 from faults.testbed import FaultTestbed
 from support.servers import find_programs
 
+pytestmark = pytest.mark.thorough
+
 #: Bytes between cuts; in mode off, the newest server is cut after every byte. The laboratory `sweep` always does that.
 STEP = 7
-
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize(("label", "mode"), pairs(), ids=str)

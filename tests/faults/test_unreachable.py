@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ import pytest
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.fake_server import FakeServer, hang_up
+from support.patience import lasting
 from support.pipelines import endpoint_to, labels
 from support.stalls import full_backlog
 
-pytestmark = pytest.mark.timed
-
-#: A million rows, as record batches of 10,000 or one by one, and their cost; the growth is above the state after the
-#: first row, before the failures are read.
+#: A million rows, as record batches of 10,000 or one by one, and their cost: seconds of processor time, and the growth
+#: of memory above the state after the first row, before the failures are read.
 MILLION = """
 import json, sys, time
 import pyarrow as pa
@@ -36,7 +34,7 @@ payloads = pa.array([payload] * 10_000)
 dispatcher = Dispatcher(Endpoint(host="127.0.0.1", port=port, stream_key="s"))
 dispatcher.produce(payload, "first")
 memory = PeakMemory()
-started = time.monotonic()
+started = time.process_time()
 if mode == "produce":
     for number in range(1_000_000):
         dispatcher.produce(payload)
@@ -45,7 +43,7 @@ else:
         ids = pa.array(range(number * 10_000, (number + 1) * 10_000))
         dispatcher.produce_batch(pa.record_batch({"payload": payloads, "id": ids}), message_id="id")
 report = dispatcher.flush()
-seconds, growth = time.monotonic() - started, memory.growth
+seconds, growth = time.process_time() - started, memory.growth
 labels = set()
 for batch in pa.RecordBatchReader.from_stream(report.to_arrow()):
     labels |= set(zip(*(batch[name].to_pylist() for name in ("kind", "code", "written"))))
@@ -60,14 +58,14 @@ dispatcher.close()
 
 def million(mode: str, port: int) -> dict[str, Any]:
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(MILLION), mode, str(port)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     print(f"{mode}: {result['seconds']:.2f} s, {result['growth'] / 2**20:.1f} MiB")
     return result
 
 
-@pytest.mark.alone
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["batch", "produce"])
 def test_a_million_rows_fail_cheaply_without_a_server(closed_port: int, mode: str) -> None:
     result = million(mode, closed_port)
@@ -79,7 +77,6 @@ def test_a_million_rows_fail_cheaply_without_a_server(closed_port: int, mode: st
     assert result["growth"] < 64 * 2**20
 
 
-@pytest.mark.alone
 def test_a_million_rows_cause_one_connect() -> None:
     """A port that accepts connections and closes them immediately counts the connects."""
     with FakeServer(*[hang_up] * 100) as fake:
@@ -133,9 +130,7 @@ def test_a_server_that_restarts_mid_batch_receives_the_next_batch(any_server: Lo
 def test_an_unresolvable_host_fails_the_batch(host: str) -> None:
     with Dispatcher(Endpoint(host=host, stream_key="s", connect_timeout=3)) as dispatcher:
         dispatcher.produce(b"x")
-        started = time.monotonic()
         report = dispatcher.flush()
-        assert time.monotonic() - started < 3 * 1.1 + 1
         (label,) = labels(report)
         assert label in [("retryable", "DNS", "no"), ("retryable", "TIMEOUT", "no")]
         assert host in report.failed[0].message
@@ -152,9 +147,8 @@ def test_a_full_backlog_fails_the_batch(
         with Dispatcher(Endpoint(**where, stream_key="s", connect_timeout=0.5)) as dispatcher:
             for _ in range(100):
                 dispatcher.produce(b"x")
-            started = time.monotonic()
-            report = dispatcher.flush()
-            assert 0.5 <= time.monotonic() - started < 0.5 * 1.1 + 1
+            with lasting(0.5):
+                report = dispatcher.flush()
             assert labels(report) == [("retryable", "TIMEOUT", "no")] * 100
             assert "within 0.5 s" in report.failed[0].message
 

@@ -61,7 +61,7 @@ def fuzz(this: Run) -> str:
 @laboratory(
     Option("executions", 500, "executions of each target"),
     SEED,
-    Option("profile", "fuzz", "of cargo; `dev` is the build of `make test`, ten times slower", None, ["fuzz", "dev"]),
+    Option("profile", "fuzz", "of cargo; `quick` is that of `make test`, ten times slower", None, ["fuzz", "quick"]),
 )
 def memcheck(this: Run) -> str:
     """Run a little of the fuzzing, and the tests of the code that handles secrets, under valgrind."""

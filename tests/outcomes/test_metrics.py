@@ -26,6 +26,7 @@ from headrace.node_metrics import NODE_COUNTERS, NODE_GAUGES
 from headrace.read_metrics import READ_COUNTERS, READ_GAUGES
 from headrace.testing import LocalServer
 from support.endpoints import CANARY
+from support.processes import wait_until
 
 Connect = Callable[..., redis.Redis]
 
@@ -134,22 +135,19 @@ def test_reading_stats_does_not_wait(client: redis.Redis, endpoint: Endpoint) ->
     with Dispatcher(endpoint) as dispatcher:
         collector = PrometheusCollector(dispatcher)
         fill(dispatcher, 1)
-        client.client_pause(60_000, all=False)
+        client.client_pause(3_600_000, all=False)
         dispatcher.produce(b"waits")
         flushing = threading.Thread(target=dispatcher.flush)
         flushing.start()
-        started = time.monotonic()
-        while scrape(collector)["headrace_messages_total", "events"] < 2 and time.monotonic() < started + 10:
-            time.sleep(0.001)
+        wait_until(lambda: scrape(collector)["headrace_messages_total", "events"] == 2)
         for _ in range(100):
             scrape(collector)
-        assert time.monotonic() - started < 10
         samples = scrape(collector)
         assert samples["headrace_messages_total", "events"] == 2
         assert samples["headrace_delivered_total", "events"] == 1
         assert flushing.is_alive()
         client.client_unpause()
-        flushing.join(30)
+        flushing.join()
         assert scrape(collector)["headrace_delivered_total", "events"] == 2
 
 
@@ -336,7 +334,7 @@ def test_the_port_is_an_attribute() -> None:
 
 
 def run(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

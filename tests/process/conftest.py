@@ -9,6 +9,7 @@ import pytest
 from headrace import Endpoint
 from headrace.testing import LocalServer
 from support import Certs
+from support.patience import NEVER
 from support.pipelines import endpoint_to
 
 
@@ -18,4 +19,4 @@ def reached(request: pytest.FixtureRequest, certs: Certs) -> tuple[LocalServer, 
     name = {"unix": "any_server", "tcp": "tcp_server", "tls": "tls_server"}[request.param]
     server: LocalServer = request.getfixturevalue(name)
     options: dict[str, Any] = {"tls_ca_cert": certs.ca} if request.param == "tls" else {}
-    return server, endpoint_to(server, command_timeout=60, **options)
+    return server, endpoint_to(server, command_timeout=NEVER, **options)

@@ -11,6 +11,7 @@ import pytest
 
 from headrace import ConcurrentUseError, DeliveryReport, Dispatcher
 from headrace.testing import LocalServer
+from support.patience import NEVER
 from support.pipelines import endpoint_to, labels
 from support.processes import in_child, resume, stopped, wait_until
 
@@ -26,7 +27,7 @@ def is_in_use(dispatcher: Dispatcher) -> bool:
 def in_flush(any_server: LocalServer) -> Iterator[Dispatcher]:
     """A dispatcher that another thread flushes until the suspended server resumes."""
     reports: list[DeliveryReport] = []
-    with Dispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
+    with Dispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
         assert dispatcher.dispatch(b"first")
         thread = threading.Thread(target=lambda: reports.append(dispatcher.flush()))
         with stopped(any_server):

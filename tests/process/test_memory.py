@@ -8,8 +8,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from headrace.testing import LocalServer
 from support.pipelines import KEY
+
+pytestmark = pytest.mark.thorough
 
 Connect = Callable[..., Any]
 
@@ -111,7 +115,7 @@ print(json.dumps(kept))
 def run(code: str, server: LocalServer) -> Any:
     """The JSON output of a separate Python process."""
     command = [sys.executable, "-W", "error", "-c", code, server.unix_socket, KEY]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     print(done.stdout)
     return json.loads(done.stdout)

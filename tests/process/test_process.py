@@ -21,6 +21,7 @@ import pytest
 import headrace
 from headrace import ClosedError, ConcurrentUseError, DeliveryError, Dispatcher, Endpoint
 from headrace.testing import LocalServer
+from support.patience import NEVER, PATIENCE
 from support.pipelines import DELIVERED, KEY, connections, endpoint_to, labels, outcomes, produce_all, stored
 from support.processes import after_ticks, in_child, resume, stop, stopped, wait_until
 
@@ -161,7 +162,7 @@ def test_a_second_caller_is_refused_and_the_gil_is_released(any_server: LocalSer
     waiting = threading.Event()
 
     def other() -> None:
-        waiting.wait(60)
+        waiting.wait(PATIENCE)
         calls: list[Callable[[], object]] = [
             lambda: dispatcher.produce(b"x"),
             lambda: dispatcher.produce_batch(pa.record_batch({"payload": ["x"]})),
@@ -180,7 +181,7 @@ def test_a_second_caller_is_refused_and_the_gil_is_released(any_server: LocalSer
 
     thread = threading.Thread(target=other)
     thread.start()
-    with Dispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
+    with Dispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
         dispatcher.produce(b"first")
         assert dispatcher.flush().ok
         stop(any_server)
@@ -203,7 +204,7 @@ def test_a_signal_handler_is_refused_as_a_second_caller(any_server: LocalServer)
             refused.append(error)
         resume(any_server)
 
-    with Dispatcher(endpoint_to(any_server, command_timeout=60)) as dispatcher:
+    with Dispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
         dispatcher.produce(b"first")
         assert dispatcher.flush().ok
         stop(any_server)
@@ -213,7 +214,6 @@ def test_a_signal_handler_is_refused_as_a_second_caller(any_server: LocalServer)
     assert len(refused) == 1
 
 
-@pytest.mark.alone
 def test_the_gil_is_released_while_a_record_batch_is_encoded(any_server: LocalServer) -> None:
     times: list[float] = []
     done = threading.Event()
@@ -304,7 +304,7 @@ def test_a_dropped_dispatcher_without_messages_does_not_warn(any_server: LocalSe
 def script(code: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """A separate Python process."""
     command = [sys.executable, *options, "-c", textwrap.dedent(code), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("held", ["module", "cycle"])
@@ -313,7 +313,7 @@ def test_the_interpreter_exits_with_messages_in_flight(any_server: LocalServer, 
     code = """
         import sys
         from headrace import Dispatcher, Endpoint
-        dispatcher = Dispatcher(Endpoint(unix_socket=sys.argv[1], stream_key="s", command_timeout=300))
+        dispatcher = Dispatcher(Endpoint(unix_socket=sys.argv[1], stream_key="s", command_timeout=3600))
         dispatcher.produce(b"x")
         assert dispatcher.flush().ok
         input_ = sys.stdin
@@ -333,9 +333,7 @@ def test_the_interpreter_exits_with_messages_in_flight(any_server: LocalServer, 
         assert process.stdout is not None
         assert process.stdout.readline() == "stop\n"
         with stopped(any_server):
-            started = time.monotonic()
-            _, errors = process.communicate("go\n", timeout=30)
-            assert time.monotonic() - started < 10
+            _, errors = process.communicate("go\n")
     assert process.returncode == 0, errors
     assert "ResourceWarning: 100 messages were dropped" in errors
     assert "Traceback" not in errors

@@ -183,6 +183,7 @@ def test_every_server_was_replaced(headrace_server):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("choose", [min, max])
 def test_a_server_modified_by_a_test_is_replaced(project: Callable[..., Path], choose: Callable[..., Program]) -> None:
     output = run(project(SPOILT), program=choose(programs_with([])))

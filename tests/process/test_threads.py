@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from headrace import ConcurrentUseError, Dispatcher
 from headrace.testing import LocalServer
 from support import Certs
 from support.fixture_types import StartServer
+from support.patience import NEVER, PATIENCE
 from support.pipelines import DELIVERED, check_accounting, endpoint_to, labels, outcomes, stored
 from support.processes import stopped
 
@@ -38,13 +38,13 @@ def test_each_thread_may_have_its_own_dispatcher(
     """All at the same time, into separate streams: they do not affect each other."""
     server: LocalServer = request.getfixturevalue(transport)
     options: dict[str, Any] = {"tls_ca_cert": certs.ca} if transport == "tls_server" else {}
-    start = threading.Barrier(THREADS)
+    start = threading.Barrier(THREADS, timeout=PATIENCE)
 
     def work(number: int) -> list[Any]:
         endpoint = endpoint_to(server, stream_key=f"events-{number}", **options)
         reported = []
         with Dispatcher(endpoint, exactly_once=mode) as dispatcher:
-            start.wait(30)
+            start.wait()
             for turn in range(3):
                 payloads = [b"%d-%d-%d" % (number, turn, row) for row in range(2_000)]
                 dispatcher.produce_batch(pa.record_batch({"payload": pa.array(payloads[:1_000], pa.binary())}))
@@ -67,11 +67,10 @@ def test_threads_that_share_a_dispatcher_lose_no_messages(any_server: LocalServe
     """A call is refused or done: refused messages are not accepted, and none is accepted twice."""
     taken: list[list[bytes]] = [[] for _ in range(THREADS)]
     refused: Counter[int] = Counter()
-    start = threading.Barrier(THREADS)
+    start = threading.Barrier(THREADS, timeout=PATIENCE)
 
     def work(number: int) -> None:
-        start.wait(30)
-        deadline = time.monotonic() + 60
+        start.wait()
         for row in range(300):
             payload = b"%d-%d" % (number, row) + b"x" * 2_000
             try:
@@ -82,7 +81,6 @@ def test_threads_that_share_a_dispatcher_lose_no_messages(any_server: LocalServe
                     dispatcher.flush(timeout=None)
             except ConcurrentUseError:
                 refused[number] += 1
-            assert time.monotonic() < deadline
 
     with Dispatcher(endpoint_to(any_server), window_max_entries=4) as dispatcher:
         with ThreadPoolExecutor(THREADS) as pool:
@@ -100,7 +98,7 @@ def test_a_waiting_thread_does_not_block_other_threads(any_server: LocalServer, 
     """One server is suspended; the dispatcher to the other one continues."""
     other = start_server()
     with (
-        Dispatcher(endpoint_to(any_server, command_timeout=60)) as slow,
+        Dispatcher(endpoint_to(any_server, command_timeout=NEVER)) as slow,
         Dispatcher(endpoint_to(other)) as quick,
         ThreadPoolExecutor(1) as pool,
     ):
@@ -110,6 +108,6 @@ def test_a_waiting_thread_does_not_block_other_threads(any_server: LocalServer, 
             waiting = pool.submit(slow.flush)
             for _ in range(100):
                 quick.produce(b"x")
-                assert quick.flush(10).ok
+                assert quick.flush(PATIENCE).ok
             assert not waiting.done()
-        assert labels(waiting.result(30)) == [DELIVERED]
+        assert labels(waiting.result()) == [DELIVERED]

@@ -12,7 +12,7 @@ from read_faults import checker, group_checker, read_kinds
 from read_faults.read_campaign import READING, episode_apart, is_ours, pairs
 from support.servers import find_programs
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.thorough
 
 #: The number of faults for each server and client, and of processes, which mostly wait.
 FAULTS = {"reader": 12, "consumer": 6, "consumers": 6}

@@ -9,10 +9,10 @@ from faults.testbed import FaultTestbed
 from read_faults.read_sweep import SWEPT, read_sweep
 from support.servers import find_programs
 
+pytestmark = pytest.mark.thorough
+
 #: Bytes between cuts. The laboratory `sweep-read` cuts after every byte.
 STEP = {"reader": 11, "consumer": 37}
-
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("label", [program.label for program in find_programs()])

@@ -11,6 +11,8 @@ from read_fuzz.compare import difference
 from read_fuzz.layouts import LAYOUTS
 from read_fuzz.tables import random_table
 
+pytestmark = pytest.mark.thorough
+
 TABLES = 200
 
 

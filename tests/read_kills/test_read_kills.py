@@ -12,6 +12,8 @@ from headrace.testing import LocalServer
 from read_kills.handoffs import HANDOFFS
 from read_kills.run import run
 
+pytestmark = pytest.mark.thorough
+
 KILLS = 8
 
 

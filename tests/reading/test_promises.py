@@ -21,6 +21,7 @@ from headrace.testing import LocalServer
 from support.consumers import as_ids, consumer_of, drain, next_batch, take
 from support.groups import GROUP, add, group_of, pending_of, read, row, rows
 from support.paths import ROOT
+from support.patience import NEVER
 from support.pipelines import KEY, endpoint_to
 from support.processes import wait_until
 
@@ -115,19 +116,19 @@ def test_a_client_that_waits_for_a_stream_gets_its_first_entry(
     waits.start()
     wait_until(partial(is_blocking, client, 1))
     add(client, 1)
-    waits.join(30)
+    waits.join()
     assert ids(replies[0]) == ["1-0"]
 
 
 def test_a_wait_ends_with_the_first_entry_of_a_pipeline(server: LocalServer, client: Any) -> None:
     """So `linger` waits for the rest."""
-    with Reader(endpoint_to(server), block=60.0, linger=2.0) as reader:
+    with Reader(endpoint_to(server), block=NEVER, linger=2.0) as reader:
         batches: list[Any] = []
         waits = threading.Thread(target=lambda: batches.append(reader.read()))
         waits.start()
         wait_until(partial(is_blocking, client, 1))
         add(client, 20)
-        waits.join(60)
+        waits.join()
     assert batches[0].num_rows == 20
 
 
@@ -147,10 +148,10 @@ def test_the_consumer_that_has_waited_longest_gets_the_next_entry(
         waiting.append(waits)
         wait_until(partial(is_blocking, client, number))
     add(client, 1, first=6)
-    waiting[0].join(30)
+    waiting[0].join()
     assert pending_of(client)["6-0"] == (b"busy", 1)
     add(client, 1, first=7)
-    waiting[1].join(30)
+    waiting[1].join()
     assert pending_of(client)["7-0"] == (b"idle", 1)
     # A consumer that asks without waiting gets whatever is there.
     add(client, 10, first=8)

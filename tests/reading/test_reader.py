@@ -22,6 +22,7 @@ from headrace import (
     StreamReplacedError,
 )
 from headrace.testing import LocalServer
+from support.patience import PATIENCE
 
 Connect = Callable[..., redis.Redis]
 
@@ -151,7 +152,7 @@ def test_start_latest_reads_only_new_entries(client: redis.Redis, endpoint: Endp
             count = 1_000 if first > 11 else 1
             found: list[int] = []
             while len(found) < count:
-                batch = reader.read(timeout=10)
+                batch = reader.read(timeout=PATIENCE)
                 assert batch is not None
                 found += numbers(batch)
             assert found == list(range(first, first + count))
@@ -282,7 +283,7 @@ class TestLoss:
         with Reader(endpoint, batch_rows=16, on_loss="report") as reader:
             first = 101
             while len(found) + lost < 1_000:
-                batch = reader.read(timeout=10)
+                batch = reader.read(timeout=PATIENCE)
                 assert batch is not None
                 assert batch.is_lost_exact
                 found += numbers(batch)

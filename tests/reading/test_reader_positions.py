@@ -12,6 +12,7 @@ import redis
 
 from headrace import Endpoint, FieldError, Reader
 from headrace.testing import LocalServer
+from support.patience import PATIENCE
 
 pytestmark = pytest.mark.needs("redis-7.0")
 
@@ -54,7 +55,7 @@ def lost_behind(endpoint: Endpoint, position: str) -> int:
 def test_the_position_of_a_batch_of_another_stream_is_before_the_loss(endpoint: Endpoint, client: redis.Redis) -> None:
     with Reader(endpoint, STARTS, **OPTIONS) as reader:
         client.xtrim("trimmed", maxlen=2, approximate=False)
-        batch = reader.read(timeout=20)
+        batch = reader.read(timeout=PATIENCE)
         assert batch is not None
         assert (batch.stream, batch.lost, reader.lost) == (b"whole", 0, 3)
     assert places(batch.position) == {"trimmed": {"id": "5-0", "n": 5}, "whole": {"id": "5-0", "n": 5}}
@@ -67,9 +68,9 @@ def test_a_position_after_an_entry_that_does_not_fit_is_after_the_loss(endpoint:
     with Reader(endpoint, STARTS, schema=schema, **OPTIONS | {"linger": 0.0}) as reader:
         client.xtrim("trimmed", maxlen=2, approximate=False)
         with pytest.raises(FieldError) as raised:
-            reader.read(timeout=20)
-        whole = reader.read(timeout=20)
-        rest = reader.read(timeout=20)
+            reader.read(timeout=PATIENCE)
+        whole = reader.read(timeout=PATIENCE)
+        rest = reader.read(timeout=PATIENCE)
     assert whole is not None
     assert rest is not None
     assert (whole.stream, whole.lost) == (b"whole", 0)

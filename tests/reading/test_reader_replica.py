@@ -13,9 +13,10 @@ import redis
 
 from headrace import Endpoint, Reader, RetryPolicy, StreamReplacedError
 from headrace.testing import LocalServer
+from support.patience import NEVER, PATIENCE
 from support.processes import wait_until
 
-PATIENT = RetryPolicy(initial_backoff=0.005, max_backoff=0.02, deadline=60)
+PATIENT = RetryPolicy(initial_backoff=0.005, max_backoff=0.02, deadline=NEVER)
 
 
 def fill(client: redis.Redis, first: int, last: int, key: str = "s") -> None:
@@ -78,20 +79,20 @@ def test_a_lagging_replica_is_waited_for(behind: Behind) -> None:
     assert not future.done()
     behind.attach()
     fill(behind.master, 201, 203)
-    assert future.result(60) == [201, 202, 203]
+    assert future.result() == [201, 202, 203]
 
 
 def test_end_latest_is_the_tail_of_a_replica_that_has_caught_up(behind: Behind) -> None:
     future = behind.read(end="latest")
     behind.attach()
-    assert future.result(60) == []
+    assert future.result() == []
 
 
 def test_a_replica_promoted_without_the_latest_entries_is_refused(behind: Behind) -> None:
     future = behind.read()
     behind.replica.replicaof("NO", "ONE")
     with pytest.raises(StreamReplacedError, match="its server lost its latest entries"):
-        future.result(60)
+        future.result()
 
 
 def test_a_lagging_stream_does_not_block_another_stream(
@@ -109,7 +110,7 @@ def test_a_lagging_stream_does_not_block_another_stream(
         def read(count: int) -> list[tuple[bytes, int]]:
             found: list[tuple[bytes, int]] = []
             while len(found) < count:
-                batch = reader.read(timeout=60)
+                batch = reader.read(timeout=PATIENCE)
                 assert batch is not None
                 found += [(batch.stream, int(n)) for n in pa.record_batch(batch)["n"].to_pylist()]
             return found

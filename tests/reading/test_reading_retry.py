@@ -19,6 +19,7 @@ from support.consumers import consumer_of, next_batch
 from support.fixture_types import StartServer
 from support.groups import add
 from support.interrupts import interrupted
+from support.patience import NEVER
 from support.pipelines import KEY, endpoint_to
 from support.processes import after_ticks, resume, stop, stopped, wait_until
 from support.servers import DURABLE
@@ -163,7 +164,6 @@ def test_one_outage_spans_several_calls_with_a_timeout(
         log.check(server, ENDED)
 
 
-@pytest.mark.timed
 def test_ctrl_c_ends_the_wait_for_a_server(make: Make, start_server: StartServer, connect: Connect, log: Log) -> None:
     server = start_server(config=DURABLE)
     add(connect(server), 3)
@@ -225,7 +225,7 @@ def test_a_blocked_read_fails_when_its_server_becomes_a_replica(
         client.execute_command("REPLICAOF", "NO", "ONE")
         add(client, 1, first=4)
 
-    with make(server, block=60.0) as reading:
+    with make(server, block=NEVER) as reading:
         reading.next()
         with after_ticks(5, demote), pytest.raises(CommandError, match="UNBLOCKED"):
             reading.next()
@@ -325,7 +325,7 @@ def test_a_lost_connection_is_replaced_once_unless_a_policy_has_one_attempt(
     client = connect(any_server)
     add(client, 3)
     policy = None if attempts is None else RetryPolicy(max_attempts=attempts)
-    with make(any_server, retry=policy, block=60.0) as reading:
+    with make(any_server, retry=policy, block=NEVER) as reading:
         reading.next()
 
         client.client_kill_filter(_type="normal", skipme=True)
@@ -350,7 +350,7 @@ def test_the_keeper_of_a_consumer_reconnects_to_a_restarted_server(start_server:
         with pytest.raises(ConnectionFailedError):
             consumer.flush()
         server.restart()
-        wait_until(lambda: consumer.report().acked == 3, 30)
+        wait_until(lambda: consumer.report().acked == 3)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from headrace.testing import LocalSentinel
 from support import Program
 from support.certs import Certs
 from support.fake_server import FakeServer, Peer
+from support.patience import NEVER, PATIENCE
 from support.sentinels import StartGroup, endpoint_of
 from support.servers import programs_with
 
@@ -44,7 +45,7 @@ def test_writing_and_reading_go_to_the_master(group: LocalSentinel) -> None:
     with Reader(endpoint, fields=["payload"], end="latest") as reader:
         assert pa.table(reader)["payload"].to_pylist() == ["a", "b"]
     with Consumer(endpoint, group="g", consumer="c", fields=["payload"]) as consumer:
-        batch = consumer.poll(5)
+        batch = consumer.poll(PATIENCE)
         assert batch is not None
         consumer.ack(batch)
     with redis.Redis(port=group.master().port or 0) as master:
@@ -225,8 +226,8 @@ def test_a_forked_child_does_not_disturb_its_parent(shared: LocalSentinel) -> No
         result = context.Queue()
         process = context.Process(target=child, args=(dispatcher, result))
         process.start()
-        assert result.get(timeout=20) == 1
-        process.join(20)
+        assert result.get(timeout=PATIENCE) == 1
+        process.join()
         for _ in range(5):
             dispatcher.produce(b"parent")
             assert dispatcher.flush().delivered == 1
@@ -244,7 +245,7 @@ def test_secrets_of_sentinels_are_not_shown(shared: LocalSentinel) -> None:
 def test_a_retry_policy_waits_for_sentinels(group: LocalSentinel) -> None:
     for sentinel in group.sentinels:
         sentinel.kill()
-    patient = RetryPolicy(initial_backoff=0.01, max_backoff=0.05, deadline=30)
+    patient = RetryPolicy(initial_backoff=0.01, max_backoff=0.05, deadline=NEVER)
     waits: list[object] = []
     with Dispatcher(endpoint_of(group), retry=patient) as dispatcher:
         dispatcher.produce(b"x")

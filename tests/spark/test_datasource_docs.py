@@ -13,11 +13,12 @@ import pytest
 from headrace.testing import LocalServer
 from support.paths import ROOT
 
+pytestmark = pytest.mark.thorough
+
 MANUAL = (ROOT / "docs" / "spark.md").read_text()
 OPTIONS = (ROOT / "docs" / "options.md").read_text()
 
 
-@pytest.mark.timeout(360)
 def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) -> None:
     blocks = re.findall(r"```(python|text)\n(.*?)```\n", MANUAL, re.DOTALL)
     programs, prints = ([text for kind, text in blocks if kind == wanted] for wanted in ("python", "text"))
@@ -31,6 +32,6 @@ def test_the_examples_run_as_printed(any_server: LocalServer, tmp_path: Path) ->
     )
     environment = {**os.environ, "REDIS_URL": any_server.url, "SPARK_CONF_DIR": str(tmp_path)}
     command = [sys.executable, str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=330, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-5_000:]
     assert done.stdout == "".join(prints)

@@ -15,15 +15,16 @@ from support.datasource import payloads
 from support.programs import run_file
 from support.source import add
 
+pytestmark = pytest.mark.thorough
+
 Connect = Callable[..., redis.Redis]
 
 
-@pytest.mark.timeout(300)
 def test_a_pipeline_reads_and_writes_each_entry_once(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
     arguments = (any_server.unix_socket, str(tmp_path))
     # SPARK_TESTING lets its server take a free port: another test may run one as well.
-    done = run_file(__file__, *arguments, timeout=280, SPARK_LOCAL_DIRS=str(tmp_path), SPARK_TESTING="1")
+    done = run_file(__file__, *arguments, SPARK_LOCAL_DIRS=str(tmp_path), SPARK_TESTING="1")
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
     assert sorted(map(int, payloads(client, "copy"))) == list(range(200))
 

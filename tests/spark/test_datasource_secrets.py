@@ -30,6 +30,8 @@ from headrace.spark import write, xadd
 from headrace.testing import LocalServer
 from support.programs import run_file
 
+pytestmark = pytest.mark.thorough
+
 SECRET = "canary-hunter2"
 
 #: Each place to search (the program's output, or a folder that it fills), and a word that must be found there.
@@ -84,12 +86,11 @@ def password() -> str:
     return os.environ["REDIS_SECRET"]
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("way", ["password", "password_env"])
 def test_no_secret_is_shown(start_server: Callable[..., LocalServer], tmp_path: Path, way: str) -> None:
     server = start_server(config={"requirepass": SECRET})
     (tmp_path / "events").mkdir()
-    done = run_file(__file__, server.unix_socket, str(tmp_path), way, timeout=230, REDIS_SECRET=SECRET)
+    done = run_file(__file__, server.unix_socket, str(tmp_path), way, REDIS_SECRET=SECRET)
     shown = done.stdout + done.stderr
     assert done.returncode == 0, shown[-5_000:]
     texts = {"printed": [shown]}

@@ -20,6 +20,8 @@ from support.datasource import payloads
 from support.processes import wait_until
 from support.programs import run_file
 
+pytestmark = pytest.mark.thorough
+
 Connect = Callable[..., redis.Redis]
 
 #: Rows of each of the two partitions: a record batch exceeds the buffers between Spark and the writer.
@@ -28,11 +30,10 @@ RECORD_BATCH = 100
 PAYLOAD = 1_000
 
 
-@pytest.mark.timeout(240)
 def test_two_concurrent_attempts_write_each_row_once(any_server: LocalServer, connect: Connect, tmp_path: Path) -> None:
     client = connect(any_server)
     arguments = (any_server.unix_socket, str(tmp_path))
-    done = run_file(__file__, *arguments, timeout=230, SPARK_LOCAL_DIRS=str(tmp_path))
+    done = run_file(__file__, *arguments, SPARK_LOCAL_DIRS=str(tmp_path))
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
     expected = [str(n) for n in range(2 * ROWS)]
     once, twice = ([tuple(payload.split()) for payload in payloads(client, key)] for key in ("once", "twice"))
@@ -70,20 +71,20 @@ def paced(unix_socket: str, key: str) -> Callable[[Iterator[pa.RecordBatch]], It
         given = 0
         with redis.Redis(unix_socket_path=unix_socket) as client:
             if attempt == 1:
-                wait_until(lambda: client.exists(f"{key}:half"), 60)
+                wait_until(lambda: client.exists(f"{key}:half"))
             for batch in batches:
                 texts = [f"{number} {attempt}".ljust(PAYLOAD) for number in batch.column(0).to_pylist()]
                 yield pa.RecordBatch.from_pydict({"payload": texts})
                 given += len(texts)
                 if task.partitionId() == 0 and attempt == 0 and given == ROWS // 2:
                     # The other partition has ended, and of this one there are as many rows as are sure to get through.
-                    wait_until(lambda: client.xlen(key) >= ROWS + ROWS // 4, 60)
+                    wait_until(lambda: client.xlen(key) >= ROWS + ROWS // 4)
                     client.set(f"{key}:half", 1)
                     # The second attempt has come farther than the first.
-                    wait_until(lambda: client.xlen(key) >= 2 * ROWS - ROWS // 4, 60)
+                    wait_until(lambda: client.xlen(key) >= 2 * ROWS - ROWS // 4)
                     client.set(f"{key}:went-on", 1)
             if attempt == 1:
-                wait_until(lambda: client.exists(f"{key}:went-on"), 60)
+                wait_until(lambda: client.exists(f"{key}:went-on"))
 
     return rows
 

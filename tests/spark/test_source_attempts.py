@@ -19,6 +19,8 @@ from support.datasource import payloads
 from support.programs import run_file
 from support.source import add
 
+pytestmark = pytest.mark.thorough
+
 Connect = Callable[..., redis.Redis]
 
 ENTRIES = 2_000
@@ -26,14 +28,13 @@ PARTITIONS = 4
 BATCH_ROWS = 100
 
 
-@pytest.mark.timeout(300)
 def test_each_entry_is_read_once_however_often_tasks_run(
     any_server: LocalServer, connect: Connect, tmp_path: Path
 ) -> None:
     client = connect(any_server)
     add(client, "events", range(ENTRIES))
     arguments = (any_server.unix_socket, str(tmp_path))
-    done = run_file(__file__, *arguments, timeout=290, SPARK_LOCAL_DIRS=str(tmp_path))
+    done = run_file(__file__, *arguments, SPARK_LOCAL_DIRS=str(tmp_path))
     assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
     read = json.loads((tmp_path / "rows").read_text())
     expected = list(range(ENTRIES))

@@ -21,6 +21,8 @@ from headrace.spark.source.stream import HAS_LIMITS
 from headrace.testing import LocalServer
 from support.programs import run_file
 
+pytestmark = pytest.mark.thorough
+
 SECRET = "canary-hunter2"
 
 #: What fails, and words of its error.
@@ -34,11 +36,10 @@ FAILURES = {
 }
 
 
-@pytest.mark.timeout(240)
 def test_failing_reads_show_no_secret(start_server: Callable[..., LocalServer], tmp_path: Path) -> None:
     server = start_server(config={"requirepass": SECRET})
     (tmp_path / "events").mkdir()
-    done = run_file(__file__, server.unix_socket, str(tmp_path), timeout=230)
+    done = run_file(__file__, server.unix_socket, str(tmp_path))
     printed = done.stdout + done.stderr
     assert done.returncode == 0, printed[-5_000:]
     for failure, words in FAILURES.items():

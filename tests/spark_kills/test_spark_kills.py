@@ -11,15 +11,15 @@ from spark_kills.plan import Plan, Strike, Trap, make_plan, make_source_plan
 from spark_kills.pool import Pool
 from spark_kills.rows import Rows
 from spark_kills.run import RECORD_BATCH, Outcome, Setting, run
+from support.patience import PATIENCE
 from support.servers import Program, find_programs
 
-#: In seconds. On a busy machine a run can take minutes.
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.thorough
 
 ROWS = 40_000
 #: The seeds of a run on each server: together they cover all kinds of faults.
 SEEDS = {"redis-6.2": 49, "redis-7.0": 7, "redis-8.6": 17}
-SETTING = Setting("redis_streams", "auto", timeout=220)
+SETTING = Setting("redis_streams", "auto", timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_the_duplicates_of_a_hand_written_sink_are_found(pool: Pool, tmp_path: P
     program = max(find_programs())
     traps = (Trap("task", 0, 1, 2), Trap("worker", 1, 0, 3), Trap("commit", 1, 0, None))
     plan = Plan(0, Rows(files=4, rows_per_file=5_000, files_per_batch=2), (), traps)
-    outcome = run(plan, program, Setting("plain", "off", 220), pool, tmp_path / "run")
+    outcome = run(plan, program, Setting("plain", "off", PATIENCE), pool, tmp_path / "run")
     assert outcome.faults == {"task": 1, "worker": 1, "commit": 1}, summary(outcome)
     assert outcome.restarts == 1  # for the commit
     # The rows of the failed attempts, and all rows of the micro-batch whose commit failed.
@@ -52,10 +52,9 @@ def test_exactly_once_writes_each_row_once_and_in_order(pool: Pool, tmp_path: Pa
     assert outcome.verdict.exactly_once, summary(outcome)
 
 
-@pytest.mark.timeout(480)  # four rounds
 def test_a_stream_is_read_and_written_once_and_in_order(pool: Pool, tmp_path: Path) -> None:
     plan = make_source_plan(1, ROWS, RECORD_BATCH)
-    setting = Setting("redis_streams", "auto", 460, source="stream")
+    setting = Setting("redis_streams", "auto", 2 * PATIENCE, source="stream")  # four rounds
     outcome = run(plan, max(find_programs()), setting, pool, tmp_path / "run")
     assert outcome.faults.keys() >= {"driver", "server", "trim"}, summary(outcome)
     assert outcome.verdict.exactly_once, summary(outcome)
@@ -69,7 +68,7 @@ def test_each_row_is_written_to_a_cluster_once_and_in_order(pool: Pool, tmp_path
         Strike("move", "rows", 14_000, stream=2, way="slowly"),
     )
     plan = Plan(0, Rows(files=4, rows_per_file=5_000, files_per_batch=2), strikes, (Trap("task", 1, 0, 2),))
-    setting = Setting("redis_streams", "auto", 220, topology="cluster", wait_replicas="all")
+    setting = Setting("redis_streams", "auto", PATIENCE, topology="cluster", wait_replicas="all")
     outcome = run(plan, max(find_programs()), setting, pool, tmp_path / "run")
     assert outcome.faults == {"move": 2, "master": 1, "task": 1}, summary(outcome)
     assert outcome.verdict.entries == plan.rows.count, summary(outcome)
@@ -78,7 +77,7 @@ def test_each_row_is_written_to_a_cluster_once_and_in_order(pool: Pool, tmp_path
 
 def test_without_exactly_once_nothing_is_lost(pool: Pool, tmp_path: Path) -> None:
     plan = make_plan(23, ROWS, RECORD_BATCH, ["worker", "task", "server"])
-    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 220), pool, tmp_path / "run")
+    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", PATIENCE), pool, tmp_path / "run")
     assert outcome.faults.keys() == {"worker", "task", "server"}, summary(outcome)
     assert outcome.verdict.at_least_once, summary(outcome)
     assert outcome.verdict.duplicated, summary(outcome)
@@ -88,7 +87,7 @@ def test_without_exactly_once_duplicates_are_reported(pool: Pool, tmp_path: Path
     # One task fails twice: in the middle of its rows, and after them.
     traps = (Trap("task", 0, 0, 2), Trap("task", 0, 0, None))
     plan = Plan(0, Rows(files=2, rows_per_file=5_000, files_per_batch=2), (), traps)
-    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", 220), pool, tmp_path / "run")
+    outcome = run(plan, max(find_programs()), Setting("redis_streams", "off", PATIENCE), pool, tmp_path / "run")
     assert (outcome.faults, outcome.restarts) == ({"task": 2}, 0), summary(outcome)
     assert outcome.verdict.duplicated == 2_000 + 5_000, summary(outcome)
     assert outcome.reported["possible_duplicates"] >= 7_000

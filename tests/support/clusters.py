@@ -10,6 +10,7 @@ import redis
 
 from headrace import Endpoint
 from headrace.testing import LocalCluster, LocalServer
+from support.patience import PATIENCE
 from support.processes import wait_until
 
 #: Starts a cluster: takes the arguments of `LocalCluster`.
@@ -40,17 +41,17 @@ def rows_of(cluster: LocalCluster, key: str, without: LocalServer | None = None)
             entries = client.xrange(key)
         return entries is not None
 
-    wait_until(are_read, 30)
+    wait_until(are_read)
     return [int(fields[b"payload"]) for _, fields in entries or []]
 
 
 def owner_after(cluster: LocalCluster, key: str, old: LocalServer | None) -> LocalServer:
     """The owner of a stream, once the servers other than `old` know that this one no longer has its slot."""
-    wait_until(lambda: cluster.owner(key, old) is not old, 30)
+    wait_until(lambda: cluster.owner(key, old) is not old)
     return cluster.owner(key, old)
 
 
-def wait_until_whole(cluster: LocalCluster, seconds: float = 40.0) -> None:
+def wait_until_whole(cluster: LocalCluster, seconds: float = PATIENCE) -> None:
     """Wait until every server of the cluster says that all slots are served."""
 
     def is_whole(server: LocalServer) -> bool:
@@ -99,7 +100,7 @@ def move_as_one(cluster: LocalCluster, key: str, target: LocalServer) -> None:
                 # It took the slot over in a failover that the other nodes do not yet know of.
                 if "already the owner" not in str(error):
                     raise
-    wait_until(lambda: cluster.owner(key) is target, 30)
+    wait_until(lambda: cluster.owner(key) is target)
 
 
 def moves_as_one(cluster: LocalCluster) -> bool:
@@ -132,7 +133,7 @@ class Move:
         self.take(*self.left())
         for server in (self._target, self._source):
             self._order(server, "CLUSTER", "SETSLOT", self._slot, "NODE", self._id(self._target))
-        wait_until(lambda: self._cluster.owner(self._key) is self._target, 30)
+        wait_until(lambda: self._cluster.owner(self._key) is self._target)
 
     def _id(self, server: LocalServer) -> str:
         return str(self._order(server, "CLUSTER", "MYID").decode())

@@ -12,10 +12,8 @@ from headrace import Consumer, Endpoint
 from headrace.consumer import ConsumerBatch
 from headrace.testing import LocalServer
 from support.groups import GROUP, Client
+from support.patience import PATIENCE
 from support.pipelines import endpoint_to
-
-#: Seconds after which an entry that has not come is considered missing.
-PATIENCE = 20.0
 
 
 def consumer_of(

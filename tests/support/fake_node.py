@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from support.fake_server import PATIENCE, Peer
+from support.fake_server import Peer
+from support.patience import PATIENCE
 
 #: Returns the reply to a command; None means no reply.
 Answer = Callable[[list[bytes]], bytes | None]

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-#: Seconds after which a script that waits for the client gives up.
-PATIENCE = 20.0
+from support.patience import PATIENCE
 
 
 class Peer:

@@ -61,9 +61,9 @@ class Fault:
                 # The parent of the worker is Spark's daemon, whose parent is the executor.
                 parent = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
                 os.kill(int(parent), signal.SIGKILL)
-                wait_until(lambda: not Path(f"/proc/{parent}").exists(), 60)
+                wait_until(lambda: not Path(f"/proc/{parent}").exists())
             case _:
-                wait_until(lambda: marks.exists(f"read:{place}"), 100)
+                wait_until(lambda: marks.exists(f"read:{place}"))
 
 
 class FaultyBatchReader(BatchReader):

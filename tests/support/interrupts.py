@@ -11,10 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from support.patience import LATE, PATIENCE
 from support.processes import after_ticks
-
-#: The delay is at most 0.1 s on a quiet machine (the laboratory `bounds`); this is the limit for a noisy one.
-BOUND = 0.5
 
 
 class Interrupt:
@@ -38,7 +36,7 @@ def interrupted() -> Iterator[Interrupt]:
 
     def press() -> None:
         nonlocal sent
-        assert waits.wait(60)
+        assert waits.wait(PATIENCE)
         if over:
             return  # the call did not wait; a SIGINT now would end the whole run
         sent = time.monotonic()
@@ -57,4 +55,4 @@ def interrupted() -> Iterator[Interrupt]:
         over = True
         waits.set()
         thread.join()
-    assert interrupt.seconds < BOUND
+    assert interrupt.seconds < LATE, f"it was raised {interrupt.seconds:.3f} s after the signal"

@@ -17,11 +17,12 @@ from typing import TypeVar
 import redis
 
 from headrace.testing import LocalServer
+from support.patience import PATIENCE
 
 _T = TypeVar("_T")
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Return as soon as the condition holds; fail if it does not hold in time."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -42,7 +43,7 @@ def rewrite_aof(server: LocalServer) -> None:
             return not info["aof_rewrite_in_progress"] and not info["aof_rewrite_scheduled"]
 
         client.bgrewriteaof()
-        wait_until(is_done, 60.0)
+        wait_until(is_done)
         assert client.info("persistence")["aof_last_bgrewrite_status"] == "ok"
 
 
@@ -130,7 +131,7 @@ def after_ticks(count: int, act: Callable[[], object]) -> Iterator[None]:
     assert seen >= count, "the call did not wait"
 
 
-def in_child(body: Callable[[], _T], seconds: int = 60) -> _T:
+def in_child(body: Callable[[], _T]) -> _T:
     """Run `body` in a forked child and return what it returned."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
@@ -139,7 +140,7 @@ def in_child(body: Callable[[], _T], seconds: int = 60) -> _T:
         pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(seconds)
+        signal.alarm(round(PATIENCE))
         try:
             try:
                 answer = pickle.dumps((True, body()))

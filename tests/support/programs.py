@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 
-def run_file(file: str, *arguments: str, timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_file(file: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a Python file with this Python, these arguments, and these variables in addition to those of this process."""
     # Absolute, because some of its workers run in other folders.
     path = os.pathsep.join(str(Path(folder).absolute()) for folder in os.environ["PYTHONPATH"].split(os.pathsep))
@@ -16,7 +16,6 @@ def run_file(file: str, *arguments: str, timeout: float, **environment: str) -> 
         [sys.executable, file, *arguments],
         capture_output=True,
         text=True,
-        timeout=timeout,
         check=False,
         env={**os.environ, "PYTHONPATH": path, **environment},
     )

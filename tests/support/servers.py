@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from headrace.testing.local_server import packaged_servers
 from support.paths import ROOT
+from support.patience import PATIENCE
 
 IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
@@ -85,7 +87,7 @@ class Program:
 def has_tls(path: Path) -> bool:
     """Whether a server was built with TLS: only then does it stop because it misses a certificate."""
     result = subprocess.run(
-        [path, "--port", "0", "--tls-port", "1"], capture_output=True, text=True, timeout=10, check=False
+        [path, "--port", "0", "--tls-port", "1"], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     return "tls-cert-file" in result.stdout + result.stderr
 
@@ -114,6 +116,12 @@ def programs_with(capabilities: Iterable[str]) -> list[Program]:
     """The programs that have all of these capabilities."""
     wanted = list(capabilities)
     return [program for program in find_programs() if all(program.can(capability) for capability in wanted)]
+
+
+def one_of(programs: Iterable[Program], test: str) -> list[Program]:
+    """The newest Redis or the newest Valkey, by the name of a test: half of all tests run on each."""
+    newest_of_each = {program.name: program for program in sorted(programs)}
+    return sorted(newest_of_each.values(), key=lambda program: zlib.crc32(f"{program.name} {test}".encode()))[:1]
 
 
 def newest(*capabilities: str) -> Program:
@@ -156,7 +164,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _program(path: Path) -> Program:
-    text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     found = re.match(r"(Redis|Valkey) server v=([0-9.]+)", text)
     assert found, f"{path} --version says {text!r}"
     return Program(found[1] == "Redis", _numbers(found[2]), found[2], path)

@@ -73,7 +73,7 @@ class Shell:
             first = process.stdout.readline()
             if re.search(r"--(follow|watch)\b", line):
                 process.send_signal(signal.SIGINT)
-            rest, _ = process.communicate(timeout=60)
+            rest, _ = process.communicate()
         finally:
             process.kill()
             process.wait()
@@ -97,7 +97,7 @@ class Shell:
             while part := os.read(main, 65_536):
                 printed += part
         os.close(main)
-        return process.wait(timeout=60), printed.decode().splitlines()
+        return process.wait(), printed.decode().splitlines()
 
 
 def shape(line: str) -> str:

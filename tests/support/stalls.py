@@ -16,6 +16,7 @@ from headrace import Dispatcher, Endpoint, RetryPolicy
 from headrace.testing import LocalServer
 from support.certs import Certs
 from support.fake_server import FakeServer, Peer, Script, entry_id
+from support.patience import NEVER, PATIENCE
 from support.pipelines import KEY, endpoint_to
 from support.processes import stopped
 
@@ -31,8 +32,8 @@ class Surroundings:
     certs: Certs
     start_server: Callable[..., LocalServer]
     """The fixture of that name."""
-    connect_timeout: float = 600
-    command_timeout: float = 600
+    connect_timeout: float = NEVER
+    command_timeout: float = NEVER
 
     @property
     def timeouts(self) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def _half_a_request(around: Surroundings) -> Iterator[Dispatcher]:
     def script(peer: Peer) -> None:
         peer.commands(1)
         peer.send(entry_id())
-        over.wait(60)
+        over.wait(PATIENCE)
 
     with FakeServer(script) as fake:
         try:
@@ -192,7 +193,7 @@ def _wait(around: Surroundings) -> Iterator[Dispatcher]:
     """Stall because the server waits for replicas that it does not have."""
     server = around.start_server()
     endpoint = endpoint_to(server, **around.timeouts)
-    with giving_up(Dispatcher(endpoint, wait_replicas=1, wait_timeout=600)) as dispatcher:
+    with giving_up(Dispatcher(endpoint, wait_replicas=1, wait_timeout=NEVER)) as dispatcher:
         yield fill(dispatcher)
 
 

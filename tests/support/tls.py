@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 from headrace import Endpoint
 from headrace.testing import LocalServer
 from support.certs import Certs, KeyPair
+from support.patience import PATIENCE
 from support.servers import Program
 
 #: Seconds. Refusals take a few milliseconds; on a busy machine they may take more, but never this.
@@ -76,7 +77,7 @@ class Tampering:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`
-        self._thread.join(20)
+        self._thread.join(PATIENCE)
         self._listener.close()
         assert not self._thread.is_alive(), "a connection did not end: is a dispatcher still open?"
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from headrace.testing import LocalServer
 
 from .zones import FOLDER, all_zones, differences, write
+
+pytestmark = pytest.mark.thorough
 
 
 def test_all_zones_match_the_zone_folder(tmp_path: Path, any_server: LocalServer) -> None:

@@ -14,8 +14,6 @@ from support.clusters import another_master
 from support.processes import wait_until
 from support.servers import programs_with
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_each_row_is_copied_once_across_a_moved_slot_and_a_failover(spark: SparkSession, tmp_path: Path) -> None:
     """Stream to stream, exactly once: micro-batches before and behind a moved slot and a failover."""
@@ -83,6 +81,7 @@ def test_a_batch_reads_streams_of_all_nodes(spark: SparkSession, three: LocalClu
     assert rows_of(whole) == written
 
 
+@pytest.mark.thorough
 def test_a_query_reads_streams_of_all_nodes_while_slots_move(
     spark: SparkSession, three: LocalCluster, tmp_path: Path
 ) -> None:
@@ -99,7 +98,7 @@ def test_a_query_reads_streams_of_all_nodes_while_slots_move(
     query = read.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path)).start()
 
     def wait_for_all() -> None:
-        wait_until(lambda: len(found) == len(written) or query.exception() is not None, 100)
+        wait_until(lambda: len(found) == len(written) or query.exception() is not None)
         assert query.exception() is None
 
     try:
@@ -119,6 +118,7 @@ def test_a_query_reads_streams_of_all_nodes_while_slots_move(
             assert (group["name"], group["entries-read"]) == (b"shown", 20)
 
 
+@pytest.mark.thorough
 def test_a_cluster_is_found_by_the_host_and_port_of_one_node(
     spark: SparkSession, three: LocalCluster, tmp_path: Path
 ) -> None:

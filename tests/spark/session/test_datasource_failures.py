@@ -22,6 +22,7 @@ from headrace.spark.failures import advice
 from headrace.testing import LocalServer
 from support.datasource import InterceptingServer, Options, messages, payloads, save, stored, writer
 from support.fixture_types import StartServer
+from support.patience import LATE
 from support.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("text_key")
@@ -113,6 +114,7 @@ def test_a_server_that_stays_down_fails_the_task(spark: SparkSession, closed_por
     assert "every executor can reach the server; retry_deadline" in text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("on_failure", ["report", "dead_letter"])
 def test_on_failure_does_not_cover_a_server_that_stays_down(
     spark: SparkSession, closed_port: int, on_failure: str
@@ -132,7 +134,10 @@ def test_on_failure_does_not_cover_a_server_that_stays_down(
         writer(messages(spark, 1_000_000), {**options, "retry": "false"}).save()
 
 
-@pytest.mark.parametrize(("exactly_once", "away"), [(False, 0), (True, 0), (False, 10), (True, 10)])
+@pytest.mark.parametrize(
+    ("exactly_once", "away"),
+    [(True, 0), *(pytest.param(*case, marks=pytest.mark.thorough) for case in ((False, 0), (False, 10), (True, 10)))],
+)
 def test_rows_are_delivered_after_a_server_restart(
     spark: SparkSession, start_server: StartServer, connect: Connect, exactly_once: bool, away: float
 ) -> None:
@@ -158,7 +163,7 @@ def test_rows_are_delivered_after_a_server_restart(
         save(messages(spark, 200_000), server, **options)
         struck.result()
     returned, resumed = back
-    assert resumed - returned < 2
+    assert resumed - returned < LATE
     written = payloads(connect(server))
     assert set(written) == {f"p{n}" for n in range(200_000)}
     if exactly_once:

@@ -39,6 +39,7 @@ def test_a_write_repeated_in_other_partitions_and_order_is_deduplicated(
     assert client.xlen("events") == 2_010
 
 
+@pytest.mark.thorough
 def test_a_replayed_micro_batch_is_deduplicated(
     spark: SparkSession, server: LocalServer, connect: Connect, tmp_path: Path
 ) -> None:

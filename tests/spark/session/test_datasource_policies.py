@@ -134,6 +134,7 @@ def test_dead_letters_are_written_again(
         assert sorted(payloads(client, key)) == sorted(row.payload for row in rows if row.key == key), key
 
 
+@pytest.mark.thorough
 def test_dead_letters_refused_for_memory_fail_the_task(
     spark: SparkSession, client: redis.Redis, server: LocalServer
 ) -> None:

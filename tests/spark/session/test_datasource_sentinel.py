@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from headrace.testing import LocalSentinel
 from support.servers import programs_with
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.thorough
 
 
 def test_each_row_is_copied_once_across_a_failover(spark: SparkSession, tmp_path: Path) -> None:

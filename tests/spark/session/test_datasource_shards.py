@@ -107,6 +107,7 @@ def test_the_source_reads_all_shards(spark: SparkSession, any_server: LocalServe
     assert sorted(int(row.payload) for row in spark.table("of_shards").collect()) == list(range(400))
 
 
+@pytest.mark.thorough
 def test_the_group_is_created_in_each_shard(
     spark: SparkSession, any_server: LocalServer, connect: Any, tmp_path: Path
 ) -> None:
@@ -165,6 +166,7 @@ def test_the_source_finds_the_shards(spark: SparkSession, any_server: LocalServe
         spark.read.format("redis_streams").options(**options, stream_keys="orders").load()
 
 
+@pytest.mark.thorough
 def test_the_source_refuses_another_number_of_shards(spark: SparkSession, any_server: LocalServer) -> None:
     with Dispatcher(endpoint(any_server)) as dispatcher:
         dispatcher.produce(b"1")

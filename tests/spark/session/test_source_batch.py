@@ -14,9 +14,6 @@ from headrace.testing import LocalServer
 from support.datasource import save, to
 from support.source import add
 
-# Several jobs or queries each, which take long on a busy machine.
-pytestmark = pytest.mark.timeout(300)
-
 
 def read(spark: SparkSession, server: LocalServer, schema: str | None = None, **options: Any) -> DataFrame:
     reader = spark.read if schema is None else spark.read.schema(schema)

@@ -18,9 +18,6 @@ from support.datasource import payloads, to
 from support.processes import wait_until
 from support.source import add
 
-# Several jobs or queries each, which take long on a busy machine.
-pytestmark = pytest.mark.timeout(300)
-
 
 class Numbers:
     """A query that reads the field `n` of entries, and what its micro-batches had."""
@@ -114,6 +111,7 @@ def test_available_now_reads_the_remaining_entries(client: redis.Redis, query: N
     assert [n for batch in query.batches for n in sorted(batch)] == list(range(1_000))
 
 
+@pytest.mark.thorough
 def test_a_group_shows_the_progress_of_a_query(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(100))
     client.xgroup_create("events", "used", id="0")
@@ -140,12 +138,12 @@ def test_a_micro_batch_waits_for_its_minimum(client: redis.Redis, query: Numbers
     writer = frame.writeStream.foreachBatch(query.keep).option("checkpointLocation", str(query.checkpoint))
     running = writer.start()
     try:
-        wait_until(lambda: query.is_committed(0), 100)
+        wait_until(lambda: query.is_committed(0))
         add(client, "events", range(5, 104))
         client.config_resetstat()
-        wait_until(lambda: client.info("commandstats").get("cmdstat_xinfo|stream", {}).get("calls", 0) > 3, 100)
+        wait_until(lambda: client.info("commandstats").get("cmdstat_xinfo|stream", {}).get("calls", 0) > 3)
         add(client, "events", range(104, 105))
-        wait_until(lambda: query.is_committed(1), 100)
+        wait_until(lambda: query.is_committed(1))
     finally:
         running.stop()
     # The first one waits for nothing; the second one had 99 entries to wait with.
@@ -155,6 +153,7 @@ def test_a_micro_batch_waits_for_its_minimum(client: redis.Redis, query: Numbers
     assert query.batches[2:] == [[105, 106]]
 
 
+@pytest.mark.thorough
 def test_a_replayed_micro_batch_reads_the_same_rows(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(300))
     query.run(min_partitions=3)
@@ -194,6 +193,7 @@ def test_trimming_between_micro_batches_is_counted(client: redis.Redis, query: N
     assert (query.offset(1)["events"]["lost"], query.offset(1)["events"]["n"]) == (60, 200)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_replay_shortened_by_trimming_fails(client: redis.Redis, query: Numbers, partitions: int) -> None:
     add(client, "events", range(100))

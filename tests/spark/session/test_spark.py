@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -289,10 +288,8 @@ def test_no_connection_is_made_without_rows(spark: SparkSession, client: redis.R
 
 
 def test_a_downstream_limit_ends_the_write_early(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
-    started = time.monotonic()
     outcomes = messages(spark, 500_000, 1).mapInArrow(xadd(endpoint), xadd.schema)
     assert len(outcomes.limit(5).collect()) == 5
-    assert time.monotonic() - started < 30
     written = client.xlen("events")
     assert 5 <= written < 500_000
     # The worker, or its successor, stays usable.
@@ -302,6 +299,7 @@ def test_a_downstream_limit_ends_the_write_early(spark: SparkSession, client: re
 # --- connections ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_worker_keeps_its_connection(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     def save() -> None:
         assert {row.code for row in write(messages(spark, 100), endpoint)} == {None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 import redis
 from pyspark.sql import SparkSession
 
@@ -14,6 +15,7 @@ from compatibility.spark_letters import NAME, spark_dead_letters
 from headrace.testing import LocalServer
 
 
+@pytest.mark.thorough
 def test_dead_letters_are_written_as_before(spark: SparkSession, any_server: LocalServer, client: redis.Redis) -> None:
     found, golden = spark_dead_letters(spark, any_server, client), read(NEWEST, NAME)
     # The bytes of Arrow depend on its version.

@@ -134,6 +134,7 @@ def test_a_filter_on_the_outcome_writes_once(
     assert client.xlen("events") == 1_000  # one that Spark takes for deterministic is run twice
 
 
+@pytest.mark.thorough
 def test_the_documented_pitfalls_exist(spark: SparkSession, client: redis.Redis, endpoint: Endpoint) -> None:
     def written(act: Callable[[DataFrame], object]) -> int:
         client.delete("events")
@@ -154,6 +155,7 @@ def test_the_documented_pitfalls_exist(spark: SparkSession, client: redis.Redis,
     assert written(cached) == 1_000
 
 
+@pytest.mark.thorough
 def test_a_worker_keeps_its_connection(
     spark: SparkSession, client: redis.Redis, endpoint: Endpoint, make: Make
 ) -> None:

@@ -22,6 +22,7 @@ from headrace import ConfigError, DeliveryError, Endpoint, RetryPolicy, SchemaEr
 from headrace.spark import write
 from headrace.testing import LocalServer
 from support.datasource import connections, messages
+from support.patience import NEVER, PATIENCE
 from support.spark import WORKER_PASSWORD, worker_password
 
 Connect = Callable[..., redis.Redis]
@@ -183,7 +184,7 @@ def restart_after(count: int, server: LocalServer) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        listener.settimeout(60)
+        listener.settimeout(PATIENCE)
         waiting = [listener.accept()[0] for _ in range(count)]
     path.unlink()
     for connection in waiting:
@@ -194,7 +195,7 @@ def restart_after(count: int, server: LocalServer) -> None:
 def test_rows_are_delivered_after_a_server_restart(
     spark: SparkSession, any_server: LocalServer, client: redis.Redis
 ) -> None:
-    endpoint = Endpoint(unix_socket=any_server.unix_socket, stream_key="events", connect_timeout=60)
+    endpoint = Endpoint(unix_socket=any_server.unix_socket, stream_key="events", connect_timeout=NEVER)
     write(messages(spark, 10), endpoint)
     any_server.kill()
     with ThreadPoolExecutor(1) as pool:
@@ -257,7 +258,7 @@ PROGRAM = """
         for n, batch in enumerate(batches):
             yield batch
             if n == 2 and TaskContext.get().attemptNumber() < 2:
-                deadline = time.monotonic() + 30
+                deadline = time.monotonic() + 300
                 with redis.Redis(unix_socket_path={unix_socket!r}) as client:
                     while not client.xlen("events") and time.monotonic() < deadline:
                         time.sleep(0.01)
@@ -276,13 +277,14 @@ PROGRAM = """
 """
 
 
+@pytest.mark.thorough
 def test_rows_of_a_task_that_ran_again_may_be_duplicated(
     any_server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
     # Spark retries a task only under `local[n,tries]`, unlike the Spark of the other tests.
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM.format(unix_socket=str(any_server.unix_socket))))
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, ["1000", "2000"]), done.stderr
     written = [int(payload.rstrip(b".")) for payload in payloads(client)]
     assert set(written) == set(range(1_000, 2_000))
