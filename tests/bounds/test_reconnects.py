@@ -32,7 +32,7 @@ def test_a_thousand_lost_connections_leak_no_resources(
 @pytest.mark.parametrize("mode", ["off", "script", "idmp"])
 @pytest.mark.parametrize("outage", recovery.OUTAGES)
 def test_retries_continue_after_the_restart(start_server: StartServer, outage: str, mode: str) -> None:
-    """With the defaults of `RetryPolicy`, after longer than its longest pause. The laboratory `bounds` allows a second."""
+    """With the defaults of `RetryPolicy`, after longer than its longest pause. The laboratory allows a second."""
     server = start_server(needs=["idmp"], transport="tcp", config=DURABLE)
     seconds = recovery.with_retry(server, recovery.OUTAGES[outage], 0.8, exactly_once=mode)
     print(f"{seconds:.3f} s")

@@ -13,7 +13,8 @@ PATIENCE = 300.0
 NEVER = 3600.0
 
 #: The seconds by which a call may exceed its timeout, or Ctrl-C. The laboratory `bounds` measures these on a quiet
-#: machine, where they are less than 0.1. Here the call must end before it would for another reason: its other timeouts are `NEVER`.
+#: machine, where they are less than 0.1. Here the call must end before it would for another reason: its other timeouts
+#: are `NEVER`.
 LATE = 30.0
 
 

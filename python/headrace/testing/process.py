@@ -91,7 +91,7 @@ class ServerProcess:
             self._popen = None
         self._dismiss_guardian()
 
-    def shut_down(self, patience: float = 10.0) -> None:
+    def shut_down(self, timeout: float = 10.0) -> None:
         """Shut the server down, which saves its data if configured to; kill it if its log does not grow meanwhile."""
         if self._popen is not None and self._popen.poll() is None:
             self._popen.send_signal(signal.SIGCONT)  # a stopped process handles no signal
@@ -99,7 +99,7 @@ class ServerProcess:
             # server checks for signals only every 100 ms.
             if ask(self.socket_path, "SHUTDOWN"):
                 self._popen.terminate()
-            wait_for(lambda: "" if self.pid() is None else f"{self.log_size()} bytes in its log", patience)
+            wait_for(lambda: "" if self.pid() is None else f"{self.log_size()} bytes in its log", timeout)
         self.kill()
 
     def end(self) -> None:
