@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import Dispatcher, Endpoint, RetryPolicy
-from support.patience import NEVER
 from support.servers import Program, find_programs
 
 MODES = ("off", "script", "idmp")
 
-#: Few retries, so that temporary errors are reported soon. One is needed: a restarted server has lost its scripts.
-TWO_TRIES = RetryPolicy(max_attempts=2, initial_backoff=0, max_backoff=0, deadline=NEVER)
+#: Few retries, so that temporary errors are reported soon. One is needed: a restarted server has lost its scripts. The
+#: deadline is shorter than the 100 s for which a server remembers IDMP messages by default.
+TWO_TRIES = RetryPolicy(max_attempts=2, initial_backoff=0, max_backoff=0, deadline=60)
 #: Almost immediate retries: these tests wait for events, not for a clock.
 SOON = RetryPolicy(initial_backoff=0.005, max_backoff=0.02)
 
