@@ -192,27 +192,31 @@ def test_a_url_with_a_password_is_refused(url: str) -> None:
     assert read({"url": "redis://u@h", "password": CANARY, "stream_key": "s"}, streaming=False).endpoint.username == "u"
 
 
+@pytest.mark.parametrize("name", ["password", "sentinel_password"])
 @pytest.mark.parametrize("callable_", [lambda: CANARY, Path("p").exists, os.getcwd, dict, partial(os.getenv, CANARY)])
-def test_a_callable_that_spark_turned_into_text_is_refused(callable_: object) -> None:
-    error = refused(password=str(callable_))
-    assert error.option == "password"
-    assert str(error).startswith("password must be text, got a callable; give password_env or password_file")
+def test_a_callable_that_spark_turned_into_text_is_refused(callable_: object, name: str) -> None:
+    error = refused(**{name: str(callable_)})
+    assert error.option == name
+    assert str(error).startswith(f"{name} must be text, got a callable; give {name}_env or {name}_file")
     assert CANARY not in str(error)
     batch(password="<function>")
 
 
-def test_an_inline_private_key_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of", ["", "sentinel_"])
+def test_an_inline_private_key_is_refused(of: str, tmp_path: Path) -> None:
     pem = Pem(tmp_path, "client")
-    given = {"tls": "true", "tls_cert": str(pem.cert), "tls_key": str(pem.key)}
-    assert batch(**given).endpoint.tls
-    error = refused(**{**given, "tls_key": pem.key.read_text()})
-    assert error.option == "tls_key"
+    given = {f"{of}tls": "true", f"{of}tls_cert": str(pem.cert), f"{of}tls_key": str(pem.key)}
+    given |= {"topology": "sentinel", "sentinel_master": "main"} if of else {}
+    batch(**given)
+    error = refused(**{**given, f"{of}tls_key": pem.key.read_text()})
+    assert error.option == f"{of}tls_key"
     assert "path" in str(error)
     assert "PRIVATE" not in str(error)
 
 
 @pytest.mark.parametrize("wrong", ["post=1", "port=0", "payload=nope", "url=redis://x:SECRET@y", "username="])
-def test_tracebacks_with_locals_show_no_secret(wrong: str) -> None:
+@pytest.mark.parametrize("secret", ["password", "sentinel_password", "tls_key", "sentinel_tls_key"])
+def test_tracebacks_with_locals_show_no_secret(secret: str, wrong: str) -> None:
     """Spark 4.3 prints them with spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled."""
     option, value = wrong.split("=")
 
@@ -220,7 +224,7 @@ def test_tracebacks_with_locals_show_no_secret(wrong: str) -> None:
         RedisStreams(options).writer(schema(a="long", b="string"), overwrite=False)
 
     try:
-        as_spark_does({**HERE, "password": CANARY, option: value.replace("SECRET", CANARY)})
+        as_spark_does({**HERE, secret: CANARY, option: value.replace("SECRET", CANARY)})
     except Exception as error:
         text = "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
     else:

@@ -33,6 +33,10 @@ __all__ = [
 #: Options of a layout that have another name here, because `stream_key` is the endpoint's.
 COLUMN_OPTIONS = {"stream_key": "stream_key_column"}
 
+#: The options of the endpoint that Spark would show.
+PASSWORDS = ("password", "sentinel_password")
+KEYS = ("tls_key", "sentinel_tls_key")
+
 #: The text that Spark makes of a callable given where it expects text.
 OBJECT = re.compile(r"<(function|bound method|built-in \w+|class) .+>|<.+ object at 0x[0-9a-f]+>")
 
@@ -166,7 +170,7 @@ def known() -> list[str]:
 
 def hide_secrets(options: MutableMapping[str, str]) -> None:
     """Keep the values that are secret, or may hold a secret, out of any traceback that shows `options`."""
-    for name in ("password", "url", "tls_key"):
+    for name in ("url", *PASSWORDS, *KEYS):
         if name in options:
             options[name] = Hidden(options[name])
 
@@ -202,16 +206,18 @@ def read_endpoint(given: Mapping[str, str]) -> Endpoint:
     options = {name: given[name] for name in ENDPOINT if name in given}
     state: dict[str, object] = {}
     try:
-        if OBJECT.search(options.get("password", "")):
-            why = "must be text, got a callable; give password_env or password_file, or use headrace.spark.write"
-            raise _wrong("password", why)
+        for name in PASSWORDS:
+            if OBJECT.search(options.get(name, "")):
+                why = f"must be text, got a callable; give {name}_env or {name}_file, or use headrace.spark.write"
+                raise _wrong(name, why)
         endpoint = Endpoint._from_text(options, given.get("url"))
         state, _ = endpoint._state()
         if "password" in state and "password" not in options:
             why = "must not hold a password, which Spark would show; give password_env or password_file"
             raise _wrong("url", why)
-        if isinstance(state.get("tls_key"), bytes) or "\n" in str(state.get("tls_key", "")):
-            raise _wrong("tls_key", "must be the path of a file on each executor: Spark would show a key itself")
+        for name in KEYS:
+            if isinstance(state.get(name), bytes) or "\n" in str(state.get(name, "")):
+                raise _wrong(name, "must be the path of a file on each executor: Spark would show a key itself")
         return endpoint
     finally:
         del options, state  # not for tracebacks with locals
