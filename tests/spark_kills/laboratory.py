@@ -27,7 +27,7 @@ from .run import CORES, RECORD_BATCH, SOURCES, TOPOLOGIES, HungError, Setting, r
     Option("faults", None, "kinds of faults; default: all that there are", list_of),
     Option("exactly_once", "auto", "of the sink; `off` counts duplicates", choices=["auto", "script", "off"]),
     Option("sink", "redis_streams", "`plain`: one without any care", choices=["redis_streams", "plain"]),
-    Option("timeout", 240.0, "seconds of a run"),
+    Option("timeout", 240.0, "seconds without progress after which a run never ends"),
 )
 def spark_kills(this: Run) -> str:
     """Kill drivers, workers and servers while Spark streams run, and look for each row at the end.

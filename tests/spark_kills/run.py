@@ -53,7 +53,7 @@ class Setting:
 
     sink: str
     exactly_once: str
-    #: Seconds within which a run must end.
+    #: Seconds without any progress after which a run never ends.
     timeout: float = 240.0
     #: What the query reads: `files`, or a `stream` of the same server.
     source: Source = "files"
@@ -90,7 +90,7 @@ def run(plan: Plan, program: Program, setting: Setting, pool: Pool, folder: Path
     """Do a run in a new folder, which is kept.
 
     Raises:
-        HungError: It did not end in time, or its driver gave up.
+        HungError: It made no progress, or its driver gave up.
     """
     folder.mkdir()
     lay_traps(folder, plan.traps)
@@ -192,12 +192,15 @@ class _Run:
         self.driver = self._next_driver()
 
     def until_it_ends(self, timeout: float) -> Outcome:
-        began = time.monotonic()
+        began = progressed = time.monotonic()
+        progress = None
         while not self._ended():
             if self._strikes and self._due(self._strikes[0]):
                 self._strike(self._strikes.pop(0))
-            if time.monotonic() - began > timeout:
-                raise HungError(f"{self._state()} after {timeout:g} s; see {self.driver.log}")
+            if (now := self._progress()) != progress:
+                progress, progressed = now, time.monotonic()
+            if time.monotonic() - progressed > timeout:
+                raise HungError(f"no progress in {timeout:g} s, {self._state()}; see {self.driver.log}")
         self._let_go()
         self._outcome.seconds = time.monotonic() - began
         return self._outcome
@@ -302,9 +305,12 @@ class _Run:
                 os.kill(pid, signal.SIGKILL)
                 self._outcome.faults["worker"] += 1
 
+    def _progress(self) -> tuple[object, ...]:
+        return self.driver, self.driver.log.stat().st_size, len(_notes(self._checkpoint, "commits")), len(self._strikes)
+
     def _state(self) -> str:
         commits = sorted(path.name for path in (self._checkpoint / "commits").glob("[0-9]*"))
         return (
-            f"not at its end, with {self._target.entries()} entries, the commits {', '.join(commits) or 'none'} and "
+            f"with {self._target.entries()} entries, the commits {', '.join(commits) or 'none'} and "
             f"the errors {self._outcome.errors[-1:]}"
         )
