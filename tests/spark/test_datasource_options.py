@@ -206,7 +206,7 @@ def test_a_callable_that_spark_turned_into_text_is_refused(callable_: object, na
 def test_an_inline_private_key_is_refused(of: str, tmp_path: Path) -> None:
     pem = Pem(tmp_path, "client")
     given = {f"{of}tls": "true", f"{of}tls_cert": str(pem.cert), f"{of}tls_key": str(pem.key)}
-    given |= {"topology": "sentinel", "sentinel_master": "main"} if of else {}
+    given |= {"topology": "sentinel", "nodes": "s:26379", "sentinel_master": "main"} if of else {}
     batch(**given)
     error = refused(**{**given, f"{of}tls_key": pem.key.read_text()})
     assert error.option == f"{of}tls_key"
