@@ -3,20 +3,16 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.SUFFIXES:
 .DEFAULT_GOAL := help
-MAKEFLAGS += --no-print-directory
+MAKEFLAGS += --no-print-directory --no-builtin-rules
 
 VENV := .venv
 PY := $(VENV)/bin/python
 STEP := @tools/step.sh
 # What cargo builds on its own is for the Python of .venv, as the wheels are.
 export PYO3_PYTHON := $(abspath $(PY))
-export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Otherwise each worker of pytest and of Spark compiles all modules again.
-unexport PYTHONDONTWRITEBYTECODE
-# CI builds exactly what Cargo.lock says; elsewhere cargo may complete it.
-LOCKED := $(if $(CI),--locked)
+unexport PYTHONDONTWRITEBYTECODE # otherwise each worker of pytest and of Spark compiles all modules again
+LOCKED := $(if $(CI),--locked) # CI builds exactly what Cargo.lock says; elsewhere cargo may complete it
 QUICK := $(LOCKED) --profile quick
 SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -name '*.py[co]' ! -name '*.so' ! -name '.*') \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml README.md LICENSE)
@@ -27,6 +23,8 @@ SOURCES := $(shell find rust/headrace-core rust/headrace-py python -type f ! -na
 help:           ## shows these lines
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 27
 
+# A JVM that runs for seconds needs neither its second compiler nor a check of Spark's own classes.
+demo: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseParallelGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote
 demo: machine   ## 336,776 real flights from Spark into a local Redis or Valkey, with a summary
 	@$(MAKE) --jobs=3 $(VENV)/.demo
 	@$(PY) examples/flights.py
@@ -36,7 +34,7 @@ test: machine   ## every behaviour once, in Rust and Python, on the newest Redis
 	@$(PY) tools/run_tests.py
 
 test-all: machine   ## every test on each server and in each mode, and small runs of the laboratories; half an hour
-	@$(MAKE) --jobs=4 $(VENV)/.test $(VENV)/polars-1/.done servers rust-tests-build
+	@$(MAKE) --jobs=4 $(VENV)/spark-classes.jsa $(VENV)/polars-1/.done servers rust-tests-build
 	@$(PY) tools/run_tests.py --all
 
 SPARK := 4.0
@@ -99,7 +97,7 @@ clean:          ## removes everything that the others created
 
 # What CI builds and installs, side by side: a release build ends on one processor, and installing waits for the network.
 prepare: $(VENV)/.lint $(VENV)/polars-1/.done spark-env servers clippy apple rust-tests-build bench-programs .bench/release/.done
-	@$(MAKE) $(VENV)/.test $(VENV)/.bench-packages
+	@$(MAKE) $(VENV)/spark-classes.jsa $(VENV)/.bench-packages
 clippy: machine | $(PY)
 	$(STEP) "Running clippy" cargo clippy $(QUICK) --workspace --all-targets -- --deny warnings
 apple: machine $(VENV)/.lint-packages
@@ -120,6 +118,8 @@ $(PY): | machine
 $(VENV)/.maturin: | $(PY)
 	$(STEP) "Installing maturin" $(VENV)/bin/pip install "$$(sed -nE 's/^requires = \["(.*)"\]/\1/p' pyproject.toml)"
 	@touch $@
+$(VENV)/spark-classes.jsa: $(VENV)/.test
+	$(STEP) "Archiving the classes of Spark, with which its JVMs start sooner" env PYTHONPATH=tests $(PY) -m support.jvm
 $(VENV)/polars-1/.done: | $(PY) # beside the newest one: tests/arrow/test_arrow_sources.py runs on both
 	$(STEP) "Installing polars 1 in $(@D)" $(VENV)/bin/pip install --quiet --target $(@D) "polars>=1,<2"
 	@touch $@

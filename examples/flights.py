@@ -31,6 +31,13 @@ from headrace import Endpoint
 from headrace.spark import xadd
 from headrace.testing import LocalServer, LocalServerError
 
+# Spark would read the whole file to find these types.
+FLIGHT = """
+    year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT, sched_arr_time INT,
+    arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT, distance INT,
+    hour INT, minute INT, time_hour TIMESTAMP
+"""
+
 # soft_wrap: output to a file or a pipe is not wrapped at 80 characters.
 console = Console(soft_wrap=True, highlight=False)
 
@@ -124,7 +131,7 @@ def start_spark(log: Path) -> Iterator[SparkSession]:
 
 def read_flights(spark: SparkSession, csv: Path) -> DataFrame:
     """Read one row per flight: `payload`, the flight as JSON, and `flight_id`, its message ID."""
-    flights = spark.read.csv(str(csv), header=True, inferSchema=True, nullValue="NA")
+    flights = spark.read.csv(str(csv), FLIGHT, header=True, nullValue="NA")
     return flights.select(
         sf.to_json(sf.struct("*")).alias("payload"),
         # No airline uses a flight number twice in an hour: UA-1545-2013-01-01T10
