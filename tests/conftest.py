@@ -20,19 +20,19 @@ import redis
 import headrace
 from headrace import Endpoint
 from headrace.testing import LocalServer
-from support import Certs, Program, find_programs, make_certs, missing_in_ci, programs_with
+from support import Certs, Program, find_programs, jvm, make_certs, missing_in_ci, programs_with
 from support.fixture_types import Replicate, StartServer
 from support.leaks import find_leaks, kill_all
 from support.paths import TESTS
-from support.patience import NEVER
 from support.processes import wait_until
 from support.servers import HOW_TO_GET_SERVERS, IN_CI, absent, newest, one_of
+from support.sizes import usual_size
 
 _folder = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="each test on every server, and those marked `thorough`")
+    parser.addoption("--all", action="store_true", help="each test on every server and in every way, and those marked `thorough`")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,14 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Less than half the processor time of a short run: no optimising compiler, a collector without threads, and classes
-    # that are not verified when they are loaded.
-    unverified = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-    # And limits of Spark that a busy machine exceeds: on the time between two heartbeats, and until a Python worker has
-    # authenticated itself. The ten seconds until one connects are no option: see sitecustomize.py.
-    limits = ("spark.network.timeout", "spark.python.authenticate.socketTimeout")
-    patient = " ".join(f"-D{name}={NEVER:.0f}s" for name in limits)
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {unverified} {patient}")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -105,8 +98,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--all"):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("thorough")])
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        usual = usual_size(items)
+        kept = set(usual)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = usual
     if is_worker(config):
         from support.workers import sort
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Their tests take a tenth of a processor each, and their servers expect answers of each other: they run by themselves.
-CLUSTERS = ("tests/cluster", "tests/sentinel", "tests/cluster_faults")
+#: The processes of pytest. Three for each of two processors: many tests wait, those with clusters most of their time.
+WORKERS = 6
 
 
 @dataclass
@@ -57,11 +57,7 @@ def main() -> int:
     try:
         if not given.wheel:
             run_rust(start("Rust", results))
-        if given.tests:
-            run_pytest(start("Python", results), pytest, given.tests, workers=4)
-        else:
-            run_pytest(start("Python", results), pytest, [f"--ignore={path}" for path in CLUSTERS], workers=4)
-            run_pytest(start("clusters", results), pytest, CLUSTERS, workers=6)
+        run_pytest(start("Python", results), pytest, given.tests)
     except KeyboardInterrupt:
         is_stopped = True
     return 130 if report(results, is_stopped) else 1 if any(each.failures for each in results) else 0
@@ -141,7 +137,7 @@ def read_rust(results: Results, line: str) -> None:
             results.fail(name, f"cargo test --profile quick --package headrace-core -- --exact {name}")
 
 
-def run_pytest(results: Results, pytest: Sequence[str], paths: Sequence[str], workers: int) -> None:
+def run_pytest(results: Results, pytest: Sequence[str], paths: Sequence[str]) -> None:
     """Run tests in several processes; each file, and what shares a cluster, in one of them."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -152,7 +148,7 @@ def run_pytest(results: Results, pytest: Sequence[str], paths: Sequence[str], wo
             "--no-loadscope-reorder",
             "--max-worker-restart",
             "0",
-            f"--numprocesses={workers}",
+            f"--numprocesses={WORKERS}",
         ]
         command = [*pytest, "--quiet", *spread, "-o", "junit_family=xunit1", f"--junitxml={written}", *paths]
         process = subprocess.Popen(command, cwd=ROOT)

@@ -207,7 +207,7 @@ def test_rows_of_a_batch_wait_while_a_connection_is_opened(run: Run, tcp_server:
         assert tcp_server.port is not None
         async with (
             relay("127.0.0.1", tcp_server.port) as port,
-            AsyncDispatcher(endpoint_to(tcp_server, port=port, connect_timeout=30)) as dispatcher,
+            AsyncDispatcher(endpoint_to(tcp_server, port=port, connect_timeout=NEVER)) as dispatcher,
         ):
             await dispatcher.produce(b"first")
             await turns_until(lambda: dispatcher._sockets)

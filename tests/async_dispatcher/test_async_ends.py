@@ -76,13 +76,31 @@ def test_messages_are_delivered_after_an_exception_in_the_block(
     assert len(stored(client)) == 1
 
 
+def test_messages_that_wait_for_room_are_delivered_at_the_end_of_the_block(
+    run: Run, any_server: LocalServer, client: redis.Redis
+) -> None:
+    async def main() -> int:
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
+            await dispatcher.send(b"0")
+            with stopped(any_server):
+                count = await fill(dispatcher)
+                waits = asyncio.create_task(dispatcher.produce(b"waits"))
+                await turns_until(lambda: dispatcher._line)
+        await waits
+        return count
+
+    count = run(main())
+    payloads = [payload for _, payload in stored(client)]
+    assert (len(payloads), payloads[-1]) == (1 + count + 1, b"waits")
+
+
 @pytest.mark.usefixtures("soon")
 def test_the_block_waits_for_outcomes_only_briefly_after_a_cancellation(run: Run, any_server: LocalServer) -> None:
     """Tasks that still wait receive an outcome or an error."""
 
     async def main() -> None:
         begun = asyncio.Event()
-        dispatcher = AsyncDispatcher(endpoint_to(any_server, command_timeout=30))
+        dispatcher = AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER))
 
         async def block() -> None:
             async with dispatcher:
@@ -216,7 +234,7 @@ def test_a_forked_child_cannot_use_the_dispatcher(
 @pytest.mark.parametrize("fails", [False, True], ids=["flush", "last flush after an exception"])
 def test_a_cancellation_ends_the_wait_for_outcomes(run: Run, any_server: LocalServer, fails: bool) -> None:
     async def main() -> None:
-        dispatcher = AsyncDispatcher(endpoint_to(any_server, command_timeout=30))
+        dispatcher = AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER))
 
         async def block() -> None:
             async with dispatcher:

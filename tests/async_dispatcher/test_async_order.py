@@ -14,6 +14,7 @@ import redis
 
 from headrace import AsyncDispatcher, Delivered, DeliveryError, MessageError
 from headrace.testing import LocalServer
+from support.patience import NEVER
 from support.pipelines import KEY, endpoint_to, outcomes, stored
 from support.processes import stopped
 
@@ -84,7 +85,7 @@ def test_a_message_that_is_cancelled_before_it_is_accepted_is_never_sent(
     run: Run, any_server: LocalServer, client: redis.Redis
 ) -> None:
     async def main() -> None:
-        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as dispatcher:
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
             await dispatcher.send(b"first")
             with stopped(any_server):
                 count = await fill(dispatcher)
@@ -132,7 +133,7 @@ def test_the_outcome_of_a_message_cancelled_in_flight_is_in_the_next_report(
     run: Run, any_server: LocalServer, client: redis.Redis
 ) -> None:
     async def main() -> None:
-        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as dispatcher:
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
             await dispatcher.send(b"first")
             with stopped(any_server):
                 tasks = [asyncio.create_task(dispatcher.send(b"x", message_id=f"id-{n}")) for n in range(3)]
@@ -189,7 +190,7 @@ def test_every_exception_is_retrieved(run: Run, any_server: LocalServer, client:
     client.set(KEY, "no stream")
 
     async def main() -> None:
-        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as dispatcher:
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
             with pytest.raises(DeliveryError):
                 await asyncio.gather(*(dispatcher.send(b"x") for _ in range(10)))
             with pytest.raises(ExceptionGroup):
@@ -245,7 +246,7 @@ def test_tasks_cancelled_while_waiting_do_not_retain_memory(run: Run, any_server
     """A server that stays away, and callers that give up again and again."""
 
     async def main() -> None:
-        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as dispatcher:
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
             await dispatcher.send(b"first")
             with stopped(any_server):
                 await fill(dispatcher)

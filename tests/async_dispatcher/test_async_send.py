@@ -261,7 +261,7 @@ def test_the_event_loop_keeps_running_while_the_server_is_suspended(run: Run, an
     """No call waits for the server, though more is to be sent than the socket takes."""
 
     async def main() -> None:
-        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as dispatcher:
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
             await dispatcher.send(b"0")
             with stopped(any_server):
                 sends = [asyncio.create_task(dispatcher.send(b"x" * 500_000)) for _ in range(20)]
@@ -431,7 +431,7 @@ def test_a_flush_that_times_out_stops_watching_its_connection(run: Run, any_serv
     """uvloop aborts the process where a descriptor is closed while it is watched."""
 
     async def main() -> None:
-        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=30)) as dispatcher:
+        async with AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
             await dispatcher.send(b"0")
             assert dispatcher._sockets
             with stopped(any_server):

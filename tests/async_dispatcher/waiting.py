@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace import AsyncDispatcher
+from support.patience import PATIENCE
 
 
-async def turns_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def turns_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Let the loop go on until something is so."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -439,10 +439,10 @@ def test_ctrl_c_during_a_pause(cluster: LocalCluster, key: str) -> None:
         assert rows_in(batch) == [7]
 
 
-@pytest.mark.parametrize("connections", [0, -1, 16_385, 1.5, "two", True])
-def test_invalid_numbers_of_connections_are_refused(connections: Any) -> None:
+@pytest.mark.parametrize("wrong", [0, -1, 16_385, 1.5, "two", True])
+def test_invalid_numbers_of_connections_are_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="connections must be") as caught:
-        Reader(Endpoint(host="localhost", stream_key="s"), connections=connections)
+        Reader(Endpoint(host="localhost", stream_key="s"), connections=wrong)
     assert caught.value.option == "connections"
 
 

@@ -131,12 +131,12 @@ def test_the_dead_letter_of_an_oversized_row_has_no_payload(
 
 
 @refuses_long_strings
-@pytest.mark.parametrize("option", [(), ("--exactly-once", "import"), ("--retry",)], ids=["plain", "named", "retry"])
+@pytest.mark.parametrize("mode", [(), ("--exactly-once", "import"), ("--retry",)], ids=["plain", "named", "retry"])
 @pytest.mark.parametrize(
     "larges", [pytest.param({2}, marks=pytest.mark.thorough), {2, 3, 5, 40}], ids=["one", "several"]
 )
 def test_rows_after_an_oversized_row_are_delivered_or_become_dead_letters(
-    tcp_server: LocalServer, connect: Connect, option: tuple[str, ...], larges: set[int]
+    tcp_server: LocalServer, connect: Connect, mode: tuple[str, ...], larges: set[int]
 ) -> None:
     """The server closes the connection over it. By TCP other rows have left, and other letters behind its own."""
     client = connect(tcp_server)
@@ -144,12 +144,12 @@ def test_rows_after_an_oversized_row_are_delivered_or_become_dead_letters(
     rows = [b"x" * ((1 << 20) + 1) if number in larges else b"%d" % number for number in range(1, 51)]
     for attempt in range(5):
         client.delete("s", "s:dead")
-        named = (option[0], f"import-{attempt}") if len(option) == 2 else option
+        named = (mode[0], f"import-{attempt}") if len(mode) == 2 else mode
         ended = command_on(tcp_server)("send", "s", "--on-bad-row", "dead-letter", *named, stdin=b"\n".join(rows))
         assert ended.code in (ExitCode.FAILED, ExitCode.UNKNOWN), ended
         letters = {int(fields[b"ordinal"]): fields for _, fields in client.xrange("s:dead")}
         assert {row for row, fields in letters.items() if b"payload" not in fields} == larges, ended.err
-        if option:
+        if mode:
             assert (set(letters), ended.code) == (larges, ExitCode.FAILED), ended.err
         unknown = {row for row, fields in letters.items() if fields[b"written"] == b"unknown"}
         written = {int(payload) for payload in payloads(client)}

@@ -186,17 +186,17 @@ def test_warnings_can_be_silenced_or_turned_into_errors() -> None:
 # --- files with secrets
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o400, 0o700, 0o620, 0o602, 0o640, 0o604, 0o644, 0o444, 0o755])
+@pytest.mark.parametrize("permissions", [0o600, 0o400, 0o700, 0o620, 0o602, 0o640, 0o604, 0o644, 0o444, 0o755])
 @pytest.mark.parametrize("option", ["tls_key", "password_file"])
-def test_a_secret_file_readable_by_other_users_warns(pem: Pem, tmp_path: Path, option: str, mode: int) -> None:
+def test_a_secret_file_readable_by_other_users_warns(pem: Pem, tmp_path: Path, option: str, permissions: int) -> None:
     password = tmp_path / "password"
     password.write_text(CANARY)
     password.chmod(0o600)
     options: dict[str, Any] = {"tls": True, "tls_cert": pem.cert, "tls_key": pem.key, "password_file": password}
-    options[option].chmod(mode)
+    options[option].chmod(permissions)
     texts = reported(build, **options)
-    readable = f"{option}: '{options[option]}' can be read by users other than its owner (mode {mode:04o}); "
-    assert texts == ([f"{readable}chmod 600 makes it private"] if mode & 0o044 else [])
+    readable = f"{option}: '{options[option]}' can be read by users other than its owner (mode {permissions:04o}); "
+    assert texts == ([f"{readable}chmod 600 makes it private"] if permissions & 0o044 else [])
 
 
 def test_every_weakness_is_reported(pem: Pem, tmp_path: Path) -> None:

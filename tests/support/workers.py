@@ -15,8 +15,6 @@ from support.paths import TESTS
 
 #: Its conftest.py has the fixture `spark`.
 SPARK_SESSION = TESTS / "spark" / "session"
-#: The number of JVMs that are started: each takes a core.
-SPARK_GROUPS = 2
 
 #: The folders whose tests start clusters or sentinels of each server program.
 BY_PROGRAM = ("cluster", "sentinel")
@@ -72,13 +70,16 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
         self._programs: dict[Any, str] = {}
+        # Each starts a JVM, and takes a core. The usual size has work for one.
+        sessions = 2 if config.getoption("--all") else 1
+        self._sessions = {name: f"spark-{number % sessions}" for number, name in enumerate(spark_files())}
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
         path = Path(file)
         if (program := _PROGRAM.search(test)) and path.parent.name in BY_PROGRAM:
             return f"{path.name} {program[0]}"
-        return spark_groups().get(path.name, path.name)
+        return self._sessions.get(path.name, path.name)
 
     def _assign_work_unit(self, node: Any) -> None:
         scope = self._next_scope(self._programs.get(node, ""))
@@ -112,17 +113,17 @@ def _program_of(scope: str) -> str:
 
 
 @functools.cache
-def spark_groups() -> dict[str, str]:
-    """The group of each file whose tests share a Spark session."""
+def spark_files() -> list[str]:
+    """The files whose tests share a Spark session."""
     files = sorted(path.name for path in SPARK_SESSION.glob("test_*.py"))
     assert files, f"no tests in {SPARK_SESSION}"
-    return {name: f"spark-{number % SPARK_GROUPS}" for number, name in enumerate(files)}
+    return files
 
 
 def sort(items: list[pytest.Item]) -> None:
     """Put the longest tests first, so that no worker is left with one at the end; otherwise the order stays random."""
 
     def rank(item: pytest.Item) -> Any:
-        return item.path.name not in spark_groups(), item.path.name not in LONG
+        return item.path.name not in spark_files(), item.path.name not in LONG
 
     items.sort(key=rank)

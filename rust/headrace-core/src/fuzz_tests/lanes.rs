@@ -648,7 +648,7 @@ pub fn check(seen: &mut Seen, chance: &mut Chance) {
 #[test]
 fn lanes() {
     let mut seen = Seen::default();
-    Runner::new("lanes", 3_000).run(&mut seen, check, Seen::summary);
+    Runner::new("lanes", 1_000).run(&mut seen, check, Seen::summary);
     let common = [seen.resent, seen.redirects, seen.asked, seen.queued, seen.meanwhile, seen.located];
     assert!(common.into_iter().min() > Some(0), "{seen:?}");
     // Rare cases may not occur in a small number of executions, as under valgrind.

@@ -268,19 +268,15 @@ fn a_flipped_byte_gives_an_error_or_valid_rows() {
     let mut refused = 0;
     for stream in streams() {
         for at in 0..stream.len() {
-            for mask in [1 << (at % 8), 0xFF] {
-                let mut flipped = stream.clone();
-                flipped[at] ^= mask;
-                match decode(flipped) {
-                    // A flipped bit within a value cannot be detected.
-                    Ok(decoded) => decoded.batches.iter().for_each(|batch| batch.columns().iter().for_each(touch)),
-                    Err(error) => {
-                        refused += 1;
-                        assert!(
-                            error.to_string().starts_with("the payload is not a readable Arrow IPC stream"),
-                            "{error}"
-                        );
-                    }
+            let mask = if at % 2 == 0 { 1 << (at / 2 % 8) } else { 0xFF };
+            let mut flipped = stream.clone();
+            flipped[at] ^= mask;
+            match decode(flipped) {
+                // A flipped bit within a value cannot be detected.
+                Ok(decoded) => decoded.batches.iter().for_each(|batch| batch.columns().iter().for_each(touch)),
+                Err(error) => {
+                    refused += 1;
+                    assert!(error.to_string().starts_with("the payload is not a readable Arrow IPC stream"), "{error}");
                 }
             }
         }
