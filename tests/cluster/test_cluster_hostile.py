@@ -101,10 +101,11 @@ def test_messages_fail_when_redirects_lead_nowhere(mode: str) -> None:
             for node, other in pairs:
                 ports = (b"{own}", node.port), (b"{other}", other.port), (b"{stranger}", stranger.port)
                 node.answer = sends_elsewhere(first, second, text, ports)
-            # A connect is tried again after ASK, for as long as it may take: the slot may be moving.
+            # A connect is tried again after ASK, for as long as it may take: the slot may be moving. TIMEOUT: none of
+            # that time was left for the last one.
             report, redirects = outcomes(first, MODES[mode], connect_timeout=2.0)
             assert report.delivered == 0, text
-            assert {failure.code for failure in report.failed} <= {"MOVED", "ASK", "NO_SLOT", "BLOCKED"}, text
+            assert {failure.code for failure in report.failed} <= {"MOVED", "ASK", "NO_SLOT", "BLOCKED", "TIMEOUT"}, text
             assert {failure.written for failure in report.failed} == {"no"}, text
             assert stranger.accepted == 0, text
             assert redirects <= MAX_ATTEMPTS * (MAX_REDIRECTS + 1), text

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from support.consumers import consumer_of, next_batch
 from support.fixture_types import StartServer
 from support.groups import add
 from support.interrupts import interrupted
-from support.patience import NEVER
+from support.patience import NEVER, PATIENCE
 from support.pipelines import KEY, endpoint_to
 from support.processes import after_ticks, resume, stop, stopped, wait_until
 from support.servers import DURABLE
@@ -343,14 +345,44 @@ def test_the_keeper_of_a_consumer_reconnects_to_a_restarted_server(start_server:
     """It does not give up with the policy: what the caller says leaves without another call that reads."""
     server = start_server(config=DURABLE)
     add(connect(server), 3)
-    with consumer_of(server, retry=HASTY) as consumer:
+    with consumer_of(server, retry=HASTY, min_idle=NEVER) as consumer:
         batch = next_batch(consumer)
         server.kill()
         consumer.ack(batch)
         with pytest.raises(ConnectionFailedError):
             consumer.flush()
+        refuse_twice(server)
         server.restart()
         wait_until(lambda: consumer.report().acked == 3)
+
+
+def test_the_keeper_sends_what_the_reading_connection_could_not(start_server: StartServer, connect: Connect) -> None:
+    """The keeper has nothing to do while an acknowledgement is in flight on the other connection, and then sleeps."""
+    server = start_server(config=DURABLE)
+    add(connect(server), 3)
+    with consumer_of(server, retry=HASTY, min_idle=NEVER) as consumer:
+        batch = next_batch(consumer)
+        with stopped(server):
+            consumer.ack(batch)
+            assert consumer.flush(timeout=0.5).acked == 0
+            server.kill()
+        with pytest.raises(ConnectionFailedError):
+            consumer.flush()
+        server.restart()
+        wait_until(lambda: consumer.report().acked == 3)
+
+
+def refuse_twice(server: LocalServer) -> None:
+    """Close two connections to the address of a killed server."""
+    assert server.unix_socket is not None
+    wait_until(lambda: not server.running)
+    Path(server.unix_socket).unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(server.unix_socket))
+        listener.listen()
+        listener.settimeout(PATIENCE)
+        for _ in range(2):
+            listener.accept()[0].close()
 
 
 @pytest.mark.parametrize(

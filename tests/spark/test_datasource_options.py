@@ -205,13 +205,14 @@ def test_a_callable_that_spark_turned_into_text_is_refused(callable_: object, na
 @pytest.mark.parametrize("of", ["", "sentinel_"])
 def test_an_inline_private_key_is_refused(of: str, tmp_path: Path) -> None:
     pem = Pem(tmp_path, "client")
+    sentinels = {"topology": "sentinel", "nodes": "s:26379", "sentinel_master": "main", "stream_key": "s"}
     given = {f"{of}tls": "true", f"{of}tls_cert": str(pem.cert), f"{of}tls_key": str(pem.key)}
-    given |= {"topology": "sentinel", "nodes": "s:26379", "sentinel_master": "main"} if of else {}
-    batch(**given)
-    error = refused(**{**given, f"{of}tls_key": pem.key.read_text()})
-    assert error.option == f"{of}tls_key"
-    assert "path" in str(error)
-    assert "PRIVATE" not in str(error)
+    given |= sentinels if of else HERE
+    read(given, streaming=False)
+    with pytest.raises(ConfigError, match="path") as caught:
+        read({**given, f"{of}tls_key": pem.key.read_text()}, streaming=False)
+    assert caught.value.option == f"{of}tls_key"
+    assert "PRIVATE" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", ["post=1", "port=0", "payload=nope", "url=redis://x:SECRET@y", "username="])

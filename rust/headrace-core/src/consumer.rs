@@ -25,7 +25,7 @@ mod turns;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_schema::{Schema, SchemaRef};
@@ -137,8 +137,9 @@ impl Consumer {
             create: options.creates.then(|| Create { after: options.start.last_delivered() }),
             is_of_cluster: endpoint.cluster().is_some(),
         });
-        let lines = endpoints.iter().zip(&groups).zip(shared.shares()).map(|((endpoint, keys), ledger)| {
-            let session = session(keys, &options, groups.len(), &plan, Arc::clone(ledger));
+        let lines = endpoints.iter().zip(&groups).zip(shared.shares()).enumerate();
+        let lines = lines.map(|(place, ((endpoint, keys), ledger))| {
+            let session = session(keys, &options, groups.len(), &plan, (Arc::clone(&shared), place));
             let link = Link::new(endpoint.clone(), options.retry.clone(), Arc::clone(&counters));
             Line::new(session, link, Arc::clone(ledger), Arc::clone(&opening))
         });
@@ -486,7 +487,7 @@ fn session(
     options: &ConsumerOptions,
     sessions: usize,
     plan: &Arc<ColumnsPlan>,
-    ledger: Arc<Mutex<Ledger>>,
+    shared: (Arc<Shared>, usize),
 ) -> Session {
     let paging = || Paging::new(options.page_bytes, options.batch_rows as u64);
     let streams = keys.iter().map(|key| Stream::new(Arc::from(*key), paging()));
@@ -505,7 +506,7 @@ fn session(
         buries_bad: options.buries_bad,
         extra: options.extra.clone(),
     };
-    Session::new(streams.collect(), session, Arc::clone(plan), ledger)
+    Session::new(streams.collect(), session, Arc::clone(plan), shared)
 }
 
 /// How the streams of several slots share connections, at most `most` to each node; `None` if they do not.

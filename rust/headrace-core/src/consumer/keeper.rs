@@ -148,6 +148,7 @@ impl Keeping {
                         continue;
                     }
                     turn.has_moved |= line.connect(watch, &self.retry, self.renews);
+                    turn.until = turn.until.min(line.rested());
                     self.rests = (!line.link.is_open()).then(|| Instant::now() + now.elapsed());
                     self.first = (at + 1) % total;
                     continue;

@@ -10,13 +10,14 @@ mod replies;
 mod requests;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use redis::Value;
 
 use super::batch::{ConsumerBatch, Extra};
 use super::ledger::Ledger;
+use super::shared::Shared;
 use super::sink::Page;
 use super::stream::{Pending, Stream};
 use super::work::{Known, Names, Work, missed};
@@ -99,7 +100,9 @@ pub(super) struct Session {
     options: SessionOptions,
     plan: Arc<ColumnsPlan>,
     streams: Vec<Stream>,
-    ledger: Arc<Mutex<Ledger>>,
+    shared: Arc<Shared>,
+    /// The place of its ledger.
+    place: usize,
     spare: Vec<EntryColumns>,
     in_flight: VecDeque<Ask>,
     ahead: Ahead,
@@ -139,7 +142,7 @@ impl Session {
         mut streams: Vec<Stream>,
         options: SessionOptions,
         plan: Arc<ColumnsPlan>,
-        ledger: Arc<Mutex<Ledger>>,
+        (shared, place): (Arc<Shared>, usize),
     ) -> Self {
         if !options.acks {
             for stream in &mut streams {
@@ -150,7 +153,8 @@ impl Session {
             options,
             plan,
             streams,
-            ledger,
+            shared,
+            place,
             spare: Vec::new(),
             in_flight: VecDeque::new(),
             ahead: Ahead::No,
@@ -179,7 +183,7 @@ impl Session {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.ledger(self.place)
     }
 
     /// The next batch, or the error that prevented it from being read.
@@ -187,7 +191,7 @@ impl Session {
         while let Some(next) = self.ready.pop_front() {
             self.alone = Alone::May;
             if let Ok(batch) = &next {
-                let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut ledger = self.shared.ledger(self.place);
                 if ledger.is_old(batch.number(), self.now) {
                     ledger.forget(batch.number());
                     let of_batch = self.streams.iter_mut().find(|stream| *stream.key == *batch.stream());
@@ -261,8 +265,8 @@ impl Session {
         self.alone = Alone::May;
         self.gives_back = true;
         let has_read = self.asked_at > Duration::ZERO;
-        let ledger = Arc::clone(&self.ledger);
-        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = Arc::clone(&self.shared);
+        let mut ledger = shared.ledger(self.place);
         for (at, stream) in self.streams.iter_mut().enumerate() {
             if has_read && (stream.rechecks_at.take().is_some() || may_come_late) {
                 stream.recover_all();
@@ -419,6 +423,8 @@ impl Exchange for Session {
         self.linger = Linger::No;
         self.known.forget();
         self.ledger().reader_waits = false;
+        // The keeper may have found nothing to do while the work was in flight here.
+        self.shared.added(false);
         for at in 0..self.streams.len() {
             // Nothing of a partially received entry was passed on.
             self.push_batch(at);

@@ -1,6 +1,6 @@
 //! What the replies to a session mean.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Value, parse_redis_value};
@@ -126,6 +126,7 @@ impl Session {
             None => {
                 self.known.forget();
                 self.ledger().unsent(work);
+                self.shared.added(false);
             }
             Some(error) => {
                 let now = self.now;
@@ -143,8 +144,8 @@ impl Session {
             Some(Pending { id: entry_id(bytes(id)?)?, deliveries })
         };
         let pending: Vec<Pending> = list(reply)?.iter().map(read).collect::<Option<_>>()?;
-        let ledger = Arc::clone(&self.ledger);
-        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = Arc::clone(&self.shared);
+        let mut ledger = shared.ledger(self.place);
         let stream = self.streams.get_mut(at)?;
         let is_last = (pending.len() as u64) < PAGE;
         stream.recovery =
@@ -195,8 +196,8 @@ impl Session {
         let cursor = entry_id(bytes(cursor)?)?;
         let claimed: Vec<EntryId> =
             list(claimed)?.iter().map(|id| bytes(id).and_then(entry_id)).collect::<Option<_>>()?;
-        let ledger = Arc::clone(&self.ledger);
-        let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = Arc::clone(&self.shared);
+        let mut ledger = shared.ledger(self.place);
         let is_through = cursor == EntryId::default();
         let stream = self.streams.get_mut(at)?;
         let was_first = stream.claim_cursor == EntryId::default();
