@@ -12,6 +12,7 @@ import pytest
 from headrace import Dispatcher, Endpoint, ReaderError, SchemaError, _headrace
 from headrace.testing import LocalServer
 from support.deep_arrow import COLUMN, LAYOUTS, Deep, formats
+from support.marks import thorough
 
 #: The stack size of a thread in musl. The build of `make test` is not optimised, and needs more; a release is tested by
 #: `make wheels`, and by .ci/run with this file.
@@ -74,7 +75,7 @@ def check_refused(dispatcher: Dispatcher, deep: Deep, call: Callable[..., Any], 
         assert chain.deepest <= FRAMES
 
 
-@pytest.mark.parametrize("call", [here, in_small_thread])
+@pytest.mark.parametrize("call", [*thorough(here), in_small_thread])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_deep_columns_are_refused_by_name(dispatcher: Dispatcher, layout: str, call: Callable[..., Any]) -> None:
     for levels in (LIMIT + 1, LIMIT + 2, 1_000, 100_000):

@@ -226,7 +226,7 @@ def test_stats_show_the_node_that_a_full_window_waits_for(start_cluster: StartCl
         still = cluster.owner("s0")
         stop(still)
         try:
-            running = pool.submit(produce, dispatcher, keys, range(30, 60_030))
+            running = pool.submit(produce, dispatcher, keys, range(30, 6_030))
 
             def waits_for() -> list[str]:
                 assert not running.done()

@@ -17,6 +17,7 @@ from headrace_command.exit_code import ExitCode
 from headrace_command.parser import make_parser
 from headrace_command.verbs import VERBS
 from support.canary import Secret
+from support.marks import thorough
 
 
 def test_help_imports_neither_headrace_nor_slow_modules() -> None:
@@ -113,7 +114,7 @@ def test_ask_password_needs_a_terminal(any_command: Command) -> None:
     assert b"--ask-password needs a terminal; give --password-env or --password-file" in ended.stderr
 
 
-@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+@pytest.mark.parametrize("form", ["text", *thorough("json", "jsonl")])
 def test_no_secret_is_printed(any_command: Command, tmp_path: Path, closed_port: int, form: str) -> None:
     """Whatever the verb, and however it ends."""
     secret = Secret()

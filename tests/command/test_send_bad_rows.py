@@ -15,7 +15,7 @@ import pytest
 from command.conftest import Command, command_on
 from headrace.testing import LocalServer
 from headrace_command.exit_code import ExitCode
-from support.marks import refuses_long_strings
+from support.marks import refuses_long_strings, thorough
 
 Connect = Callable[..., Any]
 
@@ -132,9 +132,7 @@ def test_the_dead_letter_of_an_oversized_row_has_no_payload(
 
 @refuses_long_strings
 @pytest.mark.parametrize("mode", [(), ("--exactly-once", "import"), ("--retry",)], ids=["plain", "named", "retry"])
-@pytest.mark.parametrize(
-    "larges", [pytest.param({2}, marks=pytest.mark.thorough), {2, 3, 5, 40}], ids=["one", "several"]
-)
+@pytest.mark.parametrize("larges", [{2}, *thorough({2, 3, 5, 40})], ids=["one", "several"])
 def test_rows_after_an_oversized_row_are_delivered_or_become_dead_letters(
     tcp_server: LocalServer, connect: Connect, mode: tuple[str, ...], larges: set[int]
 ) -> None:

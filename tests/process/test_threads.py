@@ -46,9 +46,9 @@ def test_each_thread_may_have_its_own_dispatcher(
         with Dispatcher(endpoint, exactly_once=mode) as dispatcher:
             start.wait()
             for turn in range(3):
-                payloads = [b"%d-%d-%d" % (number, turn, row) for row in range(2_000)]
-                dispatcher.produce_batch(pa.record_batch({"payload": pa.array(payloads[:1_000], pa.binary())}))
-                for payload in payloads[1_000:]:
+                payloads = [b"%d-%d-%d" % (number, turn, row) for row in range(600)]
+                dispatcher.produce_batch(pa.record_batch({"payload": pa.array(payloads[:300], pa.binary())}))
+                for payload in payloads[300:]:
                     dispatcher.produce(payload)
                 reported += outcomes(dispatcher.flush())
         return reported
@@ -58,8 +58,8 @@ def test_each_thread_may_have_its_own_dispatcher(
     client = connect(server)
     for number, its in enumerate(reported):
         key = f"events-{number}"
-        assert [outcome.label for outcome in its] == [DELIVERED] * 6_000
-        sent = [(key, b"%d-%d-%d" % (number, turn, row)) for turn in range(3) for row in range(2_000)]
+        assert [outcome.label for outcome in its] == [DELIVERED] * 1_800
+        sent = [(key, b"%d-%d-%d" % (number, turn, row)) for turn in range(3) for row in range(600)]
         check_accounting(client, sent, its)
 
 

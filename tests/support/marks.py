@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-__all__ = ["refuses_long_strings"]
+__all__ = ["refuses_long_strings", "thorough"]
 
 #: Redis 8.6 can leave a command without a reply if one of its strings is too long and the command arrives in several
 #: reads (redis/redis#15795).
 refuses_long_strings = pytest.mark.needs("valkey")
+
+
+def thorough(*values: Any) -> list[Any]:
+    """Values of a parameter that only `--all` tries: they show the same as the others."""
+    return [pytest.param(value, marks=pytest.mark.thorough) for value in values]

@@ -14,33 +14,20 @@ WAYS = ("mode", "connections")
 
 
 def usual_size(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Leave out the tests marked `thorough`, and of those that differ in their ways only all but one."""
+    """Leave out the tests marked `thorough`, and of those that differ only in their ways all but one."""
     usual = [item for item in items if not item.get_closest_marker("thorough")]
-    ways: dict[Any, set[str]] = defaultdict(set)
+    alike: dict[Any, list[pytest.Item]] = defaultdict(list)
     for item in usual:
-        ways[_behaviour(item)].add(_way(item))
-    return [item for item in usual if _way(item) == _chosen(_behaviour(item), ways[_behaviour(item)])]
+        alike[_behaviour(item)].append(item)
+    chosen = {min(ways, key=lambda item: zlib.crc32(item.nodeid.encode())) for ways in alike.values()}
+    return [item for item in usual if item in chosen]
 
 
-def _behaviour(item: pytest.Item) -> tuple[str, ...]:
-    """The test and its parameters without the ways."""
-    function, _, _ = item.nodeid.partition("[")
-    return (function, *(f"{name}={_text(item, name)}" for name in sorted(_parameters(item)) if name not in WAYS))
-
-
-def _way(item: pytest.Item) -> str:
-    return " ".join(_text(item, name) for name in WAYS if name in _parameters(item))
-
-
-def _chosen(behaviour: tuple[str, ...], ways: set[str]) -> str:
-    return min(ways, key=lambda way: zlib.crc32(f"{way} {behaviour}".encode()))
-
-
-def _parameters(item: pytest.Item) -> dict[str, Any]:
+def _behaviour(item: pytest.Item) -> Any:
+    """What tests that differ only in their ways have in common."""
     spec = getattr(item, "callspec", None)
-    return spec.params if spec else {}
-
-
-def _text(item: pytest.Item, name: str) -> str:
-    """The position of a value among those of its parameter: equal in each worker, unlike the text of most objects."""
-    return str(item.callspec.indices[name])  # type: ignore[attr-defined]
+    if spec is None or not any(way in spec.params for way in WAYS):
+        return item
+    # The values are the same objects in each test.
+    others = sorted((name, id(value)) for name, value in spec.params.items() if name not in WAYS)
+    return item.nodeid.partition("[")[0], *others
