@@ -32,7 +32,9 @@ _folder = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="each test on every server and in every way, and those marked `thorough`")
+    parser.addoption(
+        "--all", action="store_true", help="each test on every server and in every way, and the `thorough` ones"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -105,7 +105,8 @@ def test_messages_fail_when_redirects_lead_nowhere(mode: str) -> None:
             # that time was left for the last one.
             report, redirects = outcomes(first, MODES[mode], connect_timeout=2.0)
             assert report.delivered == 0, text
-            assert {failure.code for failure in report.failed} <= {"MOVED", "ASK", "NO_SLOT", "BLOCKED", "TIMEOUT"}, text
+            codes = {failure.code for failure in report.failed}
+            assert codes <= {"MOVED", "ASK", "NO_SLOT", "BLOCKED", "TIMEOUT"}, text
             assert {failure.written for failure in report.failed} == {"no"}, text
             assert stranger.accepted == 0, text
             assert redirects <= MAX_ATTEMPTS * (MAX_REDIRECTS + 1), text

@@ -1,6 +1,6 @@
 """The options of Spark's JVMs, and the archive of Spark's classes from which they start in a fifth less processor time.
 
-    PYTHONPATH=tests python -m support.jvm    makes the archive of this Python's environment
+PYTHONPATH=tests python -m support.jvm    makes the archive of this Python's environment
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from support.patience import NEVER
 #: Of the environment whose Spark it belongs to. A JVM that cannot use it, because it or Spark has changed, ignores it.
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 
-#: Less than half the processor time of a short run: no optimising compiler, a collector without threads, and classes that
-#: are not verified when they are loaded.
+#: Less than half the processor time of a short run: no optimising compiler, a collector without threads, and classes
+#: that are not verified when they are loaded.
 _FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 #: Limits of Spark that a busy machine exceeds: on the time between two heartbeats, and until a Python worker has
 #: authenticated itself. The ten seconds until one connects are no option: see sitecustomize.py.
