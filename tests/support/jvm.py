@@ -1,6 +1,6 @@
 """The options of Spark's JVMs, and the archive of Spark's classes from which they start in a fifth less processor time.
 
-PYTHONPATH=tests python -m support.jvm    makes the archive of this Python's environment
+`PYTHONPATH=tests python -m support.jvm` makes the archive for the environment of this Python.
 """
 
 from __future__ import annotations
