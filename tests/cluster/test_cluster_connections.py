@@ -40,6 +40,9 @@ from support.load import BATCH, RATE, Load
 from support.patience import LATE, NEVER, PATIENCE
 from support.processes import stopped, wait_until
 
+# They show over shared connections what test_cluster_reading*.py show over one for each slot.
+pytestmark = pytest.mark.thorough
+
 SHARDS = 12
 PATIENT = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=NEVER)
 #: The commands that a reader sends, as servers name them.

@@ -22,6 +22,9 @@ from support.interrupts import interrupted
 from support.patience import NEVER, PATIENCE
 from support.processes import killed_in_child, wait_until
 
+# They show over shared connections what test_cluster_consuming*.py show over one for each slot.
+pytestmark = pytest.mark.thorough
+
 #: How the names begin that connections for reading have.
 READING = f"headrace-consumer:{GROUP}/"
 

@@ -42,14 +42,18 @@ def test_the_examples_are_found() -> None:
     assert len(EXAMPLES) > 40
 
 
-def marks_of(text: str) -> list[pytest.MarkDecorator]:
-    """A Spark of its own takes half a minute."""
-    return [pytest.mark.needs("idmp")] * ('"idmp"' in text) + [pytest.mark.thorough] * ("pyspark" in text)
+def marks_of(name: str, text: str) -> list[pytest.MarkDecorator]:
+    """What the examples of the other pages do is tested elsewhere. A Spark of its own takes half a minute."""
+    is_thorough = "pyspark" in text or not name.startswith("README.md")
+    return [pytest.mark.needs("idmp")] * ('"idmp"' in text) + [pytest.mark.thorough] * is_thorough
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, id=name.replace(" ", "-"), marks=marks_of(example.text)) for name, example in EXAMPLES.items()],
+    [
+        pytest.param(name, id=name.replace(" ", "-"), marks=marks_of(name, example.text))
+        for name, example in EXAMPLES.items()
+    ],
 )
 def test_examples_run_as_printed(any_server: LocalServer, tmp_path: Path, name: str) -> None:
     example = EXAMPLES[name]
