@@ -137,7 +137,7 @@ def read_rust(results: Results, line: str) -> None:
             results.fail(name, f"cargo test --profile quick --package headrace-core -- --exact {name}")
 
 
-def run_pytest(results: Results, pytest: Sequence[str], paths: Sequence[str]) -> None:
+def run_pytest(results: Results, pytest: Sequence[str], paths: Sequence[str], workers: int = WORKERS) -> None:
     """Run tests in several processes; each file, and what shares a cluster, in one of them."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +148,7 @@ def run_pytest(results: Results, pytest: Sequence[str], paths: Sequence[str]) ->
             "--no-loadscope-reorder",
             "--max-worker-restart",
             "0",
-            f"--numprocesses={WORKERS}",
+            f"--numprocesses={workers}",
         ]
         command = [*pytest, "--quiet", *spread, "-o", "junit_family=xunit1", f"--junitxml={written}", *paths]
         process = subprocess.Popen(command, cwd=ROOT)
