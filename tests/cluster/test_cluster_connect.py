@@ -17,7 +17,7 @@ from support import Program
 from support.certs import Certs
 from support.clusters import Move, StartCluster, another_master, endpoint_of, keys_on_all_masters
 from support.fake_server import FakeServer, Peer
-from support.patience import PATIENCE
+from support.patience import NEVER, PATIENCE
 from support.processes import wait_until
 
 
@@ -335,7 +335,7 @@ def test_one_row_is_sent_alone_until_a_node_accepts_it() -> None:
         peer.commands(1)
 
     with node(old) as first, FakeServer(new, handshake=False) as second:
-        endpoint = Endpoint(nodes=[f"127.0.0.1:{first.port}"], stream_key="s")
+        endpoint = Endpoint(nodes=[f"127.0.0.1:{first.port}"], stream_key="s", connect_timeout=NEVER)
         with Dispatcher(endpoint) as dispatcher:
             dispatcher.produce_batch(
                 pa.table({"payload": [b"%d" % number for number in range(100)]}), payload="payload"
