@@ -219,11 +219,13 @@ class StreamReplacedError(HeadraceError):
 
     Attributes:
         stream: The key of the stream.
+        position: The position of a reader that begins with the oldest entry of this stream, and continues in the others.
     """
 
-    def __init__(self, message: str = "", *, stream: bytes = b"") -> None:
+    def __init__(self, message: str = "", *, stream: bytes = b"", position: str = "") -> None:
         super().__init__(message)
         self.stream = stream
+        self.position = position
 
 
 class LeaseLostError(HeadraceError):

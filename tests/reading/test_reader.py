@@ -330,8 +330,10 @@ class TestLoss:
             found += read_all(reader)
             assert (reader.lost, reader.is_lost_exact) == (200 - len(found), True)
         assert found == list(range(1, len(found) + 1))
-        with Reader(endpoint, start=reader.position, end="200") as reader:
-            assert read_all(reader) == []
+        with Reader(endpoint, start=reader.position, end="200", on_loss="report") as again:
+            assert read_all(again) == []
+            # A loss that no batch and no error has reported is still to be reported.
+            assert again.lost == (reader.lost if on_loss == "report" else 0)
 
     def test_a_loss_after_a_start_in_mid_stream_is_an_upper_bound_raised_once(
         self, client: redis.Redis, endpoint: Endpoint

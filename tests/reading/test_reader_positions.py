@@ -1,16 +1,19 @@
-"""Positions while no batch has reported a loss that is known: it is reported once, wherever a reader goes on."""
+"""Positions say what was returned and reported, and a reader that goes on there finds the rest."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import redis
 
-from headrace import Endpoint, FieldError, Reader
+from headrace import DataLossError, Endpoint, FieldError, Reader, StreamReplacedError
 from headrace.testing import LocalServer
 from support.patience import PATIENCE
 
@@ -79,11 +82,153 @@ def test_a_position_after_an_entry_that_does_not_fit_is_after_the_loss(endpoint:
     assert places(whole.position)["trimmed"] == {"id": "9-0", "n": 9}
 
 
-def test_the_position_of_a_reader_is_after_a_loss_that_no_batch_reports(
+def test_the_position_of_a_reader_is_before_a_loss_that_nothing_has_reported(
     endpoint: Endpoint, client: redis.Redis
 ) -> None:
     with Reader(endpoint, STARTS, **OPTIONS | {"end": "10-0"}) as reader:
         client.xtrim("trimmed", maxlen=0, approximate=False)
         assert [batch.lost for batch in reader] == [0]
         assert reader.lost == 5
-    assert lost_behind(endpoint, reader.position) == 0
+    with (
+        Reader(endpoint, STARTS, start=reader.position, end="10-0") as again,
+        pytest.raises(DataLossError, match="5 entries") as raised,
+    ):
+        list(again)
+    with Reader(endpoint, STARTS, start=raised.value.position, end="10-0") as again:
+        assert list(again) == []
+
+
+def test_the_position_of_a_reader_is_that_of_the_batches_it_has_returned(
+    endpoint: Endpoint, client: redis.Redis
+) -> None:
+    """A reply has entries of several streams."""
+    with Reader(endpoint, STARTS, end="latest") as reader:
+        positions = [reader.position]
+        for batch in reader:
+            assert reader.position == batch.position
+            positions.append(batch.position)
+        assert len(positions) == 3
+    for position in positions:
+        returned = sum(place["n"] for place in places(position).values())
+        with Reader(endpoint, STARTS, start=position, end="latest") as rest:
+            assert sum(batch.num_rows for batch in rest) == 15 - returned
+
+
+def test_opening_a_reader_does_not_move_its_position_past_a_loss(endpoint: Endpoint, client: redis.Redis) -> None:
+    client.xtrim("trimmed", maxlen=2, approximate=False)
+    with Reader(endpoint, STARTS, **OPTIONS) as reader:
+        assert places(reader.position) == STARTS
+
+
+@pytest.mark.parametrize("trimmed", [7, 20])
+def test_entries_trimmed_after_a_start_within_a_stream_are_reported_after_a_restart(
+    endpoint: Endpoint, client: redis.Redis, trimmed: int
+) -> None:
+    """What was removed before the reader began is not counted."""
+    for number in range(1, 41):
+        client.xadd("s", {"n": number}, id=f"{number}-0")
+    client.xtrim("s", minid="5-0", approximate=False)
+    with Reader(endpoint, ["s"], start="10-0", limit=5) as reader:
+        (batch,) = reader
+    assert places(batch.position) == {"s": {"id": "14-0", "removed": 4}}
+    client.xtrim("s", minid=f"{14 + trimmed}-0", approximate=False)
+    with Reader(endpoint, ["s"], start=batch.position, end="latest", on_loss="report") as reader:
+        found = list(reader)
+    assert (found[0].first_id, found[0].is_lost_exact) == (f"{14 + trimmed}-0", False)
+    assert trimmed - 1 <= found[0].lost <= 9 + trimmed
+
+
+def test_a_loss_after_a_position_without_counts_is_at_most_what_was_ever_removed(
+    endpoint: Endpoint, client: redis.Redis
+) -> None:
+    """Such a position was written by the first version, or by a program that has a last ID."""
+    client.xtrim("trimmed", maxlen=2, approximate=False)
+    start = json.dumps({"v": 1, "streams": {"trimmed": {"id": "5-0"}}})
+    with Reader(endpoint, ["trimmed"], start=start, end="latest", on_loss="report") as reader:
+        (batch,) = reader
+    assert (batch.lost, batch.is_lost_exact) == (8, False)
+
+
+@pytest.mark.parametrize("start", ["20", "20-5", datetime(2030, 1, 1, tzinfo=UTC)])
+def test_a_start_that_no_entry_has_reached_is_read_from_again(
+    endpoint: Endpoint, client: redis.Redis, start: str | datetime
+) -> None:
+    """Neither a stream that does not exist nor one that ends before the start was deleted or replaced."""
+    client.xadd("new", {"n": 1}, id="99999999999999-0")
+    streams = ["missing", "new", "whole"]
+    with Reader(endpoint, streams, start=start, limit=1) as reader:
+        position = reader.read(timeout=PATIENCE).position  # type: ignore[union-attr]
+    assert position == reader.position
+    assert places(position)["missing"]["start"]
+    for _ in range(2):
+        with Reader(endpoint, streams, start=position, end="latest") as reader:
+            assert list(reader) == []
+            assert reader.position == position
+    client.xadd("whole", {"n": 2}, id="99999999999999-0")
+    client.xadd("missing", {"n": 3}, id="99999999999999-0")
+    with Reader(endpoint, streams, start=position, end="latest") as reader:
+        assert sorted(batch.stream for batch in reader) == [b"missing", b"whole"]
+    # As the first version wrote it.
+    old = position.replace(',"start":true', "")
+    with Reader(endpoint, streams, start=old, end="latest") as reader:
+        if start != "20-5":
+            assert sorted(batch.stream for batch in reader) == [b"missing", b"whole"]
+
+
+def test_entries_below_a_start_make_a_loss_an_upper_bound(endpoint: Endpoint, client: redis.Redis) -> None:
+    with Reader(endpoint, ["whole"], start="100-0", on_loss="report") as reader:
+        for number in range(10, 15):
+            client.xadd("whole", {"n": number}, id=f"{number}-0")
+        client.xadd("whole", {"n": 100}, id="100-0")
+        client.xtrim("whole", maxlen=1, approximate=False)
+        batch = reader.read(timeout=PATIENCE)
+    assert batch is not None
+    assert (batch.first_id, batch.is_lost_exact) == ("100-0", False)
+
+
+def test_a_reader_goes_on_with_the_stream_that_replaced_another(endpoint: Endpoint, client: redis.Redis) -> None:
+    position = json.dumps({"v": 1, "streams": {"trimmed": {"id": "10-0", "n": 10}, "whole": {"id": "5-0", "n": 5}}})
+    client.delete("trimmed")
+    for number in range(1, 5):
+        client.xadd("trimmed", {"n": number}, id=f"{number}-0")
+    client.xtrim("trimmed", maxlen=1, approximate=False)
+    with (
+        pytest.raises(StreamReplacedError) as replaced,
+        Reader(endpoint, STARTS, start=position, end="latest") as reader,
+    ):
+        list(reader)
+    assert replaced.value.stream == b"trimmed"
+    with Reader(endpoint, STARTS, start=replaced.value.position, end="latest", on_loss="report") as reader:
+        (batch,) = reader
+    assert (batch.stream, batch.first_id, batch.lost, batch.is_lost_exact) == (b"trimmed", "4-0", 3, True)
+
+
+def test_the_last_possible_id_is_an_entry(endpoint: Endpoint, client: redis.Redis) -> None:
+    """A reader in reverse begins above it."""
+    last = f"{2**64 - 1}-{2**64 - 1}"
+    client.xadd("last", {"n": 1}, id=last)
+    with Reader(endpoint, ["whole", "last"], reverse=True, limit=5) as reader:
+        (batch,) = reader
+    with Reader(endpoint, ["whole", "last"], start=batch.position, reverse=True) as reader:
+        assert [(batch.stream, batch.first_id) for batch in reader] == [(b"last", last)]
+
+
+def test_the_memory_of_batches_is_linear_in_the_number_of_streams(endpoint: Endpoint, client: redis.Redis) -> None:
+    """Each has a position in all streams, whose text is made when it is asked for."""
+    streams = [f"device:{number}" for number in range(2_000)]
+    pipeline = client.pipeline(transaction=False)
+    for stream in streams:
+        pipeline.xadd(stream, {"n": 1}, id="1-1")
+    pipeline.execute()
+    with Reader(endpoint, streams, end="latest") as reader:
+        before = resident()
+        batches = list(reader)
+    assert len(batches) == len(streams)
+    # The texts alone would take 180 MB.
+    assert resident() - before < 64 << 20
+    assert len(places(batches[-1].position)) == len(streams)
+
+
+def resident() -> int:
+    """The memory of this process, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

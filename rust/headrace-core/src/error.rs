@@ -77,6 +77,8 @@ pub enum Error {
     StreamReplaced {
         /// The key of the stream.
         stream: Vec<u8>,
+        /// The position of a reader that begins with the oldest entry of this stream, and continues in the others.
+        position: String,
         /// The whole sentence.
         message: String,
     },

@@ -19,8 +19,8 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
 use crate::reading::{
-    Assignment, Backward, BackwardSession, End, Pages, Paging, Position, ReadBatch, Rounds, Session, SessionOptions,
-    Start, Stream, by_slot, endpoint_of,
+    Assignment, Backward, BackwardSession, End, Pages, Paging, ReadBatch, Rounds, Session, SessionOptions, Start,
+    Stream, by_slot, endpoint_of,
 };
 
 pub use options::{READER_OPTIONS, ReaderOptions};
@@ -222,9 +222,7 @@ fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn 
                 let start = match &options.beginning {
                     Beginning::Start(start) => *start,
                     // A stream that was added to those of the position.
-                    Beginning::Position(position) => {
-                        position.places.get(*key).copied().map_or(Start::Earliest, Start::After)
-                    }
+                    Beginning::Position(position) => position.get(key).map_or(Start::Earliest, Start::After),
                 };
                 Stream::new(Arc::from(*key), start, end, paging())
             });
@@ -234,9 +232,7 @@ fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn 
             let streams = keys.iter().map(|key| {
                 let first = match &options.beginning {
                     Beginning::Start(_) => Some(first),
-                    Beginning::Position(position) => {
-                        position.places.get(*key).map_or(Some(first), |place| place.id.previous())
-                    }
+                    Beginning::Position(position) => position.get(key).map_or(Some(first), |place| place.id.previous()),
                 };
                 Backward::new(Arc::from(*key), first, last, paging())
             });
@@ -246,17 +242,17 @@ fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn 
 }
 
 fn check_position(beginning: &Beginning, way: &Way, keys: &BTreeSet<&[u8]>) -> Result<()> {
-    let Beginning::Position(Position { places, is_reverse }) = beginning else { return Ok(()) };
+    let Beginning::Position(position) = beginning else { return Ok(()) };
     let reads_backward = matches!(way, Way::Backward(..));
-    if *is_reverse != reads_backward {
-        let (of, takes) = if *is_reverse {
+    if position.is_reverse != reads_backward {
+        let (of, takes) = if position.is_reverse {
             ("from new entries to old ones", "True")
         } else {
             ("from old entries to new ones", "False")
         };
         return Err(Error::config("start", format!("start is a position of a reader {of}: it needs reverse={takes}")));
     }
-    match places.keys().find(|key| !keys.contains(key.as_slice())) {
+    match position.streams().find(|key| !keys.contains(key)) {
         None => Ok(()),
         Some(missing) => {
             let key = missing.escape_ascii();

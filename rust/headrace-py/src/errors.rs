@@ -29,9 +29,10 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
             given.set_item("entry_id", entry_id)?;
             given.set_item("position", position)
         }),
-        Error::StreamReplaced { stream, .. } => {
-            raise_with("StreamReplacedError", message, |py, given| given.set_item("stream", PyBytes::new(py, stream)))
-        }
+        Error::StreamReplaced { stream, position, .. } => raise_with("StreamReplacedError", message, |py, given| {
+            given.set_item("stream", PyBytes::new(py, stream))?;
+            given.set_item("position", position)
+        }),
         Error::LeaseLost { stream, entry_ids, .. } => raise_with("LeaseLostError", message, |py, given| {
             given.set_item("stream", PyBytes::new(py, stream))?;
             given.set_item("entry_ids", entry_ids)

@@ -2,16 +2,16 @@
 //!
 //! Each session has its own connection, so that it can wait for new entries and follow its slot to another node; or sessions
 //! share connections, see `reading/rounds.rs`. This module holds what all sessions share: the limit, the turns, and the position
-//! of all streams.
+//! of all streams, which is that of the batches and errors that were taken.
+
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::reading::{Pages, Position, ReadBatch};
+use crate::reading::{Pages, Place, Position, ReadBatch, Taken};
 
 #[derive(Debug)]
 struct Member {
     session: Box<dyn Pages>,
-    /// The end of the batches that were taken so far.
-    handed_out: Position,
     has_begun: bool,
 }
 
@@ -24,12 +24,28 @@ pub(super) struct Sessions {
     left: u64,
     /// The session whose turn it is.
     turn: usize,
+    /// The position after what was taken so far. A loss is in it once a batch or an error has reported it.
+    taken: Position,
 }
 
 impl Sessions {
     pub(super) fn new(sessions: Vec<Box<dyn Pages>>, in_order: bool, limit: u64) -> Self {
-        let member = |session: Box<dyn Pages>| Member { handed_out: session.position(), session, has_begun: false };
-        Self { all: sessions.into_iter().map(member).collect(), in_order, left: limit, turn: 0 }
+        let member = |session| Member { session, has_begun: false };
+        let mut all = Self {
+            all: sessions.into_iter().map(member).collect(),
+            in_order,
+            left: limit,
+            turn: 0,
+            taken: Position::new(in_order),
+        };
+        (0..all.all.len()).for_each(|at| all.begin(at));
+        all
+    }
+
+    fn begin(&mut self, at: usize) {
+        for (stream, place) in self.all[at].session.begins() {
+            self.taken.set(stream, place);
+        }
     }
 
     /// The numbers of all sessions, starting with the one whose turn it is.
@@ -44,13 +60,13 @@ impl Sessions {
 
     /// Runs `call` on one session. What that session uses of the limit is taken from the others.
     pub(super) fn with<T>(&mut self, at: usize, call: impl FnOnce(&mut dyn Pages) -> T) -> T {
-        let Member { session, handed_out, has_begun } = &mut self.all[at];
+        let Member { session, has_begun } = &mut self.all[at];
         let done = call(&mut **session);
+        let left = *session.left();
         if !*has_begun && session.has_begun() {
             *has_begun = true;
-            *handed_out = session.position();
+            self.begin(at);
         }
-        let left = *session.left();
         if left != self.left {
             self.left = left;
             for member in &mut self.all {
@@ -93,40 +109,29 @@ impl Sessions {
     /// The next batch, or the error that prevented it from being read, with the number of its session.
     pub(super) fn take(&mut self) -> Option<(usize, Result<ReadBatch>)> {
         let at = self.turns().find(|at| self.get(*at).is_ready())?;
-        let mut taken = self.with(at, |session| session.take())?;
+        let Taken { stream, place, mut result } = self.with(at, |session| session.take())?;
         self.turn = (at + 1) % self.all.len();
-        if self.all.len() > 1 {
-            match &mut taken {
-                Ok(batch) => {
-                    self.all[at].handed_out.clone_from(&batch.position);
-                    batch.position = self.position_behind(Some(at));
-                }
-                Err(Error::DataLoss { position, .. } | Error::Field { position, .. }) => {
-                    if let Ok(own) = Position::parse("start", position) {
-                        self.all[at].handed_out = own;
-                    }
-                    *position = self.position_behind(Some(at)).to_text();
-                }
-                Err(_) => {}
-            }
+        if place.is_some() {
+            self.taken.set(stream, place);
         }
-        Some((at, taken))
+        match &mut result {
+            Ok(batch) => batch.position = self.taken.clone(),
+            Err(Error::DataLoss { position, .. } | Error::Field { position, .. }) => *position = self.taken.to_text(),
+            Err(Error::StreamReplaced { stream, position, .. }) => {
+                let mut again = self.taken.clone();
+                // What was trimmed of the new stream was not read either.
+                let counts = !self.in_order;
+                again.set(Arc::from(&**stream), counts.then(|| Place { added: Some(0), ..Place::default() }));
+                *position = again.to_text();
+            }
+            Err(_) => {}
+        }
+        Some((at, result))
     }
 
     /// The position after the batches so far.
-    pub(super) fn position(&self) -> Position {
-        self.position_behind(None)
-    }
-
-    /// The same directly after a batch was taken from session `at`, which may have read further.
-    fn position_behind(&self, at: Option<usize>) -> Position {
-        let mut whole = Position { is_reverse: self.in_order, ..Position::default() };
-        for (number, Member { session, handed_out, has_begun }) in self.all.iter().enumerate() {
-            let waits = self.all.len() > 1 && (Some(number) == at || session.is_ready() || !has_begun);
-            let own = if waits { handed_out.clone() } else { session.position() };
-            whole.places.extend(own.places);
-        }
-        whole
+    pub(super) fn position(&self) -> &Position {
+        &self.taken
     }
 
     /// The number of entries lost so far in all streams, and whether it is exact.

@@ -14,7 +14,7 @@ use super::info::InfoReply;
 use super::input::Input;
 use super::loss::{Loss, StreamInfo};
 use super::outbox::Outbox;
-use super::pages::Pages;
+use super::pages::{Pages, Taken};
 use super::paging::Paging;
 use super::position::{Place, Position};
 use super::request;
@@ -39,15 +39,15 @@ pub(crate) struct Backward {
     is_from_newest: bool,
     /// The number of entries that were read.
     read: u64,
-    /// The lowest ID in a batch so far.
-    handed_out: EntryId,
+    /// Directly above the first entry to read; `None`: above the newest one.
+    begins: Option<EntryId>,
     is_finished: bool,
 }
 
 impl Backward {
     /// `from` and `until` are inclusive. `from`: `None` if nothing is below the position.
     pub(crate) fn new(key: Arc<[u8]>, from: Option<EntryId>, until: EntryId, paging: Paging) -> Self {
-        let handed_out = from.map_or(EntryId::default(), |from| from.next().unwrap_or(EntryId::MAX));
+        let begins = from.map_or(Some(EntryId::default()), EntryId::next);
         let next = from.filter(|from| *from >= until);
         Self {
             key,
@@ -57,7 +57,7 @@ impl Backward {
             begun: None,
             is_from_newest: false,
             read: 0,
-            handed_out,
+            begins,
             is_finished: next.is_none(),
         }
     }
@@ -137,7 +137,7 @@ pub(crate) struct BackwardSession {
     page: Page,
     /// The number of bytes that must have arrived before scanning again helps.
     needed: usize,
-    ready: VecDeque<Result<ReadBatch>>,
+    ready: VecDeque<Taken>,
     lost: Loss,
     may_have_lost: bool,
     waited: Duration,
@@ -242,25 +242,23 @@ impl BackwardSession {
         let key = Arc::clone(&stream.key);
         let bad = self.bad.take();
         if let Some(Open { first_id, last_id }) = self.open.take() {
-            stream.handed_out = last_id;
             let entries = self.columns.entries() as u64;
-            let finished = self.columns.finish();
-            let (stream, position) = (Arc::clone(&key), self.position());
-            self.ready.push_back(finished.map(|batch| ReadBatch {
-                batch,
-                stream,
-                entries,
-                first_id,
-                last_id,
-                lost,
-                position,
-            }));
+            let stream = Arc::clone(&key);
+            let position = Position::default();
+            let batch = |batch| ReadBatch { batch, stream, entries, first_id, last_id, lost, position };
+            let result = self.columns.finish().map(batch);
+            let place = result.is_ok().then_some(last_id);
+            self.push(&key, place, result);
         }
         if let Some((id, value)) = bad {
-            self.streams[self.at].handed_out = id;
-            let position = self.position().to_text();
-            self.ready.push_back(Err(bad_field(&key, id, &value, position)));
+            self.push(&key, Some(id), Err(bad_field(&key, id, &value)));
         }
+    }
+
+    /// Adds a batch or an error, after which the stream continues below `id`.
+    fn push(&mut self, stream: &Arc<[u8]>, id: Option<EntryId>, result: Result<ReadBatch>) {
+        let place = id.map(|id| Place { id, is_entry: true, ..Place::default() });
+        self.ready.push_back(Taken { stream: Arc::clone(stream), place, result });
     }
 
     /// Ends a stream with the server's description of it after everything was read.
@@ -277,20 +275,19 @@ impl BackwardSession {
         }
         let fails = self.options.fails_on_loss;
         self.push_batch(loss.filter(|_| !fails && !is_replaced));
-        self.streams[self.at].handed_out = EntryId::default();
         if is_replaced {
             let reason = "its last entry is older than the one it had at the beginning";
-            self.ready.push_back(Err(stream_replaced(&key, reason)));
+            self.push(&key, None, Err(stream_replaced(&key, reason)));
         } else if let Some(loss) = loss.filter(|_| fails) {
-            let position = self.position().to_text();
-            self.ready.push_back(Err(data_loss(&key, loss, info.first_id, position)));
+            // Nothing of the stream is left to read.
+            self.push(&key, Some(EntryId::default()), Err(data_loss(&key, loss, info.first_id)));
         }
         self.at = self.streams.iter().position(|stream| !stream.is_finished).unwrap_or(self.streams.len());
     }
 }
 
 impl Pages for BackwardSession {
-    fn take(&mut self) -> Option<Result<ReadBatch>> {
+    fn take(&mut self) -> Option<Taken> {
         self.ready.pop_front()
     }
 
@@ -343,9 +340,9 @@ impl Pages for BackwardSession {
         });
     }
 
-    fn position(&self) -> Position {
-        let place = |stream: &Backward| (stream.key.to_vec(), Place { id: stream.handed_out, added: None });
-        Position { places: self.streams.iter().map(place).collect(), is_reverse: true }
+    fn begins(&self) -> Vec<(Arc<[u8]>, Option<Place>)> {
+        let place = |stream: &Backward| stream.begins.map(|id| Place { id, is_entry: true, ..Place::default() });
+        self.streams.iter().map(|stream| (Arc::clone(&stream.key), place(stream))).collect()
     }
 
     fn lost(&self) -> (u64, bool) {

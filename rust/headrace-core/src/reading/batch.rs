@@ -17,6 +17,7 @@ pub struct ReadBatch {
     pub(crate) first_id: EntryId,
     pub(crate) last_id: EntryId,
     pub(crate) lost: Option<Loss>,
+    /// Set once the batch is returned.
     pub(crate) position: Position,
 }
 

@@ -5,8 +5,8 @@ use crate::entries::{BadValue, escaped};
 use crate::error::{Error, Fault, code};
 use crate::resp::EntryId;
 
-/// `first`: the oldest remaining entry.
-pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>, position: String) -> Error {
+/// `first`: the oldest remaining entry. Its position is set once it is returned.
+pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>) -> Error {
     let Loss { entries, exact } = loss;
     let bound = if exact { "" } else { "at most " };
     let subject = match entries {
@@ -19,17 +19,19 @@ pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>, posit
          'report'",
         escaped(stream)
     );
-    Error::DataLoss { stream: stream.to_vec(), lost: entries, exact, position, message }
+    Error::DataLoss { stream: stream.to_vec(), lost: entries, exact, position: String::new(), message }
 }
 
+/// Its position is set once it is returned.
 pub(super) fn stream_replaced(stream: &[u8], reason: &str) -> Error {
     let message = format!("stream {} is not the one that was read before: {reason}", escaped(stream));
-    Error::StreamReplaced { stream: stream.to_vec(), message }
+    Error::StreamReplaced { stream: stream.to_vec(), position: String::new(), message }
 }
 
-pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue, position: String) -> Error {
+/// Its position is set once it is returned.
+pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue) -> Error {
     let message = format!("stream {}, entry {id}: {value}", escaped(stream));
-    Error::Field { stream: stream.to_vec(), entry_id: id.to_string(), position, message }
+    Error::Field { stream: stream.to_vec(), entry_id: id.to_string(), position: String::new(), message }
 }
 
 pub(super) fn protocol(reason: &'static str) -> Fault {
@@ -42,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_loss_names_the_number_of_entries() {
-        let text = |entries, exact| data_loss(b"s", Loss { entries, exact }, None, String::new()).to_string();
+        let text = |entries, exact| data_loss(b"s", Loss { entries, exact }, None).to_string();
         assert!(text(1, true).starts_with("stream s: 1 entry was trimmed before it was read, and no entry is left;"));
         assert!(text(2, false).starts_with("stream s: at most 2 entries were trimmed before they were read, and"));
     }

@@ -37,10 +37,12 @@ pub(crate) struct ReadSince {
     pub(crate) after: EntryId,
     /// The number of entries added up to that entry; `None`: unknown.
     pub(crate) added: Option<u64>,
-    /// The number of entries removed by then, if the server was asked.
+    /// The number of entries removed by then; `None`: unknown.
     pub(crate) removed: Option<u64>,
     /// The entries that were read since, in order.
     pub(crate) ids: Vec<EntryId>,
+    /// Whether `added` may be too small: entries may have been added up to `after` since, which nobody asked for.
+    pub(crate) is_bound: bool,
     /// `added` is exact if XDEL deleted no entry after this one: this entry existed when `added` was the server's own number. An
     /// entry that was deleted before it was read is missing from `added` from then on.
     pub(crate) exact_up_to: EntryId,
@@ -63,7 +65,9 @@ impl ReadSince {
         let read_and_removed =
             oldest.map_or(self.ids.len(), |oldest| self.ids.partition_point(|id| *id < oldest)) as u64;
         let (since, is_counted) = match (self.added, self.removed) {
-            (Some(added), _) => (removed.saturating_sub(added), true),
+            // The stream was recreated before any of its entries was read.
+            (Some(added), _) if self.is_bound && info.added < Some(added) => (removed, false),
+            (Some(added), _) => (removed.saturating_sub(added), !self.is_bound),
             // Some of the entries removed since then were older than `after`.
             (None, Some(before)) => (removed.saturating_sub(before), false),
             (None, None) => (removed, false),
@@ -95,7 +99,7 @@ mod tests {
 
     fn read(after: u64, more: impl IntoIterator<Item = u64>) -> ReadSince {
         let ids = more.into_iter().map(id).collect();
-        ReadSince { after: id(after), added: Some(after), removed: None, ids, exact_up_to: id(after) }
+        ReadSince { after: id(after), added: Some(after), ids, exact_up_to: id(after), ..ReadSince::default() }
     }
 
     #[test]

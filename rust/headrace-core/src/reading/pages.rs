@@ -1,17 +1,27 @@
 //! What the loop of a reader needs from its session, in either direction of reading.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::ReadBatch;
 use super::exchange::Exchange;
-use super::position::Position;
+use super::position::Place;
 use crate::error::Result;
+
+/// What a session returns of one of its streams.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) stream: Arc<[u8]>,
+    /// Where to continue in the stream after this; `None`: where the reader was before.
+    pub(crate) place: Option<Place>,
+    /// A batch, or the error that prevented it from being read. Their positions are not set.
+    pub(crate) result: Result<ReadBatch>,
+}
 
 /// A session that returns batches.
 pub(crate) trait Pages: Exchange + Debug + Send {
-    /// The next batch, or the error that prevented it from being read.
-    fn take(&mut self) -> Option<Result<ReadBatch>>;
+    fn take(&mut self) -> Option<Taken>;
 
     /// Whether [`take`](Self::take) has a batch.
     fn is_ready(&self) -> bool;
@@ -41,8 +51,8 @@ pub(crate) trait Pages: Exchange + Debug + Send {
     /// Notes that the caller has waited that long.
     fn paused(&mut self) {}
 
-    /// The position after the batches so far.
-    fn position(&self) -> Position;
+    /// Where each stream begins, before anything was taken; `None`: that has no ID.
+    fn begins(&self) -> Vec<(Arc<[u8]>, Option<Place>)>;
 
     /// The number of entries lost so far in all streams, and whether it is exact.
     fn lost(&self) -> (u64, bool);

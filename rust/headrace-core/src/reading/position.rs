@@ -1,9 +1,10 @@
 //! A reader's position in each of its streams, as a text that users store with their rows.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rpds::RedBlackTreeMapSync;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
@@ -13,31 +14,63 @@ use crate::resp::{EntryId, entry_id};
 const VERSION: u64 = 1;
 
 /// The place in one stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
-    /// The last entry that was read; reading continues after it.
+    /// Reading continues after this ID.
     pub(crate) id: EntryId,
+    /// Whether the stream has had an entry with this ID. Otherwise reading was to begin after it, and 0-0 is before everything.
+    pub(crate) is_entry: bool,
     /// The number of entries added to the stream up to `id`, including removed ones; `None`: unknown.
     pub(crate) added: Option<u64>,
+    /// If that is unknown: how many had been removed from the stream when nothing after `id` was. `None`: that is not known either.
+    pub(crate) removed: Option<u64>,
 }
 
-/// The place in each stream, by its key.
+/// The place in each stream, by its key. A copy shares all places that do not change: each batch of a reader has one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Position {
-    pub(crate) places: BTreeMap<Vec<u8>, Place>,
+    places: RedBlackTreeMapSync<Arc<[u8]>, Place>,
     /// Whether the reader goes from new entries to old ones.
     pub(crate) is_reverse: bool,
 }
 
 impl Position {
-    /// `{"v":1,"streams":{"orders":{"id":"1795324724029-361","n":1000000}}}`. A key that is not UTF-8 is in `binary`, in Base64;
-    /// `n` is omitted if it is unknown.
+    /// Without any place.
+    pub(crate) fn new(is_reverse: bool) -> Self {
+        Self { is_reverse, ..Self::default() }
+    }
+
+    pub(crate) fn get(&self, stream: &[u8]) -> Option<Place> {
+        self.places.get(stream).copied()
+    }
+
+    /// Sets the place in a stream; `None`: nothing of it was read, and its beginning has no ID.
+    pub(crate) fn set(&mut self, stream: Arc<[u8]>, place: Option<Place>) {
+        match place {
+            Some(place) => self.places.insert_mut(stream, place),
+            None => {
+                self.places.remove_mut(&stream);
+            }
+        }
+    }
+
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &[u8]> {
+        self.places.keys().map(AsRef::as_ref)
+    }
+
+    /// `{"v":1,"streams":{"orders":{"id":"1795324724029-361","n":1000000}}}`. A key that is not UTF-8 is in `binary`, in Base64.
+    /// `n` is `added`; if it is unknown, `removed` takes its place. `"start":true` says that the ID is that of no entry.
     pub(crate) fn to_text(&self) -> String {
         let (mut streams, mut binary) = (Map::new(), Map::new());
         for (key, place) in &self.places {
             let mut shown = Map::from_iter([("id".to_owned(), json!(place.id.to_string()))]);
             if let Some(added) = place.added {
                 shown.insert("n".to_owned(), json!(added));
+            } else if let Some(removed) = place.removed {
+                shown.insert("removed".to_owned(), json!(removed));
+            }
+            if !place.is_entry && place.id > EntryId::default() {
+                shown.insert("start".to_owned(), json!(true));
             }
             match std::str::from_utf8(key) {
                 Ok(key) => streams.insert(key.to_owned(), Value::Object(shown)),
@@ -67,7 +100,7 @@ impl Position {
             }
             None => return Err(wrong("it has no version \"v\"")),
         }
-        let mut position = Self { is_reverse: whole.remove("reverse") == Some(Value::Bool(true)), ..Self::default() };
+        let mut position = Self::new(whole.remove("reverse") == Some(Value::Bool(true)));
         for (name, is_binary) in [("streams", false), ("binary", true)] {
             let places = match whole.remove(name) {
                 Some(Value::Object(places)) => places,
@@ -82,11 +115,16 @@ impl Position {
                 };
                 let id = place.get("id").and_then(Value::as_str).and_then(|id| entry_id(id.as_bytes()));
                 let id = id.ok_or_else(|| wrong("a stream has no entry ID \"id\" such as \"1795324724029-0\""))?;
-                let added = match place.get("n") {
-                    None => None,
-                    Some(added) => Some(added.as_u64().ok_or_else(|| wrong("\"n\" must be an integer of at least 0"))?),
+                let number = |name: &str| match place.get(name) {
+                    None => Ok(None),
+                    Some(number) if number.is_u64() => Ok(number.as_u64()),
+                    Some(_) => Err(wrong(&format!("{name:?} must be an integer of at least 0"))),
                 };
-                position.places.insert(key, Place { id, added });
+                let (added, removed) = (number("n")?, number("removed")?);
+                // Positions of the first versions do not say `start`. They begin at a time after the last ID before it.
+                let is_start = place.get("start") == Some(&Value::Bool(true)) || matches!(id.seq, u64::MAX);
+                let is_entry = id > EntryId::default() && !is_start;
+                position.set(Arc::from(key), Some(Place { id, is_entry, added, removed }));
             }
         }
         match whole.keys().next() {
@@ -102,9 +140,13 @@ mod tests {
     use super::*;
 
     fn position(places: &[(&[u8], u64, u64, Option<u64>)], is_reverse: bool) -> Position {
-        let places =
-            places.iter().map(|&(key, ms, seq, added)| (key.to_vec(), Place { id: EntryId { ms, seq }, added }));
-        Position { places: places.collect(), is_reverse }
+        let mut position = Position::new(is_reverse);
+        for (key, ms, seq, added) in places {
+            let id = EntryId { ms: *ms, seq: *seq };
+            let is_entry = id > EntryId::default() && *seq < u64::MAX;
+            position.set(Arc::from(*key), Some(Place { id, is_entry, added: *added, removed: None }));
+        }
+        position
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) enum Start {
     Latest,
     /// With this ID, or the next existing one.
     At(EntryId),
-    /// After an entry that was read before.
+    /// Where an earlier reader stood.
     After(Place),
 }
 
@@ -46,17 +46,25 @@ impl Start {
     pub(crate) fn place(self, info: &StreamInfo) -> Place {
         let removed = info.removed();
         match self {
+            // Nothing after the start exists yet, so nothing after it is missing.
+            Self::After(place) if !place.is_entry && info.last_id <= place.id => Place { added: info.added, ..place },
             Self::After(place) => place,
-            Self::Earliest => Place { id: EntryId::default(), added: removed },
-            Self::Latest => Place { id: info.last_id, added: info.added },
+            Self::Earliest => Place { added: removed, ..Place::default() },
+            Self::Latest => {
+                let is_entry = info.last_id > EntryId::default();
+                Place { id: info.last_id, is_entry, added: info.added, removed: None }
+            }
             Self::At(id) => {
                 let id = id.previous().unwrap_or_default();
-                let added = match info.first_id {
-                    Some(first) if first <= id && id < info.last_id => None,
-                    _ if id >= info.last_id => info.added,
-                    _ => removed,
-                };
-                Place { id, added }
+                if id >= info.last_id {
+                    let is_entry = id == info.last_id && id > EntryId::default();
+                    Place { id, is_entry, added: info.added, removed: None }
+                } else if info.first_id.is_some_and(|first| first <= id) {
+                    Place { id, is_entry: false, added: None, removed }
+                } else {
+                    // No entry is below the start, and none will be.
+                    Place { added: removed, ..Place::default() }
+                }
             }
         }
     }
@@ -130,14 +138,15 @@ mod tests {
             (Start::Earliest, 0, 0, Some(20)),
             (Start::Latest, 100, 0, Some(100)),
             (Start::At(id(0, 0)), 0, 0, Some(20)),
-            (Start::At(id(5, 0)), 4, u64::MAX, Some(20)),
+            (Start::At(id(5, 0)), 0, 0, Some(20)),
             (Start::At(id(50, 0)), 49, u64::MAX, None),
             (Start::At(id(100, 1)), 100, 0, Some(100)),
             (Start::At(id(500, 0)), 499, u64::MAX, Some(100)),
         ] {
-            assert_eq!(start.place(&info), Place { id: id(ms, seq), added }, "{start:?}");
+            let (is_entry, removed) = (id(ms, seq) == id(100, 0), added.is_none().then_some(20));
+            assert_eq!(start.place(&info), Place { id: id(ms, seq), is_entry, added, removed }, "{start:?}");
         }
         let nothing = StreamInfo { added: Some(0), ..StreamInfo::default() };
-        assert_eq!(Start::Latest.place(&nothing), Place { id: id(0, 0), added: Some(0) });
+        assert_eq!(Start::Latest.place(&nothing), Place { added: Some(0), ..Place::default() });
     }
 }

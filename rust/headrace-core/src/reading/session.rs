@@ -14,19 +14,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::ReadBatch;
 use super::errors::protocol;
 use super::exchange::Exchange;
 use super::info::InfoReply;
 use super::input::Input;
 use super::loss::Loss;
 use super::outbox::Outbox;
-use super::pages::Pages;
-use super::position::Position;
+use super::pages::{Pages, Taken};
+use super::position::Place;
 use super::sink::Page;
 use super::stream::Stream;
 use crate::entries::{ColumnsPlan, EntryColumns};
-use crate::error::{Fault, Result};
+use crate::error::Fault;
 use crate::resp::EntryId;
 use crate::resp::stream_reply::{Shape, StreamReply};
 
@@ -109,7 +108,7 @@ pub(crate) struct Session {
     pages: Vec<(usize, Page)>,
     /// The number of bytes that must have arrived before scanning again helps.
     needed: usize,
-    ready: VecDeque<Result<ReadBatch>>,
+    ready: VecDeque<Taken>,
     /// Whether the rest of a reply that has arrived waits until the batches before it are taken.
     is_suspended: bool,
     linger: Linger,
@@ -154,12 +153,11 @@ impl Session {
 }
 
 impl Pages for Session {
-    fn position(&self) -> Position {
-        let places = self.streams.iter().map(|stream| (stream.key.to_vec(), stream.reached())).collect();
-        Position { places, is_reverse: false }
+    fn begins(&self) -> Vec<(Arc<[u8]>, Option<Place>)> {
+        self.streams.iter().map(|stream| (Arc::clone(&stream.key), Some(stream.begins))).collect()
     }
 
-    fn take(&mut self) -> Option<Result<ReadBatch>> {
+    fn take(&mut self) -> Option<Taken> {
         self.ready.pop_front()
     }
 
@@ -279,7 +277,7 @@ impl Exchange for Session {
         }
     }
 
-    fn received(&mut self, count: usize) -> std::result::Result<(), Fault> {
+    fn received(&mut self, count: usize) -> Result<(), Fault> {
         self.input.filled(count);
         self.is_suspended = false;
         while let Some(ask) = self.in_flight.front().copied() {

@@ -51,7 +51,9 @@ impl Sink<'_> {
 
 impl EntrySink for Sink<'_> {
     fn stream(&mut self, key: &[u8]) {
-        match self.streams.iter().position(|stream| *stream.key == *key) {
+        // A server replies in the order of the request.
+        let (first, count) = (self.pages.last().map_or(0, |(at, _)| at + 1), self.streams.len());
+        match (first..first + count).map(|at| at % count).find(|at| *self.streams[*at].key == *key) {
             Some(at) => self.pages.push((at, Page::default())),
             None => *self.violation = Some("entries of a stream that was not requested"),
         }

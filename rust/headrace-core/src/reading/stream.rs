@@ -33,8 +33,8 @@ pub(crate) struct Stream {
     pub(crate) was_at_tail: bool,
     /// Whether the server is a replica that has less than was read.
     pub(crate) lag: Lag,
-    /// The end of the batches so far. It does not include what was lost after them: a reader that begins there detects it again.
-    pub(crate) handed_out: Place,
+    /// Where reading begins.
+    pub(crate) begins: Place,
     /// The entries that are not in a batch yet.
     pub(crate) open: Option<Open>,
     /// What was lost since the last batch.
@@ -63,6 +63,10 @@ pub(crate) struct Open {
 
 impl Stream {
     pub(crate) fn new(key: Arc<[u8]>, start: Start, end: End, paging: Paging) -> Self {
+        let begins = match start {
+            Start::After(place) => place,
+            _ => Place::default(),
+        };
         Self {
             key,
             asked: Some((start, end)),
@@ -74,7 +78,7 @@ impl Stream {
             has_anchor: false,
             was_at_tail: false,
             lag: Lag::default(),
-            handed_out: Place { id: EntryId::default(), added: None },
+            begins,
             open: None,
             lost: None,
             bad: None,
@@ -84,27 +88,28 @@ impl Stream {
     /// Determines where to begin and end, from the server's description of the stream before anything was read.
     pub(crate) fn begin(&mut self, start: Start, end: End, info: &StreamInfo) {
         let place = start.place(info);
-        let removed = info.removed();
+        let is_position = matches!(start, Start::After(_));
+        // Of a position without counts nothing is known: all that was ever removed may have followed it.
+        let removed = if is_position { place.removed } else { info.removed() };
+        // Entries may be added below a start after the newest entry, and may have been added below that of a position.
+        let is_start = !place.is_entry && place.id > EntryId::default();
+        let is_bound = is_start && (is_position || place.id > info.last_id);
         // Entries deleted below the oldest entry count as read. What happened before a position was taken is not known.
         let oldest = info.first_id.and_then(EntryId::previous).unwrap_or(info.last_id);
-        let exact_up_to = if matches!(start, Start::After(_)) { EntryId::default() } else { place.id.max(oldest) };
-        self.since = ReadSince { after: place.id, added: place.added, removed, ids: Vec::new(), exact_up_to };
-        let is_position = matches!(start, Start::After(_)) && place.id > EntryId::default();
-        self.was_at_tail = is_position || (info.last_id <= place.id && info.last_id > EntryId::default());
-        // In these cases the place is an existing entry; 0-0 is none.
-        self.has_anchor = matches!(start, Start::After(_) | Start::Latest) && place.id > EntryId::default();
-        self.handed_out = place;
+        let exact_up_to = if is_position { EntryId::default() } else { place.id.max(oldest) };
+        let ids = Vec::new();
+        self.since = ReadSince { after: place.id, added: place.added, removed, ids, is_bound, exact_up_to };
+        let has_id = is_position && place.id > EntryId::default();
+        self.was_at_tail = has_id || (info.last_id <= place.id && info.last_id > EntryId::default());
+        self.has_anchor = place.is_entry;
+        self.begins = place;
         self.until = end.last(info);
     }
 
     /// The place after the last proven entry, including what was lost before it.
     pub(crate) fn proven(&self) -> Place {
-        Place { id: self.since.after, added: self.since.added }
-    }
-
-    /// The place after the last batch or, while no entries wait for a batch, after what was lost.
-    pub(crate) fn reached(&self) -> Place {
-        if self.open.is_none() { self.proven() } else { self.handed_out }
+        let ReadSince { after: id, added, removed, .. } = self.since;
+        Place { id, is_entry: self.has_anchor, added, removed: removed.filter(|_| added.is_none()) }
     }
 
     /// The last entry that was read.
@@ -115,7 +120,7 @@ impl Stream {
     /// The last entry that was read, even if the server was not asked about the stream yet.
     pub(crate) fn read_up_to(&self) -> EntryId {
         match self.asked {
-            Some((Start::After(place), _)) => place.id,
+            Some((Start::After(place), _)) if place.is_entry => place.id,
             Some(_) => EntryId::default(),
             None => self.after(),
         }
@@ -165,7 +170,7 @@ impl Stream {
     pub(crate) fn replaced(&self, info: &StreamInfo) -> Option<&'static str> {
         let after = self.after();
         let is_shorter = match (info.added, self.since.added) {
-            (Some(added), Some(before)) => added < before,
+            (Some(added), Some(before)) => added < before && (self.has_anchor || self.is_unproven()),
             _ => false,
         };
         if info.last_id < after && (self.has_anchor || self.is_unproven()) {
@@ -188,11 +193,14 @@ impl Stream {
         let after = self.after();
         let added = match (info.added, self.since.added, loss) {
             // At the tail of the stream, the number of added entries is the server's.
-            (Some(added), _, _) if info.last_id == after => Some(added),
-            (_, Some(before), Some(loss)) => Some(before.saturating_add(read).saturating_add(loss.entries)),
+            (Some(added), _, _) if info.last_id <= after => Some(added),
+            (_, Some(before), Some(loss)) if !self.since.is_bound => {
+                Some(before.saturating_add(read).saturating_add(loss.entries))
+            }
             _ => None,
         };
         self.has_anchor |= read > 0;
+        self.since.is_bound &= read == 0;
         self.is_doubtful = false;
         self.since.ids.clear();
         (self.since.after, self.since.added, self.since.removed) = (after, added, info.removed());
@@ -203,14 +211,9 @@ impl Stream {
             let before = self.lost.unwrap_or(Loss { entries: 0, exact: true });
             self.lost = Some(Loss { entries: before.entries + loss.entries, exact: before.exact && loss.exact });
         }
-        match &mut self.open {
-            Some(open) => {
-                open.proven = open.columns.entries();
-                open.columns.hold(false);
-            }
-            // A loss is kept for the next batch, which reports it.
-            None if self.lost.is_some() => {}
-            None => self.handed_out = self.proven(),
+        if let Some(open) = &mut self.open {
+            open.proven = open.columns.entries();
+            open.columns.hold(false);
         }
     }
 
@@ -222,19 +225,14 @@ impl Stream {
         (self.since.added, self.has_anchor) = (None, true);
     }
 
-    /// Forgets the entries that are not proven; `loss` is missing before them. Returns what was read before them, and its number
-    /// of rows.
-    pub(crate) fn forget_unproven(&mut self, loss: Option<Loss>) -> Option<(Open, usize)> {
+    /// Forgets the entries that are not proven. Returns what was read before them, and its number of rows.
+    pub(crate) fn forget_unproven(&mut self) -> Option<(Open, usize)> {
         // An entry that is proven but does not fit must still be reported.
         self.bad.take_if(|_| !self.since.ids.is_empty());
         self.since.ids.clear();
         self.is_doubtful = false;
         self.is_behind = true;
         let kept = self.open.take().map(|open| (open.columns.rows_of(open.proven), open)).filter(|(rows, _)| *rows > 0);
-        self.handed_out = self.proven();
-        if let Some(loss) = loss {
-            self.since.added = self.since.added.map(|added| added.saturating_add(loss.entries));
-        }
         kept.map(|(rows, open)| (open, rows))
     }
 }

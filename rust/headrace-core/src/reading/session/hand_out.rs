@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::super::batch::ReadBatch;
 use super::super::errors::bad_field;
-use super::super::pages::Pages;
+use super::super::pages::Taken;
 use super::super::position::{Place, Position};
 use super::super::stream::{Open, Stream};
 use super::{Linger, Session};
+use crate::error::Error;
 
 /// The most column builders kept for later batches.
 const MAX_SPARE: usize = 4;
@@ -58,41 +59,44 @@ impl Session {
         let open = stream.open.take();
         let place = stream.proven();
         let bad = stream.bad.take();
-        stream.handed_out = match &bad {
-            Some(bad) => Place { id: bad.before, added: place.added.map(|added| added.saturating_sub(1)) },
+        let before = match &bad {
+            Some(bad) => Place { id: bad.before, added: place.added.map(|added| added.saturating_sub(1)), ..place },
             None => place,
         };
         match open {
-            Some(open) if open.columns.rows() > 0 => self.push_batch(at, open, None),
+            Some(open) if open.columns.rows() > 0 => self.push_batch(at, open, None, before),
             Some(open) => self.spare.push(open.columns),
             None => {}
         }
         if let Some(bad) = bad {
-            self.streams[at].handed_out = place;
-            let position = self.position().to_text();
-            self.ready.push_back(Err(bad_field(&self.streams[at].key, bad.id, &bad.value, position)));
+            self.push_error(at, Some(place), bad_field(&self.streams[at].key, bad.id, &bad.value));
         }
     }
 
-    /// Adds a batch of what is open, or of its first `rows` rows.
-    pub(super) fn push_batch(&mut self, at: usize, mut open: Open, rows: Option<usize>) {
+    /// Adds an error, after which the stream continues at `place`.
+    pub(super) fn push_error(&mut self, at: usize, place: Option<Place>, error: Error) {
+        self.ready.push_back(Taken { stream: Arc::clone(&self.streams[at].key), place, result: Err(error) });
+    }
+
+    /// Adds a batch of what is open, or of its first `rows` rows, which ends at `place`.
+    pub(super) fn push_batch(&mut self, at: usize, mut open: Open, rows: Option<usize>, place: Place) {
         let entries = if rows.is_some() { open.proven } else { open.columns.entries() } as u64;
         let finished = open.columns.finish();
         if self.spare.len() < MAX_SPARE {
             self.spare.push(open.columns);
         }
         let lost = self.streams[at].lost.take();
-        let places = self.streams.iter().map(|stream| (stream.key.to_vec(), stream.handed_out)).collect();
-        let position = Position { places, is_reverse: false };
-        let stream = &self.streams[at];
-        self.ready.push_back(finished.map(|batch| ReadBatch {
+        let stream = Arc::clone(&self.streams[at].key);
+        let result = finished.map(|batch| ReadBatch {
             batch: rows.map_or_else(|| batch.clone(), |rows| batch.slice(0, rows.min(batch.num_rows()))),
-            stream: Arc::clone(&stream.key),
+            stream: Arc::clone(&stream),
             entries,
             first_id: open.first_id,
-            last_id: stream.handed_out.id,
+            last_id: place.id,
             lost,
-            position,
-        }));
+            position: Position::default(),
+        });
+        let place = result.is_ok().then_some(place);
+        self.ready.push_back(Taken { stream, place, result });
     }
 }

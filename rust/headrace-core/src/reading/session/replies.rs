@@ -1,14 +1,11 @@
 //! What the replies to a session mean, and what was lost before their entries.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::errors::{data_loss, protocol, stream_replaced};
 use super::super::lag::Lag;
 use super::super::loss::{Loss, StreamInfo};
-use super::super::pages::Pages;
 use super::super::sink::{Page, Sink};
-use super::super::stream::Open;
 use super::Session;
 use crate::error::Fault;
 use crate::resp::EntryId;
@@ -117,11 +114,8 @@ impl Session {
             self.streams[at].begin(start, end, info);
         }
         if let Some(reason) = self.streams[at].replaced(info) {
-            let key = Arc::clone(&self.streams[at].key);
-            if let Some((open, rows)) = self.forget_unproven(at, None) {
-                self.push_batch(at, open, Some(rows));
-            }
-            self.ready.push_back(Err(stream_replaced(&key, reason)));
+            self.forget_unproven(at);
+            self.push_error(at, None, stream_replaced(&self.streams[at].key, reason));
             return;
         }
         let loss = self.streams[at].since.loss(info);
@@ -137,22 +131,24 @@ impl Session {
         }
     }
 
-    pub(super) fn forget_unproven(&mut self, at: usize, loss: Option<Loss>) -> Option<(Open, usize)> {
-        self.left += self.streams[at].since.ids.len() as u64;
-        self.streams[at].forget_unproven(loss)
+    /// Forgets the entries that are not proven, and makes a batch of those before them.
+    pub(super) fn forget_unproven(&mut self, at: usize) {
+        let stream = &mut self.streams[at];
+        self.left += stream.since.ids.len() as u64;
+        let place = stream.proven();
+        if let Some((open, rows)) = stream.forget_unproven() {
+            self.push_batch(at, open, Some(rows), place);
+        }
     }
 
     /// Makes a batch of what was read before the gap, then reports what is missing.
     pub(super) fn fail(&mut self, at: usize, loss: Loss, info: &StreamInfo) {
-        if let Some((open, rows)) = self.forget_unproven(at, Some(loss)) {
-            self.push_batch(at, open, Some(rows));
-        }
+        self.forget_unproven(at);
         let stream = &mut self.streams[at];
+        stream.since.added = stream.since.added.map(|added| added.saturating_add(loss.entries));
         // If the entries up to here were not counted, later counts of removed entries are compared with this one.
         stream.since.removed = info.removed();
-        stream.handed_out = stream.proven();
-        let position = self.position().to_text();
-        let key = &self.streams[at].key;
-        self.ready.push_back(Err(data_loss(key, loss, info.first_id, position)));
+        let (place, error) = (stream.proven(), data_loss(&stream.key, loss, info.first_id));
+        self.push_error(at, Some(place), error);
     }
 }
