@@ -175,6 +175,21 @@ def test_a_start_that_no_entry_has_reached_is_read_from_again(
             assert sorted(batch.stream for batch in reader) == [b"missing", b"whole"]
 
 
+def test_what_was_trimmed_of_a_stream_that_replaced_an_unread_one_is_reported(
+    endpoint: Endpoint, client: redis.Redis
+) -> None:
+    client.xtrim("trimmed", maxlen=1, approximate=False)
+    with Reader(endpoint, ["trimmed"]) as reader:
+        position = reader.position
+    client.delete("trimmed")
+    for number in range(1, 5):
+        client.xadd("trimmed", {"n": number}, id=f"{number}-0")
+    client.xtrim("trimmed", maxlen=0, approximate=False)
+    with Reader(endpoint, ["trimmed"], start=position, end="latest", on_loss="report") as reader:
+        assert list(reader) == []
+        assert reader.lost == 4
+
+
 def test_entries_below_a_start_make_a_loss_an_upper_bound(endpoint: Endpoint, client: redis.Redis) -> None:
     with Reader(endpoint, ["whole"], start="100-0", on_loss="report") as reader:
         for number in range(10, 15):

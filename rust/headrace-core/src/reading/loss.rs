@@ -66,7 +66,7 @@ impl ReadSince {
             oldest.map_or(self.ids.len(), |oldest| self.ids.partition_point(|id| *id < oldest)) as u64;
         let (since, is_counted) = match (self.added, self.removed) {
             // The stream was recreated before any of its entries was read.
-            (Some(added), _) if self.is_bound && info.added < Some(added) => (removed, false),
+            (Some(added), _) if info.added < Some(added) => (removed, false),
             (Some(added), _) => (removed.saturating_sub(added), !self.is_bound),
             // Some of the entries removed since then were older than `after`.
             (None, Some(before)) => (removed.saturating_sub(before), false),
@@ -75,6 +75,12 @@ impl ReadSince {
         let entries = since.saturating_sub(read_and_removed);
         let may_have_error = info.max_deleted_id > self.exact_up_to;
         Some(Loss { entries, exact: entries == 0 || (is_counted && !may_have_error) })
+    }
+
+    /// The number of entries added up to the last of `read` more, after `loss`; `None`: unknown.
+    pub(crate) fn added_with(&self, read: u64, loss: Loss, info: &StreamInfo) -> Option<u64> {
+        let before = self.added.filter(|before| !self.is_bound && info.added >= Some(*before))?;
+        Some(before.saturating_add(read).saturating_add(loss.entries))
     }
 }
 

@@ -191,12 +191,10 @@ impl Stream {
     pub(crate) fn prove(&mut self, info: &StreamInfo, loss: Option<Loss>) {
         let read = self.since.ids.len() as u64;
         let after = self.after();
-        let added = match (info.added, self.since.added, loss) {
+        let added = match (info.added, loss) {
             // At the tail of the stream, the number of added entries is the server's.
-            (Some(added), _, _) if info.last_id <= after => Some(added),
-            (_, Some(before), Some(loss)) if !self.since.is_bound => {
-                Some(before.saturating_add(read).saturating_add(loss.entries))
-            }
+            (Some(added), _) if info.last_id <= after => Some(added),
+            (_, Some(loss)) => self.since.added_with(read, loss, info),
             _ => None,
         };
         self.has_anchor |= read > 0;

@@ -145,7 +145,7 @@ impl Session {
     pub(super) fn fail(&mut self, at: usize, loss: Loss, info: &StreamInfo) {
         self.forget_unproven(at);
         let stream = &mut self.streams[at];
-        stream.since.added = stream.since.added.map(|added| added.saturating_add(loss.entries));
+        stream.since.added = stream.since.added_with(0, loss, info);
         // If the entries up to here were not counted, later counts of removed entries are compared with this one.
         stream.since.removed = info.removed();
         let (place, error) = (stream.proven(), data_loss(&stream.key, loss, info.first_id));
