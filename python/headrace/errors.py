@@ -219,7 +219,7 @@ class StreamReplacedError(HeadraceError):
 
     Attributes:
         stream: The key of the stream.
-        position: The position of a reader that begins with the oldest entry of this stream, and continues in the others.
+        position: The position of a reader that begins with the oldest entry of this stream, and goes on in the others.
     """
 
     def __init__(self, message: str = "", *, stream: bytes = b"", position: str = "") -> None:
