@@ -48,6 +48,7 @@ def main() -> None:
     rows = spark.range(100).selectExpr("id", "CAST(id AS STRING) AS text", "array(id) AS list", "id % 3 AS part")
     rows.mapInArrow(iter, rows.schema).repartition(2, "part").groupBy("part").count().collect()
     gateway = spark.sparkContext._gateway
+    assert gateway is not None
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
