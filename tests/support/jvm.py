@@ -46,7 +46,7 @@ def main() -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     rows = spark.range(100).selectExpr("id", "CAST(id AS STRING) AS text", "array(id) AS list", "id % 3 AS part")
-    rows.mapInArrow(iter, rows.schema).repartition(2, "part").groupBy("part").count().collect()
+    rows.mapInArrow(lambda batches: batches, rows.schema).repartition(2, "part").groupBy("part").count().collect()
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     spark.stop()
