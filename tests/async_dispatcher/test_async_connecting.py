@@ -23,7 +23,7 @@ from headrace import (
 from headrace.testing import LocalCluster, LocalSentinel, LocalServer
 from support import Certs, programs_with
 from support.fixture_types import StartServer
-from support.patience import NEVER
+from support.patience import NEVER, PATIENCE
 from support.pipelines import KEY, connections, endpoint_to, outcomes, stored
 from support.processes import stopped
 from support.shards import key_of
@@ -46,7 +46,7 @@ def send_through_relay(run: Run, server: LocalServer, endpoint_options: dict[str
         assert server.port is not None
         async with relay("127.0.0.1", server.port) as port:
             endpoint = endpoint_to(server, host="127.0.0.1", **{"port": port, **endpoint_options})
-            async with asyncio.timeout(20), AsyncDispatcher(endpoint, **options) as dispatcher:
+            async with asyncio.timeout(PATIENCE), AsyncDispatcher(endpoint, **options) as dispatcher:
                 return await dispatcher.send(b"x", message_id="one")
 
     sent: Delivered = run(main())
@@ -123,7 +123,7 @@ def test_sentinel_queries_do_not_block_the_event_loop(run: Run) -> None:
                     ports.append(await stack.enter_async_context(relay(host, int(port))))
                 nodes = [f"127.0.0.1:{port}" for port in ports]
                 endpoint = Endpoint(nodes=nodes, sentinel_master=group.master_name, stream_key="s")
-                async with asyncio.timeout(20), AsyncDispatcher(endpoint) as dispatcher:
+                async with asyncio.timeout(PATIENCE), AsyncDispatcher(endpoint) as dispatcher:
                     return await dispatcher.send(b"x")
 
         assert run(main()).entry_id
@@ -139,8 +139,9 @@ def test_connecting_to_cluster_nodes_does_not_block_the_event_loop(run: Run) -> 
                 for node in cluster.nodes:
                     host, port = node.rsplit(":", 1)
                     node_map[node] = f"127.0.0.1:{await stack.enter_async_context(relay(host, int(port)))}"
-                endpoint = Endpoint(nodes=cluster.nodes, node_map=node_map, shards=8, stream_key="s")
-                async with asyncio.timeout(30), AsyncDispatcher(endpoint) as dispatcher:
+                options: dict[str, Any] = {"shards": 8, "stream_key": "s", "connect_timeout": NEVER}
+                endpoint = Endpoint(nodes=cluster.nodes, node_map=node_map, **options)
+                async with asyncio.timeout(PATIENCE), AsyncDispatcher(endpoint) as dispatcher:
                     return await asyncio.gather(*(dispatcher.send(b"x", key=b"%d" % key) for key in range(200)))
 
         assert len({delivered.entry_id for delivered in run(main())}) > 1
@@ -163,13 +164,13 @@ def test_connecting_to_one_node_does_not_delay_other_nodes(run: Run) -> None:
 
         async def main() -> None:
             send = asyncio.get_running_loop().create_task
-            async with asyncio.timeout(60), AsyncDispatcher(endpoint) as dispatcher:
+            async with asyncio.timeout(PATIENCE), AsyncDispatcher(endpoint) as dispatcher:
                 with stopped(still), redis.Redis(port=home.port or 0) as client:
                     first = send(dispatcher.send(b"x", key=key_of(here, 8)))
                     waiting = send(dispatcher.send(b"x", key=key_of(there, 8)))
                     assert (await first).entry_id
                     behind = [send(dispatcher.send(b"x", key=key_of(here, 8))) for _ in range(100)]
-                    await turns_until(lambda: client.xlen(endpoint.stream_keys[here]) == 102, 30)
+                    await turns_until(lambda: client.xlen(endpoint.stream_keys[here]) == 102)
                     assert not waiting.done()
                 await asyncio.gather(waiting, *behind)
 

@@ -453,7 +453,7 @@ def test_a_report_counts_retries_that_began_before_its_outcomes(
             await dispatcher.send(b"0")
             client.client_pause(60_000, all=False)
             await dispatcher.produce(b"1")
-            await turns_until(lambda: dispatcher.stats().possible_duplicates, 60)
+            await turns_until(lambda: dispatcher.stats().possible_duplicates)
             client.client_unpause()
             report = await dispatcher.flush()
             stats = dispatcher.stats()
