@@ -50,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # numpy starts a thread for each processor, in each of the many processes that import pyarrow: a tenth of a second.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options())
 
 

@@ -19,14 +19,18 @@ import headrace
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.arrow_sources import MAPS, SOURCES, differences
+from support.marks import thorough
 from support.paths import TESTS
 from support.servers import IN_CI
 
 #: The folder in which `make test` installs polars 1.
 POLARS_1 = Path(os.environ.get("HEADRACE_TEST_POLARS_1") or Path(sys.prefix) / "polars-1")
 
+#: What other packages give as objects of pyarrow.
+AS_PYARROW = ("polars to_arrow", "duckdb to_arrow_table", "duckdb reader")
 
-@pytest.mark.parametrize("source", SOURCES)
+
+@pytest.mark.parametrize("source", [*(name for name in SOURCES if name not in AS_PYARROW), *thorough(*AS_PYARROW)])
 def test_sent_values_match_the_source(any_server: LocalServer, source: str) -> None:
     assert differences(source, any_server.unix_socket) == {}
 

@@ -94,6 +94,19 @@ def test_messages_that_wait_for_room_are_delivered_at_the_end_of_the_block(
     assert (len(payloads), payloads[-1]) == (1 + count + 1, b"waits")
 
 
+def test_many_windows_of_waiting_messages_are_delivered_at_the_end_of_the_block(
+    run: Run, any_server: LocalServer, client: redis.Redis
+) -> None:
+    async def main() -> None:
+        async with AsyncDispatcher(endpoint_to(any_server), window_max_entries=2) as dispatcher:
+            tasks = [asyncio.create_task(dispatcher.send(b"%d" % number)) for number in range(50)]
+            await turns_until(lambda: len(dispatcher._line) > 40)
+        assert len({delivered.entry_id for delivered in await asyncio.gather(*tasks)}) == 50
+
+    run(main())
+    assert [payload for _, payload in stored(client)] == [b"%d" % number for number in range(50)]
+
+
 @pytest.mark.usefixtures("soon")
 def test_the_block_waits_for_outcomes_only_briefly_after_a_cancellation(run: Run, any_server: LocalServer) -> None:
     """Tasks that still wait receive an outcome or an error."""

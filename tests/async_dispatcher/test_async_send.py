@@ -51,6 +51,28 @@ def test_importing_headrace_does_not_import_asyncio() -> None:
         _ = headrace.AsyncDispatchers  # type: ignore[attr-defined]
 
 
+def test_rows_without_a_key_are_distributed_over_the_shards_in_turn(
+    run: Run, any_server: LocalServer, client: redis.Redis
+) -> None:
+    """Also across record batches, and across the parts in which a large one is accepted."""
+
+    def rows(first: int, count: int) -> pa.Table:
+        return pa.table({"payload": [b"%d" % row for row in range(first, first + count)]})
+
+    async def main() -> None:
+        async with AsyncDispatcher(endpoint_to(any_server, shards=3)) as dispatcher:
+            await dispatcher.produce_batch(rows(0, 5))
+            await dispatcher.produce(b"5")
+            await dispatcher.produce_batch(rows(6, 3_000))
+            await dispatcher.send(b"3006")
+            await dispatcher.produce_batch(rows(3_007, 2))
+
+    run(main())
+    for shard in range(3):
+        stored_numbers = [int(payload) for _, payload in stored(client, f"{KEY}:{shard}")]
+        assert stored_numbers == list(range(shard, 3_009, 3))
+
+
 def test_send_returns_the_entry_id(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
     async def main() -> list[Delivered]:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:

@@ -18,6 +18,7 @@ from faults.proxy import Direction, Proxy
 from headrace.testing import LocalCluster, LocalServer
 from support import Program
 from support.fixture_types import StartServer
+from support.marks import thorough
 
 #: Letters of a run, and places where it is killed.
 LETTERS, PLACES = 15, 10
@@ -66,7 +67,7 @@ def tcp(start_server: StartServer, program: Program) -> LocalServer:
     return start_server(program, transport="tcp")
 
 
-@pytest.mark.parametrize("direction", ["requests", "replies"])
+@pytest.mark.parametrize("direction", ["replies", *thorough("requests")])
 def test_a_killed_replay_neither_loses_nor_repeats_dead_letters(
     tcp: LocalServer, connect: Callable[..., Any], direction: Direction
 ) -> None:

@@ -17,6 +17,7 @@ from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalCluster, LocalSentinel, LocalServer
 from support import Certs, Program
 from support.fixture_types import StartServer
+from support.marks import thorough
 from support.processes import wait_until
 
 pytestmark = pytest.mark.needs("redis-7.0")
@@ -118,7 +119,7 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("form", ["text", "jsonl", "json", "payload", "unpacked"])
+@pytest.mark.parametrize("form", ["text", "json", *thorough("jsonl", "payload", "unpacked")])
 def test_no_control_characters_are_written_to_a_terminal(any_server: LocalServer, form: str) -> None:
     more = {"payload": ["--payload"], "unpacked": ["--unpack", "payload"]}.get(form, ["-o", form])
     for value, as_text in SHOWN:

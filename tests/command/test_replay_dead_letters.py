@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from command.conftest import Command
+from command.conftest import Command, command_on
 from command.letters import consumer_letter, row_letter, spark_letter
+from faults.proxy import Pair, Proxy
 from headrace import Consumer, Dispatcher, Endpoint, read_dead_letters
 from headrace.testing import LocalServer
+from support.fixture_types import StartServer
 from support.processes import wait_until
 
 Connect = Callable[..., Any]
@@ -89,6 +91,21 @@ def test_dead_letters_with_an_unknown_outcome_need_include_unknown(command: Comm
     second = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", "--include-unknown")
     assert second.out == b"1 replayed\n"
     assert payloads(client, "t") == [b"a"]
+
+
+def test_a_letter_whose_row_may_not_have_been_written_is_kept(start_server: StartServer, connect: Connect) -> None:
+    """Only the connection that writes the row is lost: the letter could be deleted."""
+    server = start_server(transport="tcp")
+    client = connect(server)
+    row_letter(client, {"a": 1})
+    with Proxy(server.port or 0) as proxy:
+        proxy.within("requests", rb"XADD", 0.5, Pair.reset)
+        to_proxy = ("--host", "127.0.0.1", "--port", str(proxy.port))
+        ended = command_on(server)(
+            "dead-letters", "replay", "dead", "--all", "--to", "t", "--json", "--yes", "-o", "json", *to_proxy
+        )
+    assert json.loads(ended.out)["unknown"] == 1, ended
+    assert (client.xlen("dead"), client.xlen("t")) == (1, 0)
 
 
 def test_only_code_selects_dead_letters_and_a_dry_run_changes_nothing(command: Command, client: Any) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from command.conftest import Command
+from command.conftest import HEADRACE, Command
+from headrace.testing import LocalServer
 
 #: What lines may hold.
 LINES = [b"plain", b"", b"caf\xc3\xa9", b"\xff\xfe", b"a\0b", b"  spaces  ", b'"', b"\x1b[31m"]
@@ -37,6 +41,32 @@ def test_lines_are_sent_byte_for_byte(any_command: Command, client: Any, end: by
     ended = any_command("send", "s", stdin=mark + end.join([*LINES, last]))
     assert (ended.code, ended.out) == (0, b"")
     assert payloads(client) == LINES + ([last] if last else [])
+
+
+#: Runs a command and prints the most kilobytes that it took. In a process of its own: at first, a child has the size
+#: of its parent.
+PEAK = """
+import resource, subprocess, sys
+
+subprocess.run(sys.argv[1:], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def test_rows_without_an_outcome_take_a_bounded_amount_of_memory(any_server: LocalServer, tmp_path: Path) -> None:
+    """Many times the 16 MiB after which the outcomes are waited for."""
+    environment = {**os.environ, "HEADRACE_URL": any_server.url}
+
+    def peak(rows: int) -> int:
+        path = tmp_path / f"{rows}.txt"
+        with path.open("wb") as file:
+            file.writelines([b"x" * 99_999 + b"\n"] * rows)
+        command = [sys.executable, "-c", PEAK, HEADRACE, "send", "s", str(path), "--maxlen", "1"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return int(done.stdout) * 1024
+
+    growth = peak(2_000) - peak(10)
+    assert growth < 64 << 20, f"{growth:,}"
 
 
 def test_empty_input_creates_no_stream(any_command: Command, client: Any) -> None:

@@ -67,6 +67,25 @@ def test_a_batch_that_is_begun_again_is_written_once_and_keeps_its_entry_ids(
 
 
 @idmp_only
+@pytest.mark.parametrize(
+    ("trim", "left"), [({"maxlen": 10}, 10), ({"minid": "5-0"}, 95), ({"maxlen": 10, "trim_every": 7}, 15)], ids=str
+)
+@pytest.mark.parametrize("named", [False, True], ids=["row", "message_id"])
+def test_trimming_works_with_idmp(
+    server: LocalServer, connect: Connect, trim: dict[str, Any], left: int, named: bool
+) -> None:
+    client = connect(server)
+    for number in range(1, 10):
+        client.xadd(KEY, {"old": number}, id=f"{number}-0")
+    make = by_message_id if named else idmp
+    with make(server, endpoint={**trim, "maxlen_approximate": False}) as dispatcher:
+        dispatcher.begin("batch")
+        dispatcher.produce_batch(pa.table({"id": range(90), "payload": payloads_of(0, 90)}), message_id="id")
+        assert dispatcher.flush().delivered == 90
+    assert client.xlen(KEY) == left
+
+
+@idmp_only
 def test_a_new_process_writes_the_rows_refused_for_memory(server: LocalServer, connect: Connect) -> None:
     """Of ten rows two are refused; beginning the token again with all ten writes just these two."""
     client, payloads = connect(server), payloads_of(0, 10, 20)

@@ -165,6 +165,17 @@ def test_failures_that_waiting_cannot_fix_are_reported_at_once(server: LocalServ
             assert dispatcher.flush().ok
 
 
+def test_a_code_that_an_override_calls_permanent_is_not_retried(any_server: LocalServer, connect: Connect) -> None:
+    policy = RetryPolicy(max_attempts=3, initial_backoff=0, max_backoff=0)
+    overrides: dict[str, Any] = {"error_overrides": {"OOM": "permanent"}}
+    with Dispatcher(endpoint_to(any_server), retry=policy, **FAILOVER, **overrides) as dispatcher:
+        full(connect(any_server))
+        dispatcher.produce(b"refused")
+        report = dispatcher.flush()
+        assert labels(report) == [("permanent", "OOM", "no")]
+        assert report.retries == 0
+
+
 def test_after_the_deadline_the_rest_of_the_batch_fails_at_once(start_server: StartServer) -> None:
     server = start_server()
     server.kill()

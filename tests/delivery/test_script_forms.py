@@ -61,7 +61,7 @@ def entries(client: Any) -> dict[bytes, list[list[tuple[bytes, bytes]]]]:
     return {key: [list(fields.items()) for _, fields in client.xrange(key)] for key in sorted(client.keys("events*"))}
 
 
-@pytest.mark.parametrize("ts_field", ["ts", None])
+@pytest.mark.parametrize("ts_field", ["ts", *thorough(None)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_script_writes_the_same_entries_as_plain_calls(
     server: LocalServer, connect: Connect, layout: str, ts_field: str | None

@@ -102,6 +102,15 @@ def test_each_message_has_the_right_outcome_after_a_panic(case: dict[str, Any], 
             assert set(there) <= certain
 
 
+def test_no_row_of_a_batch_is_written_after_one_that_a_panic_left_out(results: dict[str, Any]) -> None:
+    """Its marker would say of the row that it was written, and the same batch would never write it."""
+    result = results["encode-script-produce"]
+    codes = {int(outcome["message_id"]): outcome["code"] for outcome in result["outcomes"]}
+    at = next(number for number, code in codes.items() if code == "INTERNAL")
+    assert {codes[number] for number in range(at)} == {None}
+    assert {codes[number] for number in range(at + 1, 2 * ROWS)} == {"BLOCKED"}
+
+
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_the_error_names_the_input_and_the_log_names_the_location(
     case: dict[str, Any], results: dict[str, Any]

@@ -13,6 +13,7 @@ import redis
 
 from headrace import ConfigError, Dispatcher, Endpoint, FieldError, Reader, SchemaError
 from headrace.testing import LocalServer
+from support.processes import PeakMemory
 
 Connect = Callable[..., redis.Redis]
 
@@ -153,6 +154,34 @@ def test_columns_may_be_added_dropped_and_retyped(endpoint: Endpoint, unpack: st
     }
 
 
+@pytest.mark.parametrize(("unpack", "layout"), [("json", {"json": True}), ("arrow_ipc", {"arrow_ipc": True})])
+def test_values_are_equal_in_a_column_of_another_precision(
+    endpoint: Endpoint, unpack: str, layout: dict[str, Any]
+) -> None:
+    amount, moment, elapsed = Decimal("-12.30"), datetime(2026, 11, 22, 1, 2, 3), timedelta(seconds=-90_061)
+    columns: list[tuple[pa.DataType, pa.DataType, Any]] = [
+        (pa.decimal128(10, 2), pa.decimal128(10, 4), amount),
+        (pa.decimal128(10, 2), pa.decimal128(12, 1), amount),
+        (pa.decimal64(10, 2), pa.decimal128(10, 2), amount),
+        (pa.timestamp("s"), pa.timestamp("us"), moment),
+        (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("ms", "UTC"), moment.replace(tzinfo=UTC)),
+        (pa.duration("us"), pa.duration("s"), elapsed),
+        (pa.time64("us"), pa.time32("ms"), time(23, 59, 59, 999_000)),
+        (pa.date32(), pa.date64(), date(1969, 12, 31)),
+        (pa.float32(), pa.float64(), 0.5),
+    ]
+    write(
+        endpoint,
+        pa.table({f"c{at}": pa.array([value, None], own) for at, (own, _, value) in enumerate(columns)}),
+        **layout,
+    )
+    schema = pa.schema({f"c{at}": other for at, (_, other, _) in enumerate(columns)})
+    found = read(endpoint, schema, unpack=unpack)
+    assert found.schema == schema
+    expected = {f"c{at}": pa.array([value, None], other).to_pylist() for at, (_, other, value) in enumerate(columns)}
+    assert found.to_pydict() == expected
+
+
 def test_a_broken_payload_raises_an_error_or_becomes_a_row_of_nulls(endpoint: Endpoint, client: redis.Redis) -> None:
     client.xadd("s", {"payload:0": '{"n": 1}', "payload:1": '{"n": 2'}, id="1-0")
     client.xadd("s", {"payload": '{"n": 3}'}, id="2-0")
@@ -222,6 +251,21 @@ def test_an_entry_that_expands_beyond_max_entry_bytes_does_not_fit(
         assert pa.record_batch(next(reader))["n"].to_pylist() == [1]
     bounded = read(endpoint, zeros.schema, unpack="arrow_ipc", max_entry_bytes=100_000, on_bad_field="null")
     assert bounded["n"].to_pylist() == [None, 1]
+
+
+def test_rows_of_arrow_ipc_without_the_columns_are_bounded(endpoint: Endpoint, client: redis.Redis) -> None:
+    """A column of nulls takes no bytes in a payload, and rows of one have no bytes until they are read."""
+    payload = ipc(nothing=pa.nulls(50_000_000))  # fewer than 8 x max_entry_bytes
+    assert len(payload) < 1_000
+    client.xadd("s", {"payload": payload})
+    schema = pa.schema({"n": pa.int64(), "text": pa.string()})
+    memory = PeakMemory()
+    with (
+        Reader(endpoint, end="latest", schema=schema, unpack="arrow_ipc", max_entry_bytes=10_000_000) as reader,
+        pytest.raises(FieldError, match="its 50000000 rows take more than max_entry_bytes, which is 10000000"),
+    ):
+        next(reader)
+    assert memory.growth < 64 << 20
 
 
 def test_rows_larger_than_their_json_are_bounded(endpoint: Endpoint, client: redis.Redis) -> None:

@@ -17,6 +17,7 @@ from support import Program
 from support.certs import Certs
 from support.fake_server import FakeServer, Peer
 from support.patience import NEVER, PATIENCE
+from support.processes import wait_until
 from support.sentinels import StartGroup, endpoint_of
 from support.servers import programs_with
 
@@ -79,6 +80,19 @@ def test_sentinels_that_are_down_are_skipped(group: LocalSentinel) -> None:
     assert (code, kind) == ("NO_MASTER", "retryable")
     assert message.startswith("no sentinel names the master 'mymaster': cannot connect to the sentinel 127.0.0.1:")
     assert all(node in message for node in group.nodes)
+
+
+def test_all_replicas_include_those_that_are_down(group: LocalSentinel) -> None:
+    """The sentinels may promote one of them as soon as it is back."""
+    master = group.master()
+    next(server for server in group.servers if server is not master).kill()
+    with redis.Redis(port=master.port or 0) as client:
+        wait_until(lambda: client.info("replication")["connected_slaves"] == 1)
+    with Dispatcher(endpoint_of(group), wait_replicas="all", wait_timeout=0.2) as dispatcher:
+        dispatcher.produce(b"x")
+        (failure,) = dispatcher.flush().failed
+    assert failure.code == "NOT_REPLICATED"
+    assert failure.message == "1 of 2 replicas had the entry within 0.2 s; the server itself has it"
 
 
 def test_a_master_name_unknown_to_the_sentinels_is_reported(shared: LocalSentinel) -> None:

@@ -13,6 +13,7 @@ import redis
 from headrace import Consumer, Dispatcher, Endpoint, Reader, RetryPolicy
 from headrace.testing import LocalSentinel, LocalServer
 from support.load import RATE, Load
+from support.marks import thorough
 from support.patience import NEVER, PATIENCE
 from support.processes import wait_until
 from support.sentinels import endpoint_of
@@ -40,7 +41,7 @@ def switch(endpoint: Endpoint, old: LocalServer, new: LocalServer) -> str:
     return f"the master of {endpoint} is 127.0.0.1:{new.port}, in place of 127.0.0.1:{old.port}"
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["without replicas", "all replicas"])
+@pytest.mark.parametrize("waits", [False, *thorough(True)], ids=["without replicas", "all replicas"])
 def test_the_dispatcher_switches_to_the_new_master_after_a_manual_failover(
     group: LocalSentinel, waits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

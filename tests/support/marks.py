@@ -14,5 +14,9 @@ refuses_long_strings = pytest.mark.needs("valkey")
 
 
 def thorough(*values: Any) -> list[Any]:
-    """Values of a parameter that only `--all` tries: they show the same as the others."""
-    return [pytest.param(value, marks=pytest.mark.thorough) for value in values]
+    """Values that only `--all` tries: they show the same as the others.
+
+    A tuple is one value for each of several parameters.
+    """
+    given = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*each, marks=pytest.mark.thorough) for each in given]

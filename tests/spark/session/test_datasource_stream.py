@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.testing import LocalServer
 from support.datasource import payloads, stored, to
+from support.marks import thorough
 
 Connect = Callable[..., redis.Redis]
 
@@ -68,7 +69,7 @@ def run(lines: Lines, server: LocalServer, **options: Any) -> StreamingQuery:
 # --- micro-batches ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exactly_once", ["auto", "off"])
+@pytest.mark.parametrize("exactly_once", ["auto", *thorough("off")])
 def test_every_line_is_written_once_across_restarts(
     client: redis.Redis, any_server: LocalServer, lines: Lines, exactly_once: str
 ) -> None:
@@ -129,7 +130,7 @@ def test_dead_letters_name_their_micro_batch(client: redis.Redis, any_server: Lo
 # --- exactly once -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("exactly_once", "entries"), [("auto", 6), ("script", 6), ("off", 9)])
+@pytest.mark.parametrize(("exactly_once", "entries"), [("auto", 6), *thorough(("script", 6)), ("off", 9)])
 def test_a_replayed_micro_batch_is_deduplicated_unless_exactly_once_is_off(
     client: redis.Redis, any_server: LocalServer, lines: Lines, exactly_once: str, entries: int
 ) -> None:

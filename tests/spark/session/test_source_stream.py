@@ -206,6 +206,7 @@ def test_a_replay_shortened_by_trimming_fails(client: redis.Redis, query: Number
     assert query.batches == [list(range(100)), list(range(70, 100))]
 
 
+@pytest.mark.thorough  # tests/spark/test_source_losses.py shows it without a query
 def test_a_replaced_stream_is_detected(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(10))
     query.run()
@@ -217,6 +218,7 @@ def test_a_replaced_stream_is_detected(client: redis.Redis, query: Numbers) -> N
     assert query.batches == [list(range(10)), list(range(20, 25))]
 
 
+@pytest.mark.thorough  # test_source_batch.py shows it of a batch
 def test_invalid_options_fail_the_query(client: redis.Redis, query: Numbers) -> None:
     add(client, "events", range(1))
     for options, text in [

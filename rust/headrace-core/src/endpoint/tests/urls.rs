@@ -26,6 +26,7 @@ fn a_url_is_equivalent_to_the_same_options() {
             "redis://u%3A:p%40%2F%3F%23%25+@h/?stream_key=s",
             vec![("username", text("u:")), ("password", text("p@/?#%+"))],
         ),
+        ("redis://a+b:c+d@h/?stream_key=s", vec![("username", text("a+b")), ("password", text("c+d"))]),
         ("redis://:a:b@h/?stream_key=s", vec![("password", text("a:b"))]),
         ("redis://:%ff@h/?stream_key=s", vec![("password", OptionValue::bytes(b"\xff"))]),
         (
