@@ -105,6 +105,7 @@ mod tests {
     fn the_lag_within_a_stream_is_that_of_the_server_or_unknown() {
         let new = stream(41, 100, Some(100));
         assert_eq!(lag(&new, &at(50, Some(50), Some(50))), Ok(50));
+        assert_eq!(lag(&new, &at(41, Some(41), Some(59))), Ok(59), "the oldest entry was given");
         assert_eq!(lag(&new, &at(99, Some(4), Some(96))), Ok(60), "not more than there are");
         assert!(lag(&stream(41, 100, None), &at(50, None, None)).is_err_and(|reason| reason.contains("Redis 7.0")));
         assert!(lag(&new, &at(50, None, None)).is_err_and(|reason| reason.contains("entries_read")));
