@@ -256,9 +256,10 @@ impl Drive {
     /// One pass over each connection that lines share.
     fn run_rounds(&mut self, aim: Aim<'_>, watch: &mut dyn Watch) -> Result<Round> {
         let Self { rounds, lines, turns, namesakes, .. } = self;
+        let deadline = if let Aim::Batch(deadline) = aim { deadline } else { None };
         rounds.as_mut().map_or_else(
             || Ok(Round::default()),
-            |rounds| rounds.run(&mut Sharing { lines, turns, namesakes, aim }, watch),
+            |rounds| rounds.run(&mut Sharing { lines, turns, namesakes, aim }, deadline, watch),
         )
     }
 
@@ -274,7 +275,7 @@ impl Drive {
     /// One pass over several lines. Except when connecting, none of them waits while another one can continue.
     fn run_all(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let mut has_moved = false;
-        let mut pause = self.connect_all(&mut has_moved, watch)?;
+        let mut pause = self.connect_all(deadline, &mut has_moved, watch)?;
         for at in self.turns.order() {
             let isolating = self.isolating();
             let line = &mut self.lines[at];
@@ -303,8 +304,13 @@ impl Drive {
         self.wait(until, watch)
     }
 
-    /// Connects the lines that are due. Returns when to connect next.
-    fn connect_all(&mut self, has_moved: &mut bool, watch: &mut dyn Watch) -> Result<Option<Instant>> {
+    /// Connects the lines that are due, after the deadline at most one. Returns when to connect next.
+    fn connect_all(
+        &mut self,
+        deadline: Option<Instant>,
+        has_moved: &mut bool,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Instant>> {
         let total = self.lines.len();
         let mut next = None;
         for at in (self.first..self.first + total).map(|at| at % total) {
@@ -316,7 +322,7 @@ impl Drive {
                 tried => {
                     // An error belongs to this call: the caller gets it before the next attempt.
                     (self.first, *has_moved) = ((at + 1) % total, true);
-                    if tried.is_none() {
+                    if tried.is_none() || left(deadline).is_zero() {
                         return Ok(None);
                     }
                 }

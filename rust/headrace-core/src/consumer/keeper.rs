@@ -168,7 +168,7 @@ impl Keeping {
         let due: Vec<bool> = lines.iter_mut().map(&mut is_due).collect();
         let Some(rounds) = rounds else { return turn };
         // The only error is that the thread must end.
-        let round = rounds.run(&mut Keepers { lines, due: &due }, watch).unwrap_or_default();
+        let round = rounds.run(&mut Keepers { lines, due: &due }, None, watch).unwrap_or_default();
         for (at, error) in round.failed {
             lines[at].ended(&Err(error), retry, *renews);
             turn.until = Duration::ZERO;

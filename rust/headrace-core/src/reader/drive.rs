@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::line::Line;
+use super::line::{Line, left};
 use super::sessions::Sessions;
 use super::sharing::Sharing;
 use crate::counters::ReadCounters;
@@ -22,6 +22,8 @@ pub(super) struct Drive {
     rounds: Option<Rounds>,
     /// Errors that the caller gets after the batches that were read. At most one for each session.
     failed: VecDeque<Error>,
+    /// The session with which the next pass begins.
+    first: usize,
 }
 
 impl Drive {
@@ -33,7 +35,7 @@ impl Drive {
         counters: &Arc<ReadCounters>,
     ) -> Self {
         let line = |endpoint| Line::new(Link::new(endpoint, retry.cloned(), Arc::clone(counters)));
-        Self { lines: endpoints.into_iter().map(line).collect(), rounds, failed: VecDeque::new() }
+        Self { lines: endpoints.into_iter().map(line).collect(), rounds, failed: VecDeque::new(), first: 0 }
     }
 
     /// The endpoint as its server describes it, asked over the connection of the only session.
@@ -97,7 +99,7 @@ impl Drive {
         match (&mut self.rounds, &mut self.lines[..]) {
             (Some(rounds), lines) => {
                 let Round { has_moved, pause, failed } =
-                    rounds.run(&mut Sharing::new(lines, sessions, deadline), watch)?;
+                    rounds.run(&mut Sharing::new(lines, sessions, deadline), deadline, watch)?;
                 self.failed.extend(failed.into_iter().map(|(_, error)| error));
                 let goes_on = has_moved || !self.failed.is_empty();
                 if goes_on { Ok(()) } else { self.wait(sessions, deadline, pause, watch) }
@@ -107,12 +109,14 @@ impl Drive {
         }
     }
 
-    /// One pass over several sessions. Except when connecting, none of them waits while another one can continue.
+    /// One pass over several sessions. Except when connecting, none of them waits while another one can continue. After the
+    /// deadline of the call, at most one attempt to connect is made or finished: the next pass begins with the session after it.
     fn run_all(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let begins = !sessions.has_begun();
         let mut has_moved = false;
         let mut pause = None;
-        for at in sessions.turns() {
+        let total = self.lines.len();
+        for at in (self.first..self.first + total).map(|at| at % total) {
             let line = &mut self.lines[at];
             line.link.ask(watch)?;
             if !sessions.is_active(at) || (begins && sessions.get(at).has_begun()) {
@@ -121,13 +125,20 @@ impl Drive {
                 }
                 continue;
             }
-            match line.pass(at, sessions, deadline, watch) {
+            let connects = !line.link.is_open();
+            let passed = line.pass(at, sessions, deadline, watch);
+            let has_tried = connects && !matches!(passed, Ok(Pass::Idle | Pass::Paused(_)));
+            match passed {
                 Ok(Pass::Moved) => has_moved = true,
                 Ok(Pass::Idle) => {}
                 Ok(Pass::Paused(until)) => pause = Some(pause.map_or(until, |pause: Instant| pause.min(until))),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 // The others continue.
                 Err(error) => self.failed.push_back(error),
+            }
+            if has_tried && left(deadline).is_zero() {
+                self.first = (at + 1) % total;
+                return Ok(());
             }
         }
         if has_moved || !self.failed.is_empty() { Ok(()) } else { self.wait(sessions, deadline, pause, watch) }

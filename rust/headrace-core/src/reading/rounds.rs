@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::assignment::Assignment;
-use super::link::Trouble;
+use super::link::{Trouble, WATCH_EVERY};
 use super::members::{Asked, Members};
 use super::owners::Owners;
 use super::pass::Pass;
@@ -26,6 +26,8 @@ pub(crate) struct Rounds {
     slots: Vec<u16>,
     /// When to ask the nodes again for the owners of slots.
     asks_at: Option<Instant>,
+    /// The connection with which the next pass begins.
+    first: usize,
 }
 
 /// The result of the passes over all connections.
@@ -58,20 +60,30 @@ impl Rounds {
             owners: Owners::new(endpoints.first()?),
             slots: endpoints.iter().map(|endpoint| slot(endpoint.stream_key())).collect(),
             asks_at: None,
+            first: 0,
         })
     }
 
-    /// One pass over each connection. An error on one does not stop the others.
+    /// One pass over each connection. An error on one does not stop the others. After the deadline of the call, at most one
+    /// attempt to connect is made or finished: the next pass begins with the connection after it.
     pub(crate) fn run(
         &mut self,
         members: &mut dyn Members,
+        deadline: Option<Instant>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<Round, Error> {
         let mut round = Round::default();
+        let began = Instant::now();
         self.assignment.tidy();
         round.add(self.find_nodes(members, watch))?;
-        for place in 0..self.assignment.len() {
+        let total = self.assignment.len();
+        for place in (self.first..self.first + total).map(|place| place % total) {
             members.link(0).ask(watch)?;
+            // Only attempts to connect take this long.
+            if began.elapsed() > WATCH_EVERY && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                self.first = place;
+                break;
+            }
             round.add(self.pass(place, members, watch))?;
         }
         Ok(round)
