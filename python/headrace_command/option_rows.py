@@ -29,7 +29,7 @@ SERVER: tuple[tuple[str, bool, str | None, str], ...] = (
     ("password_env", False, None, "Environment variable that holds the password, read at each connect."),
     ("password_file", False, None, "File that holds the password (at most 64 KiB), read at each connect. One line break at its end is removed, as with password_env."),
     ("connect_timeout", False, "5", "Longest time for connecting, from name resolution to the last reply of the handshake. The process-wide default takes precedence over this one."),
-    ("command_timeout", False, "30", "Longest silence of the server while replies are pending. The process-wide default takes precedence over this one."),
+    ("command_timeout", False, "30", "Longest wait for a reply, or for the next 4 KiB of one. The process-wide default takes precedence over this one."),
     ("tls", True, "false", "Whether to use TLS, 1.2 or later, and check the server's certificate and its name. The name must be a subject alternative name, of type IP if host is an address."),
     ("tls_ca_cert", False, None, "The only CA certificates to trust, instead of the system's. A path is checked immediately, and read at each connect. Needs tls, as do the options below."),
     ("tls_cert", False, None, "The client's certificate chain, if the server asks for one. Needs tls_key."),

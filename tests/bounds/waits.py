@@ -13,7 +13,7 @@ from support.interrupts import interrupted
 from support.pipelines import KEY
 from support.stalls import STALLS, Stall, Surroundings
 
-Progress = Literal["5 replies", "5 bytes of a reply"]
+Progress = Literal["5 replies", "none, but a byte now and then"]
 
 
 def named(ended_by: str) -> list[str]:
@@ -73,15 +73,15 @@ def after_progress(progress: Progress, command_timeout: float) -> tuple[float, D
     def script(peer: Peer) -> None:
         nonlocal last
         peer.commands(10)
-        pause = 0.4 * command_timeout
-        if progress == "5 replies":
-            for number in range(1, 6):
-                time.sleep(pause)
-                peer.send(entry_id(number))
-        else:
-            peer.send(b"$1000\r\n")
-            peer.trickle(pause, 5)
         last = time.monotonic()
+        pause = 0.4 * command_timeout
+        if progress == "none, but a byte now and then":
+            peer.send(b"$1000\r\n")
+            peer.trickle(pause)
+        for number in range(1, 6):
+            time.sleep(pause)
+            peer.send(entry_id(number))
+            last = time.monotonic()
         peer.wait_for_end()
 
     with FakeServer(script) as fake:

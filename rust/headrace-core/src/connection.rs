@@ -33,6 +33,7 @@ use crate::contain::contain;
 use crate::durability::Durability;
 use crate::error::{Failure, Fault, ReplyText, Written, code};
 use crate::fail;
+use crate::net::Progress;
 
 pub(crate) use context::{BatchState, Context, Outcomes, Rules};
 pub(crate) use detours::Detour;
@@ -86,8 +87,7 @@ const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 struct Session {
     replies: ReplyBuffer,
     command_timeout: Duration,
-    /// When bytes last moved.
-    used: Instant,
+    progress: Progress,
     /// Whether it has answered a message: a server that accepts connections and closes them is not tried over and over.
     is_proven: bool,
     /// What must be answered before messages go out.
@@ -145,7 +145,8 @@ impl Connection {
             wait.count(replicas);
         }
         let replies = ReplyBuffer::new();
-        let session = Session { replies, command_timeout, used: now, is_proven: false, control: None };
+        let session =
+            Session { replies, command_timeout, progress: Progress::new(now), is_proven: false, control: None };
         self.session = Some(Box::new(session));
     }
 
@@ -278,7 +279,7 @@ impl Connection {
 
     /// Whether the server has been silent for so long that it must answer PING before it gets the next message.
     pub(crate) fn needs_ping(&self, now: Instant) -> bool {
-        let is_silent = |session: &Session| now.saturating_duration_since(session.used) >= IDLE;
+        let is_silent = |session: &Session| session.progress.age(now) >= IDLE;
         !self.in_flight.awaits_reply() && !self.awaits_control() && self.session.as_deref().is_some_and(is_silent)
     }
 
@@ -338,11 +339,11 @@ impl Connection {
         }
     }
 
-    /// Acts as if bytes had moved at this time.
+    /// Acts as if the server had made progress at this time.
     #[cfg(test)]
     pub(crate) fn set_used(&mut self, used: Instant) {
         if let Some(session) = &mut self.session {
-            session.used = used;
+            session.progress.made(used);
         }
     }
 
@@ -351,8 +352,8 @@ impl Connection {
     /// is `None`.
     pub(crate) fn silence(&self, started: Option<Instant>, now: Instant) -> Option<(Duration, Duration)> {
         let session = self.session.as_ref()?;
-        let since = started.map_or(session.used, |started| session.used.max(started));
-        let silent = now.saturating_duration_since(since);
+        let since_call = started.map_or(Duration::MAX, |started| now.saturating_duration_since(started));
+        let silent = session.progress.age(now).min(since_call);
         let (for_wait, _) = self.wait.as_ref().map_or((Duration::ZERO, 0), WaitTracker::patience);
         Some((silent, session.command_timeout + for_wait))
     }
@@ -374,7 +375,7 @@ impl Connection {
     /// Whether replies were not read for so long that the server may have forgotten the IDMP IDs of what it was sent: messages
     /// that are sent again could be written twice.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
-        let is_late = |session: &Session| now.saturating_duration_since(session.used) > session.command_timeout + LATE;
+        let is_late = |session: &Session| session.progress.age(now) > session.command_timeout + LATE;
         self.session.as_deref().is_some_and(is_late) && self.in_flight.awaits_reply()
     }
 
@@ -436,7 +437,8 @@ impl Connection {
     /// Notes that the transport took the first `count` bytes of those to send.
     pub(crate) fn sent(&mut self, count: usize, now: Instant) {
         let Some(session) = &mut self.session else { return };
-        session.used = now;
+        // What the socket takes is progress even if it is little: a peer opens its window in larger steps.
+        session.progress.made(now);
         if let Some(control) = &mut session.control {
             return control.advance(count);
         }
@@ -447,11 +449,16 @@ impl Connection {
     /// Notes that `count` bytes arrived in [`space`](Self::space), and resolves the messages whose replies are complete.
     pub(crate) fn received<O: Outcomes>(&mut self, count: usize, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
         let Some(mut session) = self.session.take() else { return Ok(()) };
-        session.used = cx.now;
         session.replies.filled(count);
-        let before = self.in_flight.answered();
+        let (before, had_control) = (self.in_flight.answered(), session.control.is_some());
         let matched = self.match_replies(&mut session, cx);
-        session.is_proven |= self.in_flight.answered() > before;
+        let is_answered = self.in_flight.answered() > before;
+        session.is_proven |= is_answered;
+        if is_answered || (had_control && session.control.is_none()) {
+            session.progress.made(cx.now);
+        } else {
+            session.progress.moved(count, cx.now);
+        }
         let unread = session.replies.unread();
         let is_status = session.control.as_ref().is_some_and(Control::is_sent);
         self.session = Some(session);

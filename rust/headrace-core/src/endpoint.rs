@@ -108,7 +108,7 @@ pub struct Settings {
     pub db: u32,
     /// The maximum time for connecting, including handshakes.
     pub connect_timeout: Duration,
-    /// The longest silence of the server while replies are pending.
+    /// The longest wait for a reply, or for the next 4 KiB of one.
     pub command_timeout: Duration,
 }
 

@@ -25,6 +25,7 @@ mod master_lookup;
 mod mock;
 mod owner_lookup;
 mod peer;
+mod progress;
 mod query;
 mod replicas;
 mod resolve;
@@ -50,6 +51,7 @@ pub use interest::Interest;
 pub(crate) use master_lookup::connect_to_sentinel;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
+pub(crate) use progress::Progress;
 pub(crate) use replicas::connected_replicas;
 pub(crate) use server_lookup::ServerLookup;
 pub(crate) use shard_registry::ShardRegistry;

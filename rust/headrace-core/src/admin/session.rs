@@ -18,7 +18,7 @@ pub(crate) struct Session<'w> {
     endpoint: Endpoint,
     /// `None` after it was lost.
     transport: Option<Transport>,
-    /// The maximum silence of the server: `command_timeout`.
+    /// How long the server may make no progress: `command_timeout`.
     silence: Duration,
     watch: &'w mut dyn Watch,
 }

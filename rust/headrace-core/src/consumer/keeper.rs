@@ -469,8 +469,8 @@ impl Exchange for KeeperSession {
         if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
     }
 
-    fn awaits_reply(&self) -> bool {
-        !self.in_flight.is_empty()
+    fn due(&self) -> usize {
+        self.in_flight.len()
     }
 
     fn disconnected(&mut self) {

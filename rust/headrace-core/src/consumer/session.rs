@@ -387,8 +387,8 @@ impl Exchange for Session {
         self.busy += busy;
     }
 
-    fn awaits_reply(&self) -> bool {
-        !self.in_flight.is_empty()
+    fn due(&self) -> usize {
+        self.in_flight.len()
     }
 
     fn is_suspended(&self) -> bool {

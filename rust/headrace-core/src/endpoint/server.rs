@@ -86,7 +86,7 @@ option_table! {
     /// Longest time for connecting, from name resolution to the last reply of the handshake. The process-wide default takes
     /// precedence over this one.
     connect_timeout => option(TIMEOUT).or_depends(Float(DEFAULT_CONNECT_TIMEOUT.as_secs_f64()));
-    /// Longest silence of the server while replies are pending. The process-wide default takes precedence over this one.
+    /// Longest wait for a reply, or for the next 4 KiB of one. The process-wide default takes precedence over this one.
     command_timeout => option(TIMEOUT).or_depends(Float(DEFAULT_COMMAND_TIMEOUT.as_secs_f64()));
     /// Whether to use TLS, 1.2 or later, and check the server's certificate and its name. The name must be a subject alternative
     /// name, of type IP if `host` is an address.

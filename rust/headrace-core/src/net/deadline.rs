@@ -12,6 +12,7 @@ use socket2::Socket;
 use super::change::ServerChange;
 use super::connect_step::ConnectStep;
 use super::interest::Interest;
+use super::progress::Progress;
 use super::socket::{self, Readiness};
 use crate::endpoint::NoPassword;
 use crate::error::{Fault, code};
@@ -182,8 +183,8 @@ pub(crate) struct Deadline<'w> {
     end: Instant,
     watch: &'w mut dyn Watch,
     stage: Stage,
-    /// How long the peer may stay silent, if the deadline limits silence.
-    silence: Option<Duration>,
+    /// How long the peer may make no progress, if the deadline limits that.
+    silence: Option<(Duration, Progress)>,
 }
 
 impl<'w> Deadline<'w> {
@@ -192,15 +193,25 @@ impl<'w> Deadline<'w> {
         Self { end: deadline, watch, stage: Stage::Request, silence: None }
     }
 
-    /// Waits end when the peer has been silent for this time, or earlier if `watch` ends them.
+    /// Waits end when the peer has made no [`Progress`] for this time, or earlier if `watch` ends them.
     pub(crate) fn of_silence(silence: Duration, watch: &'w mut dyn Watch) -> Self {
-        Self { silence: Some(silence), ..Self::new(after(silence), watch) }
+        Self { silence: Some((silence, Progress::new(Instant::now()))), ..Self::new(after(silence), watch) }
     }
 
-    /// Records that the peer sent something.
-    pub(super) fn heard(&mut self) {
-        if let Some(silence) = self.silence {
-            self.end = after(silence);
+    /// Records that the peer sent bytes.
+    pub(super) fn heard(&mut self, count: usize) {
+        if let Some((silence, progress)) = &mut self.silence
+            && progress.moved(count, Instant::now())
+        {
+            self.end = after(*silence);
+        }
+    }
+
+    /// Records that the peer sent the rest of a reply.
+    pub(super) fn answered(&mut self) {
+        if let Some((silence, progress)) = &mut self.silence {
+            progress.made(Instant::now());
+            self.end = after(*silence);
         }
     }
 
@@ -359,15 +370,21 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_deadline_moves_whenever_the_peer_sends_something() {
+    fn a_silence_deadline_moves_with_each_reply_and_each_piece_of_one_but_not_with_a_byte() {
         let mut watch = NeverInterrupted;
         let mut silence = Deadline::of_silence(Duration::from_secs(60), &mut watch);
         let first = silence.end;
-        silence.heard();
-        assert!(silence.end > first);
+        silence.heard(1);
+        assert_eq!(silence.end, first);
+        silence.heard(1 << 20);
+        let second = silence.end;
+        assert!(second > first);
+        silence.answered();
+        assert!(silence.end > second);
         let mut watch = NeverInterrupted;
         let mut fixed = Deadline::new(first, &mut watch);
-        fixed.heard();
+        fixed.heard(1 << 20);
+        fixed.answered();
         assert_eq!(fixed.end, first);
     }
 

@@ -68,7 +68,7 @@ impl Transport {
                 }
                 continue;
             }
-            patience.heard();
+            patience.heard(received);
             bytes.extend_from_slice(chunk.get(..received).unwrap_or_default());
             let mut start = 0;
             while replies > 0 {
@@ -84,6 +84,7 @@ impl Transport {
                 }
                 each(parsed(&outline.finish())?);
                 replies -= 1;
+                patience.answered();
             }
             bytes.drain(..start);
             if replies == 0 && !bytes.is_empty() {

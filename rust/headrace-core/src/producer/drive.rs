@@ -335,7 +335,7 @@ impl Producer {
 
     pub(super) fn give_up_silent(&mut self, at: usize, silent: Duration, renewed: &mut Vec<usize>) {
         let seconds = silent.as_secs_f64();
-        let message = format!("{} was silent for {seconds:.3} s while replies were expected", self.endpoint);
+        let message = format!("{} sent no complete reply for {seconds:.3} s", self.endpoint);
         let broken = Fault::new(code::TIMEOUT, message).into();
         if self.lanes.get(at).awaits_control() {
             self.disconnect_or_renew(at, &broken, renewed);

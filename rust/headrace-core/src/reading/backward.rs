@@ -397,8 +397,8 @@ impl Exchange for BackwardSession {
         self.busy += busy;
     }
 
-    fn awaits_reply(&self) -> bool {
-        self.in_flight.is_some()
+    fn due(&self) -> usize {
+        self.in_flight.iter().len()
     }
 
     /// What was read stays; the next page starts below it.

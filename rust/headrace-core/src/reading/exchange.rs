@@ -21,7 +21,12 @@ pub(crate) trait Exchange {
     /// The caller waited for bytes, or was busy reading them.
     fn took(&mut self, _waited: Duration, _busy: Duration) {}
 
-    fn awaits_reply(&self) -> bool;
+    /// The number of replies that are due.
+    fn due(&self) -> usize;
+
+    fn awaits_reply(&self) -> bool {
+        self.due() > 0
+    }
 
     /// Whether [`received`](Self::received) must continue with bytes that have already arrived.
     fn is_suspended(&self) -> bool {

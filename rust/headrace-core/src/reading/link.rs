@@ -11,7 +11,8 @@ use crate::counters::ReadCounters;
 use crate::endpoint::{Endpoint, Node, Settings};
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
 use crate::net::{
-    ConnectError, ServerChange, ServerLookup, Transport, Wanted, Watch, block_on, connect_to_node, connect_with, decide,
+    ConnectError, Progress, ServerChange, ServerLookup, Transport, Wanted, Watch, block_on, connect_to_node,
+    connect_with, decide,
 };
 use crate::random;
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
@@ -49,8 +50,7 @@ pub(crate) struct Link {
     counters: Arc<ReadCounters>,
     /// The time up to which the current wait is counted, if there is one.
     counted: Option<Instant>,
-    /// When bytes last moved.
-    used: Instant,
+    progress: Progress,
     /// When the watch was last asked.
     watched: Instant,
 }
@@ -71,7 +71,7 @@ impl Link {
             redirects: 0,
             counters,
             counted: None,
-            used: now,
+            progress: Progress::new(now),
             watched: now,
         }
     }
@@ -108,7 +108,7 @@ impl Link {
     /// Gives the connection to `other`, whose session asks next. No reply may be due on it.
     pub(crate) fn pass_on(&mut self, other: &mut Self) {
         other.open = self.open.take();
-        other.used = Instant::now();
+        other.progress.made(Instant::now());
     }
 
     /// Asks the watch, unless it was asked recently.
@@ -206,7 +206,7 @@ impl Link {
         self.open = Some((transport, settings.command_timeout));
         self.outage.connected();
         self.counters.connected();
-        self.used = Instant::now();
+        self.progress.made(Instant::now());
         session.disconnected();
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Link {
     ) -> Option<std::result::Result<T, Trouble>> {
         let (transport, silence) = self.open.as_mut()?;
         let found = ask(transport, *silence, watch);
-        self.used = Instant::now();
+        self.progress.made(Instant::now());
         Some(found)
     }
 
@@ -236,36 +236,53 @@ impl Link {
         {
             return Err(switched);
         }
-        let received = self.receive(session)?;
-        if received && let Some(ended) = self.outage.answered(self.used) {
-            self.count_wait();
-            self.counted = None;
-            let (endpoint, tries, took) = (&self.endpoint, ended.tries, ended.took);
-            watch.retry_ended(&RetryEnd { endpoint, is_reading: true, tries, took, failure: None });
-        }
+        let received = self.receive(session, watch)?;
         match self.send(session) {
             Ok(sent) => Ok(received || sent),
             Err(fault) => {
                 // The server's last reply may have arrived already, and explains more than a broken pipe.
-                while self.receive(session)? {}
+                while self.receive(session, watch)? {}
                 Err(fault)
             }
         }
     }
 
-    fn receive(&mut self, session: &mut (impl Exchange + ?Sized)) -> std::result::Result<bool, Fault> {
+    /// Receives what has arrived. Returns whether any bytes did, or have yet to be read.
+    fn receive(
+        &mut self,
+        session: &mut (impl Exchange + ?Sized),
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<bool, Fault> {
         let Some((transport, _)) = &mut self.open else { return Ok(false) };
         let goes_on = session.is_suspended();
         let count = if goes_on { 0 } else { transport.receive(session.space())? };
-        if count > 0 || goes_on {
-            self.counters.bytes_received.add(count as u64);
-            let started = Instant::now();
-            session.received(count)?;
-            self.redirects = 0;
-            self.used = Instant::now();
-            session.took(Duration::ZERO, self.used - started);
+        if count == 0 && !goes_on {
+            return Ok(false);
         }
-        Ok(count > 0 || goes_on)
+        self.counters.bytes_received.add(count as u64);
+        let (started, due) = (Instant::now(), session.due());
+        session.received(count)?;
+        let now = Instant::now();
+        session.took(Duration::ZERO, now - started);
+        let is_answered = session.due() < due;
+        if is_answered {
+            self.progress.made(now);
+        }
+        if is_answered || self.progress.moved(count, now) {
+            self.answered(now, watch);
+        }
+        Ok(true)
+    }
+
+    /// Notes that a reply arrived, or a piece of one: an outage has ended.
+    fn answered(&mut self, now: Instant, watch: &mut dyn Watch) {
+        self.redirects = 0;
+        if let Some(ended) = self.outage.answered(now) {
+            self.count_wait();
+            self.counted = None;
+            let (endpoint, tries, took) = (&self.endpoint, ended.tries, ended.took);
+            watch.retry_ended(&RetryEnd { endpoint, is_reading: true, tries, took, failure: None });
+        }
     }
 
     /// Sends what the socket accepts. Returns whether any bytes moved.
@@ -273,24 +290,26 @@ impl Link {
         let Some((transport, _)) = &mut self.open else { return Ok(false) };
         let mut moved = transport.push()? > 0;
         let is_request = !session.unsent().is_empty();
+        let mut bytes = 0;
         while !session.unsent().is_empty() {
             let count = transport.send(session.unsent())?;
             if count == 0 {
                 break;
             }
             session.sent(count);
+            bytes += count;
             moved = true;
         }
         if is_request && session.unsent().is_empty() {
             self.counters.requests.add(1);
-        }
-        if moved {
-            self.used = Instant::now();
+            self.progress.made(Instant::now());
+        } else if bytes > 0 {
+            self.progress.moved(bytes, Instant::now());
         }
         Ok(moved)
     }
 
-    /// How long the server may stay silent; a fault if it was silent for too long. `None`: no reply is due.
+    /// How long the server may still take to make progress; a fault if it took too long. `None`: no reply is due.
     pub(crate) fn patience(
         &self,
         session: &(impl Exchange + ?Sized),
@@ -298,12 +317,12 @@ impl Link {
     ) -> Option<std::result::Result<Duration, Fault>> {
         let (_, command_timeout) = self.open.as_ref().filter(|_| session.awaits_reply())?;
         let patience = *command_timeout + session.blocks_for();
-        let silent = now.saturating_duration_since(self.used);
+        let silent = self.progress.age(now);
         if silent < patience {
             return Some(Ok(patience.saturating_sub(silent)));
         }
         let seconds = silent.as_secs_f64();
-        let message = format!("{} was silent for {seconds:.3} s while a reply was expected", self.endpoint);
+        let message = format!("{} sent no complete reply for {seconds:.3} s", self.endpoint);
         Some(Err(Fault::new(code::TIMEOUT, message)))
     }
 

@@ -239,8 +239,8 @@ impl Exchange for Session {
         self.is_suspended
     }
 
-    fn awaits_reply(&self) -> bool {
-        !self.in_flight.is_empty()
+    fn due(&self) -> usize {
+        self.in_flight.len()
     }
 
     fn unsent(&self) -> &[u8] {
