@@ -255,7 +255,8 @@ class Consumer:
     def flush(self, timeout: float | None = None) -> ReadReport:
         """Wait until the server has processed every `ack`, `fail` and `release`, and return the counts so far.
 
-        If `timeout` seconds pass first, `ReadReport.pending` may include entries that it has not processed yet.
+        If `timeout` seconds pass first, `ReadReport.pending` may include entries that it has not processed yet. The
+        timeout also ends an attempt to connect.
         """
         return ReadReport(*self._native.flush(timeout))
 
@@ -267,8 +268,12 @@ class Consumer:
         """Close the consumer, and return the counts.
 
         Outstanding acknowledgements, failures and releases are sent. With `release`, all other entries go back to the
-        group. What is not done after `timeout` seconds stays pending, for a consumer of this name or, after `min_idle`,
-        for any.
+        group. What is not done after `timeout` seconds, or because the server is away, stays pending, for a consumer of
+        this name or, after `min_idle`, for any: see `ReadReport.pending` and `ReadReport.unknown`.
+
+        Raises:
+            CommandError: The server refused an acknowledgement, a failure or a release.
+            GroupMissingError: The group or its stream was deleted.
         """
         return ReadReport(*self._native.close(release, timeout))
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, get_args
 
-from headrace.testing import LocalServer
+from headrace.testing import LocalCluster, LocalServer
 from laboratory import Option, Run, laboratory
 from support import make_certs, programs_with
 from support.servers import DURABLE
 from support.stalls import STALLS, Surroundings
 
-from . import dns, reconnects, recovery, waits
+from . import dns, readings, reconnects, recovery, waits
 from .figures import HEADER, Figure
 
-#: Seconds that a call may exceed its timeout.
-OVER = 0.1
+#: Seconds that a call may exceed its timeout; one that reads or closes is told so at the next look at its watch.
+OVER, OVER_READING = 0.1, 0.2
 MODES = ("off", "script", "idmp")
 
 
@@ -85,12 +85,31 @@ def _reconnects(around: Surroundings, options: Namespace) -> Iterator[Figure]:
         yield Figure("threads more", what, "threads", 0, [measured["threads"]])
 
 
+def _readings(around: Surroundings, options: Namespace) -> Iterator[Figure]:
+    for behaviour_name, behaviour in readings.BEHAVIOURS.items():
+        calls = [(name, call, 0.5) for name, call in readings.CALLS.items()]
+        calls.append(("the end of `with Consumer()`", readings.LEAVE, readings.LEAVE_TIMEOUT))
+        for name, call, timeout in calls:
+            bound = call.timeouts * timeout
+            rounds = options.rounds if timeout < 1 else 1
+            server = readings.start(around, behaviour)
+            seconds = [readings.measure(server, around.certs, behaviour, call, timeout)[0] for _ in range(rounds)]
+            yield Figure(f"{name}, {bound:.2f} s", behaviour_name, "s", bound + OVER_READING, seconds)
+    with LocalCluster(max(programs_with(())).path, replicas=0) as cluster:
+        for read in readings.READS:
+            for connections in (None, 1):
+                seconds = [readings.nodes_stopped(cluster, read, connections, 0.3)]
+                case = f"all 3 nodes of a cluster are stopped, connections={connections}"
+                yield Figure(f"{read}(0.3), connect_timeout=1", case, "s", 1.3 + OVER_READING, seconds)
+
+
 PARTS: dict[str, Callable[[Surroundings, Namespace], Iterator[Figure]]] = {
     "connects": _connects,
     "silences": _silences,
     "flushes": _flushes,
     "interrupts": _interrupts,
     "names": _names,
+    "readings": _readings,
     "recoveries": _recoveries,
     "reconnects": _reconnects,
 }
@@ -102,7 +121,7 @@ PARTS: dict[str, Callable[[Surroundings, Namespace], Iterator[Figure]]] = {
     Option("parts", list(PARTS), "what is measured"),
 )
 def bounds(this: Run) -> str:
-    """Measure waits, reconnects and recovery against their bounds: five minutes.
+    """Measure waits, reconnects and recovery against their bounds: ten minutes.
 
     The machine must be quiet: a bound is the time that a call may exceed its timeout, without that of a busy machine.
     """

@@ -162,6 +162,7 @@ class Proxy:
         """False: connections are established in the kernel's backlog and never served."""
         self.refuses = False
         """True: connections are reset as soon as they are accepted."""
+        self._first: Act | None = None
         self.passed: dict[Direction, int] = {"requests": 0, "replies": 0}
         """Bytes sent so far."""
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
@@ -185,6 +186,14 @@ class Proxy:
     def in_use(self) -> bool:
         """Whether a connection is open. One that its client left stays open until the server has received its bytes."""
         return bool(self._pairs)
+
+    def each(self, act: Act) -> None:
+        """Act on each connection: the open ones now, others as soon as they are accepted."""
+        with self._lock:
+            self._first = act
+            for pair in self._pairs:
+                act(pair)
+        self._wake()
 
     def disarm(self) -> None:
         """Drop the pending triggers."""
@@ -282,7 +291,10 @@ class Proxy:
         for each in (client, server):
             each.setblocking(False)
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._pairs.append(Pair(client, server))
+        pair = Pair(client, server)
+        self._pairs.append(pair)
+        if self._first is not None:
+            self._first(pair)
 
     def _serve(self, pair: Pair, readable: list[socket.socket | int], writable: list[socket.socket]) -> None:
         for direction, flow in pair.flows.items():

@@ -36,7 +36,7 @@ use crate::counters::{ReadCounterValues, ReadCounters};
 use crate::endpoint::Endpoint;
 use crate::entries::{ColumnsPlan, escaped};
 use crate::error::{Error, Result};
-use crate::net::Watch;
+use crate::net::{Watch, within};
 use crate::reading::{Assignment, Link, Paging, Rounds, by_slot, endpoint_of};
 use crate::resp::EntryId;
 
@@ -239,13 +239,15 @@ impl Consumer {
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ReadReport> {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let settled = self.contained(|consumer| consumer.drive.until_settled(None, deadline, watch))?;
-        settled.error.map_or_else(|| Ok(self.shared.report()), Err)
+        let settled = self.contained(|consumer| {
+            within(deadline, watch, |watch| consumer.drive.until_settled(None, deadline, watch))
+        })?;
+        settled.and_then(|settled| settled.error).map_or_else(|| Ok(self.shared.report()), Err)
     }
 
     /// Ends the consumer. The caller's decisions are sent; with `releases`, entries without a decision are given back to the
-    /// group, so that others get them immediately. Gives up after `timeout`: the entries then stay pending until others take them
-    /// over.
+    /// group, so that others get them immediately. Gives up after `timeout`, or if the server is away and the policy does not allow
+    /// to wait for it: the entries then stay pending until others take them over, and the report counts them.
     pub fn close(&mut self, releases: bool, timeout: Duration, watch: &mut dyn Watch) -> Result<ReadReport> {
         if self.fork.clone().detected_fork() {
             self.abandon();
@@ -255,26 +257,35 @@ impl Consumer {
             return Ok(self.shared.report());
         }
         let now = Instant::now();
-        let deadline = now + timeout;
+        let deadline = now.checked_add(timeout);
         let drains_until = now + DRAIN.min(timeout / 2);
-        let settled = contain(|| self.settle(releases, drains_until, deadline, watch));
+        let mut refused = None;
+        let settled = contain(|| {
+            within(deadline, watch, |watch| self.settle(releases, drains_until, deadline, &mut refused, watch))
+        });
         self.abandon();
         self.shared.ledgers().for_each(|mut ledger| ledger.give_up());
         let report = self.shared.report();
         match settled {
-            Ok(Ok(())) => Ok(report),
+            Ok(Ok(_)) => refused.map_or(Ok(report), Err),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(Error::Internal { message: "the consumer is closed".to_owned() }),
         }
     }
 
+    /// Sends what has to be sent before the connections end. `refused`: the error of a server that answered. Of one that is away
+    /// the report says all there is to say.
     fn settle(
         &mut self,
         releases: bool,
         drains_until: Instant,
-        deadline: Instant,
+        deadline: Option<Instant>,
+        refused: &mut Option<Error>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
+        let mut note = |error: Option<Error>| {
+            *refused = refused.take().or(error.filter(|error| !matches!(error, Error::Connection { .. })));
+        };
         // Do not wait for a server that waits for entries with a long BLOCK: close the connection instead.
         self.drive.lines.iter_mut().for_each(|line| line.session.closes = true);
         let drained = self.drive.drain(drains_until, watch);
@@ -285,22 +296,32 @@ impl Consumer {
             line.close();
         }
         // The caller's decisions come first: the rest may stay pending.
-        let settled = self.drive.until_settled(None, Some(deadline), watch)?;
+        let settled = self.drive.until_settled(None, deadline, watch)?;
+        note(settled.error);
         if !releases {
-            return settled.error.map_or(Ok(()), Err);
+            return Ok(());
         }
         let mut namesakes = Namesakes::default();
         let mut gives_back = settled.lines;
         for (at, is_free) in gives_back.iter_mut().enumerate() {
-            *is_free = *is_free && !self.drive.finds_namesake(at, &mut namesakes, deadline, watch)?;
+            if *is_free {
+                *is_free = match self.drive.finds_namesake(at, &mut namesakes, deadline, watch) {
+                    Ok(is_found) => !is_found,
+                    Err(Error::Interrupted) => return Err(Error::Interrupted),
+                    Err(error) => {
+                        note(Some(error));
+                        false
+                    }
+                };
+            }
             if *is_free {
                 let line = &mut self.drive.lines[at];
                 line.session.drop_ready(line.may_come_late);
                 self.shared.ledger(at).release_all(clock::now());
             }
         }
-        let again = self.drive.until_settled(Some(&gives_back), Some(deadline), watch)?;
-        settled.error.or(again.error).map_or(Ok(()), Err)
+        note(self.drive.until_settled(Some(&gives_back), deadline, watch)?.error);
+        Ok(())
     }
 
     /// Ends the connections without sending anything to the server.

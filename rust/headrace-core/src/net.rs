@@ -36,6 +36,7 @@ mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tls;
+mod within;
 
 pub(crate) use block_on::block_on;
 pub use change::ServerChange;
@@ -58,3 +59,4 @@ pub(crate) use shard_registry::ShardRegistry;
 #[cfg(any(test, fuzzing))]
 pub(crate) use socket::Readiness;
 pub(crate) use stream::{Transport, Wanted};
+pub(crate) use within::within;

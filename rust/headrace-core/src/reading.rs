@@ -35,7 +35,7 @@ pub use batch::ReadBatch;
 pub(crate) use columns::{MAX_BATCH_ROWS, columns, read_body, read_metadata};
 pub(crate) use exchange::Exchange;
 pub(crate) use input::Input;
-pub(crate) use link::{Link, Trouble, WATCH_EVERY, wait_for_more};
+pub(crate) use link::{Allowed, Link, Trouble, WATCH_EVERY, wait_for_more};
 pub(crate) use members::{Asked, Members};
 pub(crate) use outbox::Outbox;
 pub(crate) use pages::{Pages, Taken};

@@ -384,7 +384,10 @@ impl Drive {
             let round = self.pass_work(&wanted, deadline, watch)?;
             for (at, other) in round.failed {
                 failed[at] = true;
-                error.get_or_insert(other);
+                // What a server refuses says more than that another one is away.
+                if error.is_none() || !matches!(other, Error::Connection { .. }) {
+                    error = Some(other);
+                }
             }
             let awaits_reply = open.iter().any(|at| self.lines[*at].awaits_reply());
             match (round.has_moved, awaits_reply) {
@@ -415,7 +418,7 @@ impl Drive {
         &mut self,
         at: usize,
         namesakes: &mut Namesakes,
-        deadline: Instant,
+        deadline: Option<Instant>,
         watch: &mut dyn Watch,
     ) -> Result<bool> {
         if self.rounds.is_none() {
@@ -423,7 +426,7 @@ impl Drive {
         }
         let wanted: Vec<bool> = (0..self.lines.len()).map(|other| other == at).collect();
         loop {
-            let left = left(Some(deadline));
+            let left = left(deadline);
             if left.is_zero() {
                 return Ok(true);
             }
@@ -437,7 +440,7 @@ impl Drive {
                 return Err(error);
             }
             if !has_moved {
-                self.wait(sooner(pause, Some(deadline)), watch)?;
+                self.wait(sooner(pause, deadline), watch)?;
             }
         }
     }

@@ -14,7 +14,7 @@ use super::work::Names;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result};
 use crate::net::{Transport, Wanted, Watch};
-use crate::reading::{Exchange, Link, Pass, Trouble, wait_for_more};
+use crate::reading::{Allowed, Exchange, Link, Pass, Trouble, wait_for_more};
 
 /// What each connection of a consumer does first; the same for all.
 #[derive(Debug)]
@@ -145,8 +145,10 @@ impl Line {
         self.session.now = clock::now();
         let Self { session, link, keys, opening, has_begun, identity, may_come_late, lingers, .. } = self;
         *lingers = None;
-        link.connect(session, watch, |transport, silence, watch| {
-            let mut setup = Setup { transport, silence, watch };
+        link.connect(session, watch, |transport, allowed, watch| {
+            let Allowed { silence, until } = allowed;
+            // The first connection has more to ask the more streams there are.
+            let mut setup = Setup { transport, silence, until: has_begun.then_some(until), watch };
             let new = setup.identity()?;
             let has_ended = identity.as_ref().map_or(Ok(true), |old| setup.end(old, &new))?;
             *may_come_late |= *has_begun && !has_ended;
@@ -168,8 +170,9 @@ impl Line {
         let Self { session, link, opening, .. } = &mut lines[at];
         session.now = clock::now();
         let mut opened = None;
-        link.connect(session, watch, |transport, silence, watch| {
-            let mut setup = Setup { transport, silence, watch };
+        link.connect(session, watch, |transport, allowed, watch| {
+            let Allowed { silence, until } = allowed;
+            let mut setup = Setup { transport, silence, until: Some(until), watch };
             let new = setup.identity()?;
             let mut unended = Vec::new();
             for (member, old) in &left_behind {
@@ -216,7 +219,7 @@ impl Line {
         let Self { link, keys, opening, identity, .. } = self;
         let Some(identity) = identity else { return Ok(()) };
         let begun = link.consult(watch, |transport, silence, watch| {
-            let mut setup = Setup { transport, silence, watch };
+            let mut setup = Setup { transport, silence, until: None, watch };
             opening.begin(&mut setup, keys)?;
             namesakes.look(&mut setup, identity, &opening.client_name, LOOKS_FOR)
         });
@@ -358,12 +361,12 @@ impl Line {
     pub(super) fn finds_namesake(
         &mut self,
         namesakes: &mut Namesakes,
-        deadline: Instant,
+        deadline: Option<Instant>,
         watch: &mut dyn Watch,
     ) -> Result<bool> {
         loop {
             self.drain(deadline, watch)?;
-            let left = left(Some(deadline));
+            let left = left(deadline);
             if left.is_zero() {
                 return Ok(true);
             }
@@ -384,7 +387,7 @@ impl Line {
     ) -> Result<Option<bool>> {
         let Self { link, identity: Some(identity), opening, .. } = self else { return Ok(None) };
         let found = link.consult(watch, |transport, silence, watch| {
-            let mut setup = Setup { transport, silence: silence.min(left), watch };
+            let mut setup = Setup { transport, silence, until: None, watch };
             namesakes.look(&mut setup, identity, &opening.client_name, left.min(LOOKS_FOR))
         });
         match found {
@@ -396,11 +399,11 @@ impl Line {
     }
 
     /// Reads the replies that are on their way, until `deadline`.
-    fn drain(&mut self, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
-        while self.awaits_reply() && !left(Some(deadline)).is_zero() {
+    fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        while self.awaits_reply() && !left(deadline).is_zero() {
             self.session.now = clock::now();
             if !self.step(watch)? {
-                self.link.wait(&mut self.session, left(Some(deadline)), watch)?;
+                self.link.wait(&mut self.session, left(deadline), watch)?;
             }
         }
         Ok(())

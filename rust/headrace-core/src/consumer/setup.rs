@@ -48,7 +48,10 @@ pub(super) struct Create {
 /// The commands of one connection that has no session yet.
 pub(super) struct Setup<'a> {
     pub(super) transport: &'a mut Transport,
+    /// How long the server may take for each reply.
     pub(super) silence: Duration,
+    /// How long it may take for all of them, if that is limited.
+    pub(super) until: Option<Instant>,
     pub(super) watch: &'a mut dyn Watch,
 }
 
@@ -161,7 +164,10 @@ impl Setup<'_> {
     }
 
     fn ask(&mut self, command: &redis::Cmd) -> Result<std::result::Result<Value, Fault>> {
-        let mut patience = Deadline::of_silence(self.silence, self.watch);
+        let mut patience = match self.until {
+            Some(until) => Deadline::new(until.min(Instant::now() + self.silence), self.watch),
+            None => Deadline::of_silence(self.silence, self.watch),
+        };
         block_on(self.transport.query(command, &mut patience)).map_err(|error| match error {
             ConnectError::Interrupted => Error::Interrupted.into(),
             ConnectError::Fault(fault) => Trouble::Fault(fault),

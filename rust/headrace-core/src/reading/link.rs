@@ -26,6 +26,15 @@ pub(crate) enum Trouble {
     Error(Error),
 }
 
+/// How long a new connection may take for what it asks first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowed {
+    /// `command_timeout`, for each reply.
+    pub(crate) silence: Duration,
+    /// When the `connect_timeout` of the attempt is over.
+    pub(crate) until: Instant,
+}
+
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         Self::Error(error)
@@ -178,9 +187,11 @@ impl Link {
         &mut self,
         session: &mut (impl Exchange + ?Sized),
         watch: &mut dyn Watch,
-        prepare: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> std::result::Result<(), Trouble>,
+        prepare: impl FnOnce(&mut Transport, Allowed, &mut dyn Watch) -> std::result::Result<(), Trouble>,
     ) -> Result<()> {
         let mut settings = self.settings()?;
+        let began = Instant::now();
+        let until = began.checked_add(settings.connect_timeout).unwrap_or(began);
         if let Err(fault) = self.decide(&mut settings, watch)? {
             return self.endure(fault, watch);
         }
@@ -196,9 +207,14 @@ impl Link {
             Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => return self.endure(fault, watch),
         };
-        if let Err(trouble) = prepare(&mut transport, settings.command_timeout, watch) {
+        let allowed = Allowed { silence: settings.command_timeout, until };
+        if let Err(trouble) = prepare(&mut transport, allowed, watch) {
             transport.abort();
             return match trouble {
+                Trouble::Fault(fault) if fault.code == code::TIMEOUT => {
+                    let message = format!("{}: {}", self.endpoint, fault.message);
+                    self.endure(Fault { message, ..fault }, watch)
+                }
                 Trouble::Fault(fault) => self.endure(fault, watch),
                 Trouble::Error(error) => Err(error),
             };

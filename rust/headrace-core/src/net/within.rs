@@ -1,0 +1,108 @@
+//! A time at which every wait of a call ends.
+
+use std::fmt;
+use std::time::Instant;
+
+use super::change::ServerChange;
+use super::connect_step::ConnectStep;
+use super::deadline::{DeferredWait, TooFewReplicas, Watch};
+use crate::error::{Error, Result};
+use crate::retry::{RetryEnd, RetryWait};
+
+/// Runs `call`, whose waits end at `until`, whatever they are for: a connection, a reply, an answer of a sentinel. `None`: the
+/// time ended one of them.
+pub(crate) fn within<T>(
+    until: Option<Instant>,
+    watch: &mut dyn Watch,
+    call: impl FnOnce(&mut dyn Watch) -> Result<T>,
+) -> Result<Option<T>> {
+    let mut within = Within { until, watch, is_over: false };
+    match call(&mut within) {
+        Err(Error::Interrupted) if within.is_over => Ok(None),
+        done => done.map(Some),
+    }
+}
+
+struct Within<'w> {
+    /// `None`: never.
+    until: Option<Instant>,
+    watch: &'w mut dyn Watch,
+    /// Whether the time has ended a wait.
+    is_over: bool,
+}
+
+impl Watch for Within<'_> {
+    fn interrupted(&mut self) -> bool {
+        if self.watch.interrupted() {
+            return true;
+        }
+        self.is_over |= self.until.is_some_and(|until| until <= Instant::now());
+        self.is_over
+    }
+
+    fn retry_began(&mut self, wait: &RetryWait<'_>) {
+        self.watch.retry_began(wait);
+    }
+
+    fn retry_ended(&mut self, end: &RetryEnd<'_>) {
+        self.watch.retry_ended(end);
+    }
+
+    fn too_few_replicas(&mut self, few: &TooFewReplicas<'_>) {
+        self.watch.too_few_replicas(few);
+    }
+
+    fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
+        self.watch.server_changed(endpoint, change);
+    }
+
+    fn connect_step(&mut self, step: ConnectStep<'_>) {
+        self.watch.connect_step(step);
+    }
+
+    fn defers(&self) -> bool {
+        self.watch.defers()
+    }
+
+    fn reads_inline(&self) -> bool {
+        self.watch.reads_inline()
+    }
+
+    fn defer(&mut self, wait: DeferredWait<'_>) {
+        self.watch.defer(wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::super::deadline::NeverInterrupted;
+    use super::*;
+
+    struct Always;
+
+    impl Watch for Always {
+        fn interrupted(&mut self) -> bool {
+            true
+        }
+    }
+
+    fn wait(watch: &mut dyn Watch) -> Result<u8> {
+        if watch.interrupted() { Err(Error::Interrupted) } else { Ok(7) }
+    }
+
+    #[test]
+    fn the_time_ends_a_wait_and_is_told_from_an_interrupt() {
+        let now = Instant::now();
+        assert_eq!(within(None, &mut NeverInterrupted, wait), Ok(Some(7)));
+        assert_eq!(within(Some(now + Duration::from_secs(3600)), &mut NeverInterrupted, wait), Ok(Some(7)));
+        assert_eq!(within(Some(now), &mut NeverInterrupted, wait), Ok(None));
+        assert_eq!(
+            within(Some(now), &mut NeverInterrupted, |_| Err::<(), _>(Error::Interrupted)),
+            Err(Error::Interrupted)
+        );
+        assert_eq!(within(Some(now), &mut Always, wait), Err(Error::Interrupted));
+    }
+}
