@@ -262,10 +262,31 @@ def test_rows_of_arrow_ipc_without_the_columns_are_bounded(endpoint: Endpoint, c
     memory = PeakMemory()
     with (
         Reader(endpoint, end="latest", schema=schema, unpack="arrow_ipc", max_entry_bytes=10_000_000) as reader,
-        pytest.raises(FieldError, match="its 50000000 rows take more than max_entry_bytes, which is 10000000"),
+        pytest.raises(FieldError, match="its rows take more than max_entry_bytes, which is 10000000"),
     ):
         next(reader)
     assert memory.growth < 64 << 20
+
+
+def test_a_dictionary_counts_with_each_addition(endpoint: Endpoint, client: redis.Redis) -> None:
+    """An addition is a copy of the dictionary: rows of earlier record batches keep the one before."""
+    texts = [letter * 30_000 for letter in "abc"]
+    stream = pa.BufferOutputStream()
+    schema = pa.schema({"n": pa.dictionary(pa.int8(), pa.string())})
+    options = pa.ipc.IpcWriteOptions(compression="zstd", emit_dictionary_deltas=True)
+    with pa.ipc.new_stream(stream, schema, options=options) as writer:
+        for count in (1, 2, 3):
+            column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(texts[:count]))
+            writer.write(pa.record_batch({"n": column}))
+    client.xadd("s", {"payload": stream.getvalue().to_pybytes()})
+    asked: dict[str, Any] = {"schema": pa.schema({"n": pa.binary_view()}), "unpack": "arrow_ipc"}
+    for most, fits in ((200_000, False), (600_000, True)):
+        with Reader(endpoint, end="latest", max_entry_bytes=most, **asked) as reader:
+            if fits:
+                assert pa.table(reader)["n"].to_pylist() == [texts[0].encode()] * 3
+            else:
+                with pytest.raises(FieldError, match=f"at most {most} are allowed"):
+                    next(reader)
 
 
 def test_rows_larger_than_their_json_are_bounded(endpoint: Endpoint, client: redis.Redis) -> None:
@@ -282,13 +303,18 @@ def test_elements_larger_than_their_json_are_bounded(endpoint: Endpoint, client:
     wide = pa.struct([(f"m{number}", pa.int64()) for number in range(100)])
     client.xadd("s", {"payload": '{"a": [' + ", ".join(["{}"] * 1_000) + "]}"})
     client.xadd("s", {"payload": '{"a": {' + ", ".join(f'"{number}": {{}}' for number in range(1_000)) + "}}"})
-    for kind in (pa.list_(wide), pa.list_(pa.list_(wide)), pa.map_(pa.string(), wide)):
+    large, other = "more than max_entry_bytes, which is 100000", "does not fit its column of type"
+    for kind, reasons in (
+        (pa.list_(wide), [large, other]),
+        (pa.list_(pa.list_(wide)), [other, other]),
+        (pa.map_(pa.string(), wide), [other, large]),
+    ):
         schema = pa.schema({"a": kind})
         options: dict[str, Any] = {"schema": schema, "unpack": "json", "start": "1-0", "end": "latest"}
         fits = 0
         with Reader(endpoint, max_entry_bytes=100_000, **options) as reader:
-            for _ in range(2):
-                with pytest.raises(FieldError, match="does not fit its column of type"):
+            for reason in reasons:
+                with pytest.raises(FieldError, match=reason):
                     next(reader)
         with Reader(endpoint, on_bad_field="null", **options) as reader:
             fits = sum(row is not None for row in pa.table(reader)["a"].to_pylist())

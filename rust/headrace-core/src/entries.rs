@@ -48,6 +48,9 @@ const FULL: usize = 1 << 30;
 const UNMEASURED: usize = 1 << 20;
 /// The least that a name or a value takes, and a row of a column whose type does not determine it.
 const LEAST: usize = 32;
+/// What a row of an unpacked entry takes beside its columns: the ID of its entry, and its place in the column of entries that do
+/// not fit.
+const ROW_BYTES: usize = size_of::<EntryId>() + size_of::<u64>();
 
 /// The columns that follow the metadata columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,7 +294,7 @@ impl EntrySink for EntryColumns {
             }
             Body::Fields(_) => self.id = id,
             Body::Packed(packed) => {
-                packed.entry(fields.is_none());
+                packed.entry(fields.is_none(), ROW_BYTES + self.metadata.row_bytes());
                 self.id = id;
             }
         }

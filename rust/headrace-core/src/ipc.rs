@@ -19,7 +19,8 @@ mod nulls;
 mod tests;
 mod types;
 
-pub(crate) use decode::decode_within;
+pub(crate) use check::check;
+pub(crate) use decode::decode_checked;
 pub use decode::{Decoded, decode};
 pub use encode::{Codec, Encoder};
 pub(crate) use types::check_type;

@@ -55,6 +55,7 @@ use arrow_schema::{DataType, Field, IntervalUnit, TimeUnit};
 pub(crate) use self::bad_value::BadValue;
 use self::bytes::{ByteStrings, Layout};
 use self::decimal::Precision;
+pub(super) use self::dictionary::DISTINCT;
 use self::dictionary::Dictionary;
 use self::primitive::{Booleans, FixedBytes, Nulls, Primitives};
 use self::time::Dates;
@@ -76,8 +77,8 @@ pub(crate) enum OnBadField {
 pub(crate) enum ValueForm {
     /// The text of a field.
     Text,
-    /// A member of a JSON object. `most`: roughly the most bytes that one value may take in its column.
-    Json { most: usize },
+    /// A member of a JSON object.
+    Json,
 }
 
 /// Builds the column of a field, one value per row.
@@ -102,8 +103,8 @@ impl FieldColumn {
     pub(crate) fn of(field: &Field, form: ValueForm, on_bad: OnBadField) -> crate::Result<Self> {
         let (values, source, nested) = match form {
             ValueForm::Text => (values_of(field), "a field", ""),
-            ValueForm::Json { most } => {
-                (json::values_of_json(field, most), "JSON", ", struct, list, large_list, fixed_size_list, map")
+            ValueForm::Json => {
+                (json::values_of_json(field), "JSON", ", struct, list, large_list, fixed_size_list, map")
             }
         };
         let Some(values) = values else {
@@ -127,7 +128,7 @@ impl FieldColumn {
         self.rows
     }
 
-    /// The memory that the column takes so far.
+    /// The memory that the column takes so far, and while it is finished.
     pub(crate) fn bytes(&self) -> usize {
         self.values.bytes()
     }
@@ -183,6 +184,14 @@ impl FieldColumn {
         self.last_is_bad = false;
     }
 
+    /// Removes all values, and frees their memory. Bad values among them stay counted.
+    pub(crate) fn clear(&mut self) {
+        let empty = Self::of(&self.field, self.form, self.on_bad);
+        if let Ok(empty) = empty {
+            *self = Self { bad_values: self.bad_values, ..empty };
+        }
+    }
+
     /// Finishes the column. Resets the builder.
     pub(crate) fn finish(&mut self) -> crate::Result<ArrayRef> {
         self.rows = 0;
@@ -207,7 +216,7 @@ trait Values: Send {
     /// Removes what was appended last.
     fn pop(&mut self);
 
-    /// The memory that the values take.
+    /// The memory that the values take, and while they are finished.
     fn bytes(&self) -> usize;
 
     /// Finishes the values. Resets the builder.

@@ -7,21 +7,24 @@
 //! | `ArrowIpc` | `arrow_ipc` | `payload`: an Arrow IPC stream |
 //!
 //! Other fields, such as the time, are ignored.
+//!
+//! The rows of an entry take at most `max_entry_bytes`, whatever its bytes claim: what they will take is computed first, and
+//! memory is allocated only if it fits.
 
 mod arrow;
 mod json;
+mod room;
+mod size;
 
 use arrow_array::ArrayRef;
 use arrow_schema::Field;
 
 use self::arrow::ArrowColumns;
+use self::room::Room;
+use self::size::Size;
 use super::cast::{BadValue, OnBadField, ValueForm};
 use super::fields::{FieldColumns, FieldsPlan};
 use crate::Error;
-use crate::resp::EntryId;
-
-/// What a row takes in addition to its columns: the ID of its entry.
-const ROW_BYTES: usize = size_of::<EntryId>();
 
 /// How the rows of an entry are stored in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub(crate) struct PackedPlan {
     rows: RowsPlan,
     payload_field: String,
     on_bad: OnBadField,
+    /// The most that the row of a payload takes.
+    row_size: Size,
     /// The most bytes that the rows of an entry may take.
     max_entry_bytes: usize,
     /// The number of rows and of bytes at which a record batch is full.
@@ -88,12 +93,17 @@ impl PackedPlan {
             Unpack::ArrowIpc => fields.iter().try_for_each(arrow::check)?,
             Unpack::Payload | Unpack::Json => {}
         }
+        let row_size = match unpack {
+            Unpack::Payload => fields.first().map(|field| Size::of_value(field.data_type())).unwrap_or_default(),
+            Unpack::Json => Size::of_json(&fields),
+            Unpack::ArrowIpc => Size::default(),
+        };
         let rows = match unpack {
             Unpack::Payload => RowsPlan::Payload(FieldsPlan::new(fields, on_bad)?),
-            Unpack::Json => RowsPlan::Json(FieldsPlan::of(fields, ValueForm::Json { most: max_entry_bytes }, on_bad)?),
+            Unpack::Json => RowsPlan::Json(FieldsPlan::of(fields, ValueForm::Json, on_bad)?),
             Unpack::ArrowIpc => RowsPlan::ArrowIpc(fields),
         };
-        Ok(Self { rows, payload_field, on_bad, max_entry_bytes, batch_rows, batch_bytes })
+        Ok(Self { rows, payload_field, on_bad, row_size, max_entry_bytes, batch_rows, batch_bytes })
     }
 
     pub(crate) fn fields(&self) -> &[Field] {
@@ -131,6 +141,9 @@ struct Entry {
     first_row: usize,
     /// The bytes of the columns before this entry.
     bytes: usize,
+    /// What a row takes beside its columns.
+    row_bytes: usize,
+    room: Room,
     payloads: usize,
     is_single: bool,
     is_deleted: bool,
@@ -171,9 +184,11 @@ impl PackedColumns {
         }
     }
 
-    /// Starts an entry; `is_deleted`: only its ID is known.
-    pub(crate) fn entry(&mut self, is_deleted: bool) {
-        self.entry = Entry { first_row: self.rows(), bytes: self.bytes(), is_deleted, ..Entry::default() };
+    /// Starts an entry; `is_deleted`: only its ID is known. `row_bytes`: what a row takes beside its columns.
+    pub(crate) fn entry(&mut self, is_deleted: bool, row_bytes: usize) {
+        let room = Room::new(self.plan.max_entry_bytes);
+        let (first_row, bytes) = (self.rows(), self.bytes());
+        self.entry = Entry { first_row, bytes, row_bytes, room, is_deleted, ..Entry::default() };
     }
 
     pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
@@ -195,7 +210,7 @@ impl PackedColumns {
         let unpacked = if is_next {
             self.entry.is_single = place.is_none();
             self.entry.payloads += 1;
-            self.unpack(value, place.is_some()).and_then(|()| self.check_size())
+            self.unpack(value, place.is_some())
         } else {
             let payloads = self.entry.payloads;
             Err(broken(format!(
@@ -210,40 +225,47 @@ impl PackedColumns {
 
     /// Appends the rows of a payload.
     fn unpack(&mut self, payload: &[u8], is_several: bool) -> Result<(), Fault> {
-        let (row, limit) = (self.entry.payloads - 1, self.plan.max_entry_bytes);
+        let (row, most) = (self.entry.payloads - 1, self.plan.row_size);
+        let Entry { room, row_bytes, .. } = &mut self.entry;
         let outcome = match (&mut self.columns, &self.plan.rows) {
             (Columns::Arrow(_), _) if is_several => {
                 Err(Unreadable::Payload("it has several payloads, not one Arrow IPC stream".to_owned()))
             }
-            (Columns::Arrow(columns), _) => columns.push(payload, limit),
-            (Columns::Fields(columns), RowsPlan::Json(_)) => json::push(columns, payload),
+            (Columns::Arrow(columns), _) => columns.push(payload, room, *row_bytes),
+            (Columns::Fields(columns), RowsPlan::Json(plan)) => json::push(columns, plan, most, payload, *room),
+            (Columns::Fields(_), _) if most.with_text(payload.len()) > room.bytes() => Err(Unreadable::TooLarge),
             (Columns::Fields(columns), _) => {
                 columns.push(0, payload);
                 columns.end().map_err(Unreadable::Value)
             }
         };
-        match (outcome, &mut self.columns) {
-            (Ok(()), _) => Ok(()),
-            (Err(Unreadable::Value(bad)), _) => Err(Fault::Value(bad)),
+        let outcome = match (outcome, &mut self.columns) {
             (Err(Unreadable::Payload(_)), Columns::Fields(columns)) if self.plan.on_bad == OnBadField::Null => {
                 self.entry.has_stand_in = true;
-                columns.end().map_err(Fault::Value)
+                let has_room = most.with_text(0) <= self.entry.room.bytes();
+                if has_room { columns.end().map_err(Unreadable::Value) } else { Err(Unreadable::TooLarge) }
             }
-            (Err(Unreadable::Payload(reason)), _) => {
+            (outcome, _) => outcome,
+        };
+        let measured = outcome.and_then(|()| self.measure());
+        measured.map_err(|unreadable| match unreadable {
+            Unreadable::Value(bad) => Fault::Value(bad),
+            Unreadable::TooLarge => {
+                broken(format!("its rows take more than max_entry_bytes, which is {}", self.plan.max_entry_bytes))
+            }
+            Unreadable::Payload(reason) => {
                 let place = if is_several { format!(":{row}") } else { String::new() };
-                Err(broken(format!("field {}{place}: {reason}", self.plan.payload_field)))
+                broken(format!("field {}{place}: {reason}", self.plan.payload_field))
             }
-        }
+        })
     }
 
-    fn check_size(&self) -> Result<(), Fault> {
-        let rows = self.rows() - self.entry.first_row;
-        let bytes = (self.bytes() - self.entry.bytes).saturating_add(rows.saturating_mul(ROW_BYTES));
-        let most = self.plan.max_entry_bytes;
-        if bytes <= most {
-            return Ok(());
-        }
-        Err(broken(format!("its rows take more than max_entry_bytes, which is {most}")))
+    /// Measures the room that the rows so far leave, if their payloads are read one by one.
+    fn measure(&mut self) -> Result<(), Unreadable> {
+        let Columns::Fields(columns) = &self.columns else { return Ok(()) };
+        let rows = (columns.rows() - self.entry.first_row).saturating_mul(self.entry.row_bytes);
+        self.entry.room = Room::new(self.plan.max_entry_bytes);
+        self.entry.room.take((columns.bytes() - self.entry.bytes).saturating_add(rows))
     }
 
     /// Completes the entry. Returns the number of rows that it became; an entry that does not fit becomes none.
@@ -343,6 +365,8 @@ fn broken(reason: String) -> Fault {
 enum Unreadable {
     /// The whole payload is unreadable.
     Payload(String),
+    /// The rows of the entry would take more than they may.
+    TooLarge,
     /// A value that no null may replace.
     Value(BadValue),
 }

@@ -25,13 +25,13 @@ pub struct Decoded {
 /// Refuses bytes that are not a stream, are truncated or corrupt, or decompress to more than
 /// [`MAX_ROWS_BYTES`], before it allocates memory for them.
 pub fn decode(bytes: Vec<u8>) -> Result<Decoded> {
-    decode_within(bytes, MAX_ROWS_BYTES)
+    check(&bytes, MAX_ROWS_BYTES)
+        .and_then(|_| decode_checked(bytes))
         .map_err(|reason| Error::message(format!("the payload is not a readable Arrow IPC stream: {reason}")))
 }
 
-/// The same as [`decode`], with another `limit` on the rows' bytes. The error is the reason, whose subject is the stream.
-pub(crate) fn decode_within(bytes: Vec<u8>, limit: usize) -> std::result::Result<Decoded, String> {
-    check(&bytes, limit)?;
+/// Decodes a stream that was [checked](check). The error is the reason, whose subject is the stream.
+pub(crate) fn decode_checked(bytes: Vec<u8>) -> std::result::Result<Decoded, String> {
     // arrow-ipc asserts some of the types and lengths in a message. No state outlives the panic.
     match contain(|| read(bytes)) {
         Ok(Ok(decoded)) => Ok(decoded),

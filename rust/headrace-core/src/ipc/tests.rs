@@ -344,7 +344,7 @@ fn wrong_claims_of_length_are_refused() {
 fn a_frame_that_exceeds_its_claim_is_refused() {
     let (mut stream, at) = compressed(Codec::Lz4, 500_000);
     stream[at..at + 8].copy_from_slice(&100_i64.to_le_bytes());
-    assert_eq!(check(&stream, 5_000_000), Ok(()));
+    assert!(check(&stream, 5_000_000).is_ok());
     assert!(check(&stream, 100_000).unwrap_err().starts_with("its rows claim 100001 bytes"));
     assert!(decode(stream).is_err());
 }

@@ -77,7 +77,7 @@ fn allowed(field: &Field, form: ValueForm) -> String {
     match (Extension::of(field), form) {
         (Some(Extension::Uuid), _) => "a UUID such as 123e4567-e89b-12d3-a456-426614174000".to_owned(),
         (Some(Extension::Bool8), _) => of_type(&DataType::Boolean),
-        (None, ValueForm::Json { .. }) if is_binary(field.data_type()) => {
+        (None, ValueForm::Json) if is_binary(field.data_type()) => {
             format!("{}, as base64", of_type(field.data_type()))
         }
         (None, _) => of_type(field.data_type()),

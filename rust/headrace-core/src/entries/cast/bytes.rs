@@ -27,17 +27,28 @@ pub(super) struct ByteStrings {
     values: VarBytes,
     nulls: NullBufferBuilder,
     layout: Layout,
+    /// What a value takes in addition when the layout is produced.
+    width: usize,
 }
 
 impl ByteStrings {
     pub(super) fn new(layout: Layout) -> Self {
-        Self { values: VarBytes::new(), nulls: NullBufferBuilder::new(0), layout }
+        Self { values: VarBytes::new(), nulls: NullBufferBuilder::new(0), layout, width: layout.width() }
     }
 }
 
 impl Layout {
     fn is_text(self) -> bool {
         matches!(self, Self::Text | Self::LargeText | Self::TextView)
+    }
+
+    /// What a value takes beside its bytes, if its offset is not kept as it is.
+    fn width(self) -> usize {
+        match self {
+            Self::Text | Self::Binary => 0,
+            Self::LargeText | Self::LargeBinary => size_of::<i64>(),
+            Self::TextView | Self::BinaryView => size_of::<u128>(),
+        }
     }
 
     fn array(
@@ -95,7 +106,7 @@ impl Values for ByteStrings {
     }
 
     fn bytes(&self) -> usize {
-        self.values.bytes() + bits(&self.nulls)
+        self.values.bytes() + self.values.count() * self.width + bits(&self.nulls)
     }
 
     fn finish(&mut self) -> crate::Result<ArrayRef> {

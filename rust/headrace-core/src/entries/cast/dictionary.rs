@@ -11,6 +11,13 @@ use super::Values;
 use super::primitive::bits;
 use crate::entries::var_bytes::defect;
 
+/// The most memory of a distinct text besides its bytes: its place in the table, which is half empty and may be growing, and the
+/// allocation of its bytes.
+pub(crate) const DISTINCT: usize = 96;
+
+/// The most places that the table keeps for the next record batch.
+const MOST_KEPT: usize = 1 << 16;
+
 /// The keys, and the values of the texts so far, in the order in which they came.
 pub(super) struct Dictionary<K: ArrowDictionaryKeyType> {
     keys: Vec<K::Native>,
@@ -61,11 +68,13 @@ impl<K: ArrowDictionaryKeyType> Values for Dictionary<K> {
     }
 
     fn bytes(&self) -> usize {
-        self.keys.len() * size_of::<K::Native>() + bits(&self.nulls) + self.texts + self.values.bytes()
+        let texts = self.texts + self.key_of.len() * DISTINCT;
+        self.keys.len() * size_of::<K::Native>() + bits(&self.nulls) + texts + self.values.bytes()
     }
 
     fn finish(&mut self) -> crate::Result<ArrayRef> {
         self.key_of.clear();
+        self.key_of.shrink_to(MOST_KEPT);
         self.texts = 0;
         let keys = PrimitiveArray::<K>::try_new(std::mem::take(&mut self.keys).into(), self.nulls.finish());
         let values = self.values.finish()?;

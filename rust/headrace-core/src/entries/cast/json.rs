@@ -15,15 +15,13 @@ use crate::entries::json::{for_each_element, for_each_member, text_of};
 use crate::entries::var_bytes::defect;
 use crate::extension::Extension;
 
-/// The most bytes of a nested column's values: elements such as `{}` take less in JSON than in a column.
-const MOST_BYTES: usize = 1 << 30;
+/// The most elements of a column: the offsets of lists and maps have 31 bits.
+const MOST_ELEMENTS: usize = i32::MAX as usize;
 
-/// The number of elements that are read before their bytes are counted again.
-const COUNT_EVERY: usize = 256;
-
-/// The values of a column, read from their JSON text. `None` for a type that the writer has no JSON for. `most`: roughly the most
-/// bytes that one value may take.
-pub(super) fn values_of_json(field: &Field, most: usize) -> Option<Box<dyn Values>> {
+/// The values of a column, read from their JSON text. `None` for a type that the writer has no JSON for.
+///
+/// Elements such as `{}` take less in JSON than in a column: the caller bounds them before it passes the text on.
+pub(super) fn values_of_json(field: &Field) -> Option<Box<dyn Values>> {
     if Extension::of(field).is_some() {
         return values_of(field);
     }
@@ -32,13 +30,11 @@ pub(super) fn values_of_json(field: &Field, most: usize) -> Option<Box<dyn Value
         DataType::Dictionary(keys, values) if is_binary(values) => {
             dictionary_of(keys, Base64::boxed(values_of_type(values)?))?
         }
-        DataType::List(item) => Box::new(Lists::new(Kind::List, item, most)?),
-        DataType::LargeList(item) => Box::new(Lists::new(Kind::Large, item, most)?),
-        DataType::FixedSizeList(item, size) => {
-            Box::new(Lists::new(Kind::Fixed(usize::try_from(*size).ok()?), item, most)?)
-        }
-        DataType::Struct(members) => Box::new(Objects::new(members, most)?),
-        DataType::Map(entries, is_sorted) => Box::new(Maps::new(entries, *is_sorted, most)?),
+        DataType::List(item) => Box::new(Lists::new(Kind::List, item)?),
+        DataType::LargeList(item) => Box::new(Lists::new(Kind::Large, item)?),
+        DataType::FixedSizeList(item, size) => Box::new(Lists::new(Kind::Fixed(usize::try_from(*size).ok()?), item)?),
+        DataType::Struct(members) => Box::new(Objects::new(members)?),
+        DataType::Map(entries, is_sorted) => Box::new(Maps::new(entries, *is_sorted)?),
         _ => values_of(field)?,
     })
 }
@@ -109,19 +105,15 @@ impl Lengths {
         length
     }
 
+    /// The memory of the lengths and of the offsets that they become.
     fn bytes(&self) -> usize {
-        self.lengths.len() * size_of::<usize>() + bits(&self.nulls)
+        self.lengths.len() * (size_of::<usize>() + size_of::<i64>()) + bits(&self.nulls)
     }
 
     /// Takes the offsets. The sum of the lengths must be below 2 GiB.
     fn take_offsets<O: ArrowNativeType>(&mut self) -> OffsetBuffer<O> {
         OffsetBuffer::from_lengths(std::mem::take(&mut self.lengths))
     }
-}
-
-/// Whether a nested column that has `count` elements may take another one and stay below `end` bytes.
-fn has_room(count: usize, values: &dyn Values, end: usize) -> bool {
-    count < i32::MAX as usize && (!count.is_multiple_of(COUNT_EVERY) || values.bytes() < end.min(MOST_BYTES))
 }
 
 /// Appends a value that may be null, if it fits.
@@ -144,8 +136,6 @@ struct Lists {
     lengths: Lengths,
     /// The number of elements of all lists.
     count: usize,
-    /// The most bytes that the elements of one list may take.
-    most: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -156,9 +146,9 @@ enum Kind {
 }
 
 impl Lists {
-    fn new(kind: Kind, item: &FieldRef, most: usize) -> Option<Self> {
-        let values = values_of_json(item, most)?;
-        Some(Self { kind, item: Arc::clone(item), values, lengths: Lengths::new(), count: 0, most })
+    fn new(kind: Kind, item: &FieldRef) -> Option<Self> {
+        let values = values_of_json(item)?;
+        Some(Self { kind, item: Arc::clone(item), values, lengths: Lengths::new(), count: 0 })
     }
 }
 
@@ -166,11 +156,12 @@ impl Values for Lists {
     fn push(&mut self, text: &[u8]) -> bool {
         let Some(text) = as_text(text) else { return false };
         let (first, mut fits) = (self.count, true);
-        let end = self.values.bytes().saturating_add(self.most);
+        let end = match self.kind {
+            Kind::Fixed(size) => first.saturating_add(size).min(MOST_ELEMENTS),
+            Kind::List | Kind::Large => MOST_ELEMENTS,
+        };
         let read = for_each_element(text, &mut |element| {
-            fits = fits
-                && has_room(self.count, &*self.values, end)
-                && push_value(&self.item, &mut *self.values, text_of(element).as_deref());
+            fits = fits && self.count < end && push_value(&self.item, &mut *self.values, text_of(element).as_deref());
             self.count += usize::from(fits);
         });
         let length = self.count - first;
@@ -229,8 +220,8 @@ struct Objects {
 }
 
 impl Objects {
-    fn new(fields: &Fields, most: usize) -> Option<Self> {
-        let members: Vec<_> = fields.iter().map(|field| values_of_json(field, most)).collect::<Option<_>>()?;
+    fn new(fields: &Fields) -> Option<Self> {
+        let members: Vec<_> = fields.iter().map(|field| values_of_json(field)).collect::<Option<_>>()?;
         let filled = vec![false; members.len()];
         Some(Self { fields: fields.clone(), members, filled, nulls: NullBufferBuilder::new(0) })
     }
@@ -306,12 +297,10 @@ struct Maps {
     values: Box<dyn Values>,
     lengths: Lengths,
     count: usize,
-    /// The most bytes that the keys or the values of one map may take.
-    most: usize,
 }
 
 impl Maps {
-    fn new(entries: &FieldRef, is_sorted: bool, most: usize) -> Option<Self> {
+    fn new(entries: &FieldRef, is_sorted: bool) -> Option<Self> {
         let DataType::Struct(pair) = entries.data_type() else { return None };
         let [key, value] = &**pair else { return None };
         // The writer writes dates and times differently as keys: as numbers.
@@ -319,9 +308,9 @@ impl Maps {
         if key_type.is_temporal() || is_binary(key_type) && Extension::of(key).is_none() || key_type.is_nested() {
             return None;
         }
-        let (keys, values) = (values_of_json(key, most)?, values_of_json(value, most)?);
+        let (keys, values) = (values_of_json(key)?, values_of_json(value)?);
         let entries = Arc::clone(entries);
-        Some(Self { pair: pair.clone(), entries, is_sorted, keys, values, lengths: Lengths::new(), count: 0, most })
+        Some(Self { pair: pair.clone(), entries, is_sorted, keys, values, lengths: Lengths::new(), count: 0 })
     }
 
     fn take_back(&mut self, length: usize) {
@@ -337,12 +326,8 @@ impl Values for Maps {
     fn push(&mut self, text: &[u8]) -> bool {
         let Some(text) = as_text(text) else { return false };
         let (first, mut fits) = (self.count, true);
-        let ends = [&self.keys, &self.values].map(|column| column.bytes().saturating_add(self.most));
         let read = for_each_member(text, &mut |name, value| {
-            fits = fits
-                && has_room(self.count, &*self.keys, ends[0])
-                && has_room(self.count, &*self.values, ends[1])
-                && self.keys.push(name.as_bytes());
+            fits = fits && self.count < MOST_ELEMENTS && self.keys.push(name.as_bytes());
             if !fits {
                 return;
             }
