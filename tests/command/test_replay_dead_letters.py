@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from argparse import Namespace
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +16,14 @@ from command.conftest import Command, command_on
 from command.letters import consumer_letter, row_letter, spark_letter
 from faults.proxy import Pair, Proxy
 from headrace import Consumer, Dispatcher, Endpoint, read_dead_letters
+from headrace._headrace import Commands
 from headrace.testing import LocalServer
+from headrace_command.dead_letters.destination import Destination
+from headrace_command.dead_letters.entry_command import EntryCommand
+from headrace_command.dead_letters.letter import Letter
+from headrace_command.dead_letters.mover import Mover
+from headrace_command.dead_letters.tally import Tally
+from headrace_command.output import Output
 from support.fixture_types import StartServer
 from support.processes import wait_until
 
@@ -162,6 +171,85 @@ def test_a_dead_letter_is_kept_when_its_replay_is_refused(command: Command, clie
     assert (document["failed"], document["replayed"]) == (1, 0)
     assert "WRONGTYPE" in document["failures"][0]["error"]
     assert client.xlen("dead") == 1
+
+
+@pytest.mark.parametrize("count", [3500, 3501, pytest.param(300_000, marks=pytest.mark.thorough)])
+def test_dead_letters_with_any_number_of_fields_are_replayed_once(
+    command: Command, server: LocalServer, client: Any, count: int
+) -> None:
+    """A script passes on about 8,000 values: an entry with more fields than that is moved by a transaction."""
+    fields = wide_letter(client, server, count)
+    consumer_letter(client, 2)
+    refused = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", "--nomkstream")
+    assert (refused.code, refused.out.count(b"NO_STREAM"), client.xlen("dead")) == (1, 1, 2), refused
+    ended = command("dead-letters", "replay", "dead", "--all", "--to", "t", "--yes", "-o", "json")
+    document = json.loads(ended.out)
+    assert (ended.code, document["replayed"], document["delivery"]) == (0, 2, "once"), ended
+    (_, wide), (_, narrow) = entries_of(client, "t")
+    assert wide == fields
+    assert narrow == [b"payload", b"order 2"]
+    assert client.xlen("dead") == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "refused"),
+    [
+        *product([1, 3501], ["xrange", "xadd", "xdel", "eval", "type", "memory"]),
+        *product([3501], ["multi", "exec"]),
+    ],
+)
+def test_a_replay_of_which_a_part_is_refused_changes_nothing(
+    server: LocalServer, client: Any, count: int, refused: str
+) -> None:
+    """The right to delete is checked before the first letter, and may be withdrawn after that."""
+    wide_letter(client, server, count)
+    allowed = {"xrange", "xrevrange", "xadd", "xdel", "eval", "multi", "exec", "ping"}
+    missing = {"xrange", "xrevrange"} if refused == "xrange" else {refused}
+    client.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~*", *(f"+{name}" for name in allowed - missing))
+    ((entry_id, flat),) = entries_of(client, "dead")
+    letter = Letter.read(entry_id, flat)
+    assert len(letter.own) == count
+    if refused == "type":
+        client.set("t", "a string")
+    elif refused == "memory":
+        client.config_set("maxmemory", 1)
+    endpoint = Endpoint(unix_socket=server.unix_socket, stream_key="dead", username="app", password="pw")
+    tally = Tally(Output(), "replayed")
+    commands = Commands(endpoint)
+    mover(commands, endpoint, tally).move([(letter, b"t")])
+    assert (tally.counts, client.xlen("dead")) == ({"failed": 1}, 1)
+    if refused == "type":
+        client.delete("t")
+    client.config_set("maxmemory", 0)
+    assert client.exists("t") == 0
+    client.execute_command("ACL", "SETUSER", "app", "+@all")
+    mover(commands, endpoint, tally).move([(letter, b"t"), (letter, b"t")])
+    assert (tally.counts, client.xlen("dead"), client.xlen("t")) == ({"failed": 1, "done": 1, "gone": 1}, 0, 1)
+    commands.close()
+
+
+def entries_of(client: Any, key: str) -> Any:
+    """ID, and names and values in turn, of each entry."""
+    return client.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, key)
+
+
+def mover(commands: Commands, endpoint: Endpoint, tally: Tally) -> Mover:
+    destination = Destination(Namespace(to="t", allow_stream=[]), b"dead", is_cluster=False)
+    entry = EntryCommand(b"dead", endpoint, "payload", None)
+    return Mover(commands, b"dead", entry, destination, lambda: pytest.fail("there are no rows"), tally)
+
+
+def wide_letter(client: Any, server: LocalServer, count: int) -> list[bytes]:
+    """Make a letter of an entry with this many fields, as a consumer does; returns them."""
+    fields = [part for number in range(count) for part in (b"\xff%d" % number, b":" * (number % 3))]
+    client.execute_command("XADD", "s", "*", *fields)
+    endpoint = Endpoint(unix_socket=server.unix_socket, stream_key="s")
+    with Consumer(endpoint, group="g", consumer="c", max_failures=1, dead_letter_key="dead") as consumer:
+        batch = consumer.poll()
+        assert batch is not None
+        consumer.fail(batch, "bad")
+        assert consumer.flush().dead == 1
+    return fields
 
 
 def test_dead_letters_added_during_a_replay_are_not_replayed(

@@ -128,6 +128,36 @@ def test_acknowledged_entries_are_deleted(server: LocalServer, connect: Connect)
         assert client.xlen(KEY) == 0
 
 
+def test_dead_letters_are_deleted_from_their_stream_too(
+    server: LocalServer, program: Program, connect: Connect
+) -> None:
+    client = connect(server)
+    add(client, 4)
+    with consumer_of(server, ack_delete=True, max_failures=1, dead_letter_key="dead", min_idle=1.0) as consumer:
+        batch = next_batch(consumer)
+        consumer.ack(batch, [True, True, False, False])
+        consumer.fail(batch, "why", mask=[False, False, True, False])
+        assert consumer.flush().dead == 1
+        assert [entry for entry, _ in client.xrange(KEY)] == [b"4-0"]
+        client.xgroup_create(KEY, "second", id="0")
+        consumer.fail(batch, "why", mask=[False, False, False, True])
+        if program.can("redis-8.2"):
+            assert consumer.flush().dead == 2
+            assert (client.xlen(KEY), client.xlen("dead"), pending_of(client)) == (1, 2, {})
+            with consumer_of(server, group="second", ack_delete=True) as last:
+                assert take(last, 1, ack=True) == ["4-0"]
+                last.flush()
+        else:
+            with pytest.raises(CommandError, match=r"ack_delete needs .* one consumer group.*with 2 groups"):
+                consumer.flush()
+            assert (client.xlen(KEY), client.xlen("dead"), list(pending_of(client))) == (1, 1, ["4-0"])
+            client.xgroup_destroy(KEY, "second")
+            while consumer.report().dead == 1:
+                consumer.poll(0.05)
+            assert client.xlen("dead") == 2
+    assert client.xlen(KEY) == 0
+
+
 def test_entries_that_another_group_still_needs_are_not_deleted(
     server: LocalServer, program: Program, connect: Connect
 ) -> None:

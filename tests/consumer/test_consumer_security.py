@@ -135,6 +135,30 @@ def test_an_entry_stays_pending_without_the_rights_for_its_dead_letter(
     assert client.exists("dead") == 0
 
 
+@pytest.mark.parametrize("revoked", ["xack", "xdel", "xinfo"])
+def test_no_dead_letter_is_added_while_the_entry_cannot_be_acknowledged(
+    server: LocalServer, client: Any, revoked: str
+) -> None:
+    add(client, 1)
+    allow(client, "+@all")
+    options: dict[str, Any] = {"max_failures": 1, "dead_letter_key": "dead", "min_idle": 0.5, "block": 0.02}
+    with consumer_of(endpoint_for(server, "u"), ack_delete=True, **options) as consumer:
+        batch = next_batch(consumer)
+        client.execute_command("ACL", "SETUSER", "u", "-" + revoked)
+        consumer.fail(batch, "why")
+        for tried in range(3):
+            with pytest.raises(CommandError, match=r"the dead letter .* was refused") as refused:
+                consumer.flush() if not tried else polls(consumer)
+            assert (refused.value.code, client.exists("dead"), list(pending_of(client))) == ("NOPERM", 0, ["1-0"])
+        client.execute_command("ACL", "SETUSER", "u", "+" + revoked)
+        while consumer.report().dead == 0:
+            try:
+                assert consumer.poll(0.05) is None
+            except CommandError:
+                continue
+    assert (client.xlen("dead"), client.xlen(KEY), pending_of(client)) == (1, 0, {})
+
+
 def test_a_consumer_continues_after_a_revoked_right_is_restored(server: LocalServer, client: Any) -> None:
     add(client, 1)
     allow(client, "+@all")

@@ -11,7 +11,7 @@ import pytest
 from headrace import CommandError, Dispatcher, read_dead_letters
 from headrace.testing import LocalServer
 from support.consumers import consumer_of, next_batch
-from support.groups import add
+from support.groups import add, pending_of
 from support.pipelines import KEY, endpoint_to
 
 #: redis-py types its replies too loosely to be useful here.
@@ -51,6 +51,33 @@ def test_dead_letters_of_a_consumer_are_resent_unchanged(server: LocalServer, cl
         dispatcher.produce_batch(letters, fields_from="fields")
         assert dispatcher.flush().delivered == 3
     assert fields_of(client, "again") == entries
+
+
+@pytest.mark.parametrize("count", [3500, 3501, 4000, pytest.param(300_000, marks=pytest.mark.thorough)])
+def test_an_entry_with_any_number_of_fields_becomes_a_dead_letter(server: LocalServer, client: Any, count: int) -> None:
+    """A script can pass about 8,000 values to a command: more fields than that become one value of the letter."""
+    fields = [part for number in range(count) for part in (b"\xff%d" % number, b":" * (number % 3))]
+    client.execute_command("XADD", KEY, "1-0", *fields)
+    client.execute_command("XADD", KEY, "2-0", "a", "1")
+    with consumer_of(server, max_failures=1, dead_letter_key="dead") as consumer:
+        consumer.fail(next_batch(consumer), "why")
+        assert consumer.flush().dead == 2
+    assert pending_of(client) == {}
+    wide, narrow = fields_of(client, "dead")
+    tail = [b"dead:stream", KEY.encode(), b"dead:id", b"1-0", b"dead:reason", b"why", b"dead:failures", b"1"]
+    if count > 3500:
+        assert wide == [*tail, b"dead:fields", b"".join(b"%d:%b" % (len(part), part) for part in fields)]
+    else:
+        assert wide == [*fields, *tail]
+    assert narrow[:2] == [b"a", b"1"]
+    (letters,) = read_dead_letters(endpoint_to(server), "dead")
+    rows = pa.table(letters).to_pylist()
+    assert [(row["original_id"], row["reason"], row["failures"]) for row in rows] == [
+        ("1-0", "why", 1),
+        ("2-0", "why", 1),
+    ]
+    assert [part for pair in rows[0]["fields"] for part in pair] == fields
+    assert rows[1]["fields"] == [(b"a", b"1")]
 
 
 def test_dead_letters_of_the_spark_writer_are_read(server: LocalServer, client: Any) -> None:

@@ -50,6 +50,9 @@ class Destination:
             return self._to
         return letter.stream if letter.stream in self._allowed else None
 
-    def is_beside(self, key: bytes) -> bool:
-        """Whether one script can write this stream and delete the letter."""
-        return not self._is_cluster or slot(key) == slot(self._letters)
+    def is_beside(self, key: bytes, *, is_wide: bool) -> bool:
+        """Whether one step can write this stream and delete the letter: a script, or a transaction for a wide entry.
+
+        Nodes of a cluster redirect each command of a transaction alone.
+        """
+        return not self._is_cluster or (slot(key) == slot(self._letters) and not is_wide)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -13,17 +14,41 @@ if TYPE_CHECKING:
 
 __all__ = ["EntryCommand"]
 
-#: An ID that no entry has: no entry could follow it.
-_NO_LETTER = b"18446744073709551615-18446744073709551615"
-#: Adds an entry, then deletes the letter. XADD is the first command that writes, so if it is refused, nothing has
-#: changed. A letter that no longer exists was already replayed or dropped, so the script can be sent again after a lost
-#: reply.
+#: An ID that no entry has.
+_NO_ENTRY = b"0-0"
+#: Adds an entry, then deletes the letter. A script is not rolled back, so both commands are tried first without effect:
+#: if one is refused, nothing has changed. XADD comes first, because a server without memory refuses only the first
+#: command of a script that writes. A letter that no longer exists was already replayed or dropped, so the script can be
+#: sent again after a lost reply.
 _MOVE = b"""\
 if #redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1]) == 0 then return false end
+local invalid = {'XADD', KEYS[2], 'no ID', 'a', 'a'}
+if not redis.pcall(unpack(invalid)).err:find('stream ID') then return redis.call(unpack(invalid)) end
+redis.call('XDEL', KEYS[1], '0-0')
 local added = redis.call('XADD', KEYS[2], unpack(ARGV, 2))
 if not added then return redis.error_reply('NO_STREAM the stream does not exist, and nomkstream is on') end
 redis.call('XDEL', KEYS[1], ARGV[1])
 return added
+"""
+#: The most fields that `_MOVE` passes on: Lua passes about 8,000 values to a command.
+_MOST_FIELDS = 3500
+#: After XADD in the same transaction: deletes the letter if the newest entry is its own, by the digest of all fields,
+#: because XADD may have been refused. If the letter no longer exists, it was replayed or dropped meanwhile, and the
+#: entry is taken back.
+_FINISH = b"""\
+local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+if not newest then return false end
+local parts = {}
+for at, part in ipairs(newest[2]) do
+  parts[2 * at - 1] = #part .. ':'
+  parts[2 * at] = part
+end
+if redis.sha1hex(table.concat(parts)) ~= ARGV[2] then return false end
+if redis.call('XDEL', KEYS[1], ARGV[1]) == 0 then
+  redis.call('XDEL', KEYS[2], newest[1])
+  return false
+end
+return newest[1]
 """
 
 
@@ -47,6 +72,24 @@ class EntryCommand:
         """Add the entry and delete the letter in one step."""
         return [b"EVAL", _MOVE, b"2", self._letters, to, letter.entry_id, *self._options, *self._fields(letter)]
 
+    def is_wide(self, letter: Letter) -> bool:
+        """Return whether the entry has more fields than a script can pass on."""
+        return len(letter.own) > _MOST_FIELDS
+
+    def rights(self, to: bytes) -> list[list[bytes]]:
+        """What `move_wide` does, but without effect: once the entry is added, a refusal is too late.
+
+        Without the right to MULTI the server would execute each command by itself.
+        """
+        return [[b"MULTI"], [b"EXEC"], [b"XREVRANGE", to, b"-", b"+"], [b"XDEL", to, _NO_ENTRY], self.check()]
+
+    def move_wide(self, letter: Letter, to: bytes) -> list[list[bytes]]:
+        """Add an entry with any number of fields and delete the letter, in one transaction."""
+        fields = self._fields(letter)
+        digest = hashlib.sha1(b"".join(b"%d:%b" % (len(part), part) for part in fields), usedforsecurity=False)
+        finish = [b"EVAL", _FINISH, b"2", self._letters, to, letter.entry_id, digest.hexdigest().encode()]
+        return [[b"MULTI"], [b"XADD", to, *self._options, *fields], finish, [b"EXEC"]]
+
     def add(self, letter: Letter, to: bytes) -> list[bytes]:
         """Add the entry alone."""
         return [b"XADD", to, *self._options, *self._fields(letter)]
@@ -56,11 +99,8 @@ class EntryCommand:
         return [b"XDEL", self._letters, letter.entry_id]
 
     def check(self) -> list[bytes]:
-        """Delete a letter that does not exist, to learn before the first entry is added whether letters may be deleted.
-
-        A script that adds an entry but may not delete the letter would leave both.
-        """
-        return [b"XDEL", self._letters, _NO_LETTER]
+        """Delete a letter that does not exist, to learn before an entry is added whether letters may be deleted."""
+        return [b"XDEL", self._letters, _NO_ENTRY]
 
     def has_fields(self, letter: Letter) -> bool:
         """Return whether there is something to write: the payload of a Spark row may have been null."""

@@ -10,6 +10,8 @@ __all__ = ["Letter"]
 
 #: What a consumer appends to the fields of an entry, in this order.
 _OF_CONSUMER = (b"dead:stream", b"dead:id", b"dead:reason", b"dead:failures")
+#: The only fields of a consumer's letter whose entry had too many fields for a script: the last value holds them.
+_OF_WIDE = (*_OF_CONSUMER, b"dead:fields")
 #: The fields that every letter of the Spark writer has.
 _OF_SPARK = (b"stream_key", b"code", b"message", b"kind", b"written", b"partition", b"ordinal")
 
@@ -52,10 +54,12 @@ class Letter:
     def read(cls, entry_id: bytes, flat: Sequence[bytes]) -> Self:
         """Read the reply of XRANGE for one entry: alternating names and values."""
         fields = list(zip(flat[::2], flat[1::2], strict=True))
-        tail = fields[-len(_OF_CONSUMER) :]
-        if tuple(name for name, _ in tail) == _OF_CONSUMER:
+        tail, own = fields[-len(_OF_CONSUMER) :], fields[: -len(_OF_CONSUMER)]
+        names = tuple(name for name, _ in tail)
+        if tuple(name for name, _ in fields) == _OF_WIDE and (packed := _unpacked(fields[-1][1])) is not None:
+            tail, own, names = fields[:-1], packed, _OF_CONSUMER
+        if names == _OF_CONSUMER:
             stream, original_id, reason, failures = (value for _, value in tail)
-            own = fields[: -len(_OF_CONSUMER)]
             return cls(
                 entry_id,
                 fields,
@@ -106,3 +110,17 @@ class Letter:
     def size(self) -> int:
         """The bytes of its fields."""
         return sum(len(name) + len(value) for name, value in self.fields)
+
+
+def _unpacked(packed: bytes) -> list[Pair] | None:
+    """Names and values in turn, each after its length and a colon; None if the bytes are something else."""
+    parts, at = [], 0
+    while at < len(packed):
+        colon = packed.find(b":", at, at + 21)
+        if colon < 0 or not (digits := packed[at:colon]).isdigit():
+            return None
+        at = colon + 1 + int(digits)
+        if at > len(packed):
+            return None
+        parts.append(packed[colon + 1 : at])
+    return list(zip(parts[::2], parts[1::2], strict=True)) if len(parts) % 2 == 0 else None

@@ -21,13 +21,16 @@ _PIPELINE = 100
 
 Item = tuple[Letter, bytes]
 
+_NO_STREAM = CommandError("the stream does not exist, and nomkstream is on", code="NO_STREAM")
+
 
 class Mover:
     """Moves letters, in order.
 
     Where one script can reach both streams, it adds the entry and deletes the letter in one step: the entry is added
-    once, whatever fails. Elsewhere, and for Spark rows, the entry is added and then the letter is deleted: a failure in
-    between leaves both, and the next run adds the entry again.
+    once, whatever fails. An entry with too many fields for a script is moved by a transaction. Elsewhere, and for Spark
+    rows, the entry is added and then the letter is deleted: a failure in between leaves both, and the next run adds the
+    entry again.
 
     Args:
         commands: A connection.
@@ -74,7 +77,13 @@ class Mover:
         for kind, group in groupby(items, self._kind):
             members = list(group)
             for part in (members[at : at + _PIPELINE] for at in range(0, len(members), _PIPELINE)):
-                {"empty": self._refuse, "row": self._write_rows, "script": self._move, "apart": self._copy}[kind](part)
+                {
+                    "empty": self._refuse,
+                    "row": self._write_rows,
+                    "script": self._move,
+                    "wide": self._move_wide,
+                    "apart": self._copy,
+                }[kind](part)
 
     def close(self) -> None:
         """Close the writer of rows."""
@@ -87,7 +96,10 @@ class Mover:
             return "empty"
         if letter.row is not None:
             return "row"
-        return "script" if self._destination.is_beside(to) else "apart"
+        is_wide = self._entry.is_wide(letter)
+        if not self._destination.is_beside(to, is_wide=is_wide):
+            return "apart"
+        return "wide" if is_wide else "script"
 
     def _refuse(self, items: Sequence[Item]) -> None:
         for letter, to in items:
@@ -102,13 +114,34 @@ class Mover:
         for item, reply in self._call(items, (self._entry.move(letter, to) for letter, to in items), by_target=False):
             self._note(item, reply)
 
+    def _move_wide(self, items: Sequence[Item]) -> None:
+        for item in items:
+            letter, to = item
+            result = self._replies(item, self._entry.rights(to))
+            if not isinstance(result, CommandError):
+                result = self._replies(item, self._entry.move_wide(letter, to))
+            if not isinstance(result, CommandError):
+                added, moved = result[-1]
+                result = _NO_STREAM if added is None else added if isinstance(added, CommandError) else moved
+            self._note(item, result)
+
+    def _replies(self, item: Item, commands: Sequence[list[bytes]]) -> list[Any] | CommandError:
+        """The replies to commands for one letter, or the first refusal."""
+        replies = self._ask([item], [(self._letters, words) for words in commands])
+        for reply in replies:
+            if isinstance(reply, CommandError):
+                # The connection may be in a transaction that could not be ended.
+                self._commands.close()
+                return reply
+        return replies
+
     def _copy(self, items: Sequence[Item]) -> None:
         added: list[tuple[Item, bytes]] = []
         for item, reply in self._call(items, (self._entry.add(letter, to) for letter, to in items), by_target=True):
             if isinstance(reply, bytes):
                 added.append((item, reply))
             elif reply is None:
-                self._note(item, CommandError("the stream does not exist, and nomkstream is on", code="NO_STREAM"))
+                self._note(item, _NO_STREAM)
             else:
                 self._note(item, reply)
         self._delete(added)
@@ -151,10 +184,13 @@ class Mover:
         self, items: Sequence[Item], commands: Iterable[list[bytes]], *, by_target: bool
     ) -> Iterator[tuple[Item, Any]]:
         requests = [(to if by_target else self._letters, words) for (_, to), words in zip(items, commands, strict=True)]
+        return zip(items, self._ask(items, requests), strict=True)
+
+    def _ask(self, items: Sequence[Item], requests: list[tuple[bytes, list[bytes]]]) -> list[Any]:
         if not requests:
-            return iter(())
+            return []
         try:
-            return zip(items, self._commands.call(requests, writes=True), strict=True)
+            return self._commands.call(requests, writes=True)
         except (ConnectionFailedError, KeyboardInterrupt):
             for letter, to in items:
                 self._tally.add(letter, "unknown", to=to)
@@ -165,5 +201,5 @@ def _explained(error: CommandError) -> str:
     """Add the rights that replay needs if one is missing: some servers do not name it when a script fails."""
     text = str(error)
     if error.code == "NOPERM" or "can't run this command" in text or "ACL failure in script" in text:
-        return f"{text.rstrip('.')}: replay needs +eval +xrange +xadd +xdel and both keys"
+        return f"{text.rstrip('.')}: replay needs +eval +xrange +xrevrange +xadd +xdel +multi +exec and both keys"
     return text

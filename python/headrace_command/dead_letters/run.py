@@ -171,20 +171,23 @@ def _replay(run: Run, letters: LetterStream, commands: Commands, *, is_cluster: 
     entry = EntryCommand(run.stream, layout, run.arguments.payload_field, run.arguments.ts_field)
     pages, code = _pages(run, letters)
     targets: Counter[bytes] = Counter()
-    selection, is_apart, has_rows = Selection(run.arguments, is_replay=True), False, False
+    selection = Selection(run.arguments, is_replay=True)
+    apart: set[str] = set()
     for letter, to in _items(pages(), selection, destination):
         targets[to] += 1
-        has_rows |= letter.row is not None
-        is_apart |= not destination.is_beside(to)
-    delivery = _AT_LEAST_ONCE if is_apart or has_rows else _ONCE
+        is_wide = entry.is_wide(letter)
+        if letter.row is not None:
+            apart.add("rows without a payload")
+        elif not destination.is_beside(to, is_wide=is_wide):
+            apart.add("letters with too many fields for a script" if is_wide else "streams in another slot")
+    delivery = _AT_LEAST_ONCE if apart else _ONCE
     tally = Tally(run.output, "replayed")
     names = ", ".join(f"{count} to {printable(to)}" for to, count in islice(targets.most_common(), 10))
     question = f"replay {_letters(targets.total())} of {printable(run.stream)}: {names}"
     if delivery == _AT_LEAST_ONCE:
-        why = "rows without a payload" if has_rows else "streams in another slot"
         run.messages.say(
-            f"at least once: entries of {why} are added before the letter is deleted; after a crash in between, "
-            "the next replay adds them again"
+            f"at least once: entries of {' and '.join(sorted(apart))} are added before the letter is deleted; "
+            "after a crash in between, the next replay adds them again"
         )
     if targets and _goes_on(run, question):
         mover = Mover(

@@ -3,12 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::builder::{StringBuilder, UInt64Builder};
+use arrow_array::builder::{ArrayBuilder, BinaryBuilder, StringBuilder, UInt64Builder};
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BinaryArray, MapArray, RecordBatch, StructArray, UInt64Array};
+use arrow_array::{Array, ArrayRef, BinaryArray, MapArray, RecordBatch, StructArray};
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
-use arrow_select::take::take;
 
 use crate::decimal;
 use crate::error::Error;
@@ -16,6 +15,8 @@ use crate::utf8;
 
 /// The fields that a consumer appends to those of an entry, in this order.
 const OF_CONSUMER: [&[u8]; 4] = [b"dead:stream", b"dead:id", b"dead:reason", b"dead:failures"];
+/// The only fields of a dead letter whose entry had more than a script can pass on: the last value holds the entry's own.
+const OF_WIDE: [&[u8]; 5] = [b"dead:stream", b"dead:id", b"dead:reason", b"dead:failures", b"dead:fields"];
 /// The fields of every dead letter from the Spark writer.
 const OF_SPARK: [&[u8]; 7] = [b"stream_key", b"code", b"message", b"kind", b"written", b"partition", b"ordinal"];
 /// The content that the Spark writer could not write: a payload, or a row. A null payload is omitted.
@@ -37,6 +38,35 @@ struct Letter {
     failures: Option<usize>,
     /// The fields of the entry itself.
     own: Vec<usize>,
+    /// A field whose value holds the fields of the entry.
+    packed: Option<usize>,
+}
+
+/// Names and values in turn, each after its length and a colon, as `dead.lua` writes them. `None`: the bytes are something else.
+#[derive(Clone, Copy)]
+struct Packed<'a>(&'a [u8]);
+
+impl<'a> Packed<'a> {
+    fn part(&mut self) -> Option<&'a [u8]> {
+        let colon = self.0.iter().position(|byte| *byte == b':')?;
+        let length = usize::try_from(decimal::parse(self.0.get(..colon)?)?).ok()?;
+        let (part, rest) = self.0.get(colon + 1..)?.split_at_checked(length)?;
+        self.0 = rest;
+        Some(part)
+    }
+
+    fn pair(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+        Some((self.part()?, self.part()?))
+    }
+
+    fn is_whole(mut self) -> bool {
+        while !self.0.is_empty() {
+            if self.pair().is_none() {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 impl AllFields<'_> {
@@ -49,7 +79,14 @@ impl AllFields<'_> {
         {
             let [stream, original_id, reason, failures] = [0, 1, 2, 3].map(|more| Some(own_end + more));
             let own = (places.start..own_end).collect();
-            return Letter { stream, original_id, code: None, reason, failures, own };
+            return Letter { stream, original_id, reason, failures, own, ..Letter::default() };
+        }
+        if places.len() == OF_WIDE.len()
+            && places.clone().zip(OF_WIDE).all(|(at, name)| self.names.value(at) == name)
+            && Packed(self.values.value(places.start + 4)).is_whole()
+        {
+            let [stream, original_id, reason, failures, packed] = [0, 1, 2, 3, 4].map(|more| Some(places.start + more));
+            return Letter { stream, original_id, reason, failures, packed, ..Letter::default() };
         }
         let find = |name: &[u8]| places.clone().rev().find(|at| self.names.value(*at) == name);
         let [stream, code, reason, others @ ..] = OF_SPARK.map(find);
@@ -57,7 +94,7 @@ impl AllFields<'_> {
             return Letter { own: places.collect(), ..Letter::default() };
         }
         let own = CONTENTS.into_iter().filter_map(find).collect();
-        Letter { stream, original_id: find(b"entry_id"), code, reason, failures: None, own }
+        Letter { stream, original_id: find(b"entry_id"), code, reason, own, ..Letter::default() }
     }
 
     fn text(&self, at: Option<usize>) -> Option<String> {
@@ -78,7 +115,7 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
     let all = AllFields { names, values: values.as_binary_opt::<i32>().ok_or_else(wrong)? };
     let mut texts = [(); 4].map(|()| StringBuilder::new());
     let mut failures = UInt64Builder::new();
-    let (mut own, mut offsets) = (Vec::new(), vec![0]);
+    let mut own = OwnFields::new(&all).ok_or_else(wrong)?;
     for bounds in lists.value_offsets().windows(2) {
         let [start, end] = [bounds[0], bounds[1]].map(|bound| usize::try_from(bound).unwrap_or_default());
         let letter = all.letter(start..end);
@@ -86,11 +123,9 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
             column.append_option(all.text(at));
         }
         failures.append_option(letter.failures.and_then(|at| decimal::parse(all.values.value(at))));
-        own.extend(letter.own.into_iter().map(|at| at as u64));
-        // At most the number of fields that were read, which fits.
-        offsets.push(i32::try_from(own.len()).map_err(|_| wrong())?);
+        own.add(&letter).ok_or_else(wrong)?;
     }
-    let built = own_fields(&all, own, offsets).and_then(|fields| {
+    let built = own.finish().and_then(|fields| {
         let [stream, original_id, code, reason] =
             texts.each_mut().map(|column| -> ArrayRef { Arc::new(column.finish()) });
         let columns = [
@@ -110,15 +145,44 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
     built.map_err(|error| Error::Internal { message: format!("building a record batch of dead letters: {error}") })
 }
 
-/// A map of the fields at these positions. `offsets` says where the fields of each row start and end.
-fn own_fields(all: &AllFields<'_>, places: Vec<u64>, offsets: Vec<i32>) -> Result<ArrayRef, ArrowError> {
-    let places = UInt64Array::from(places);
-    let pairs = vec![take(all.names, &places, None)?, take(all.values, &places, None)?];
-    let types = [Field::new("key", DataType::Binary, false), Field::new("value", DataType::Binary, true)];
-    let pairs = StructArray::try_new(Fields::from_iter(types), pairs, None)?;
-    let entries = Arc::new(Field::new("entries", pairs.data_type().clone(), false));
-    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-    Ok(Arc::new(MapArray::try_new(entries, offsets, pairs, None, false)?))
+/// A map of the own fields of each row.
+struct OwnFields<'a> {
+    all: &'a AllFields<'a>,
+    names: BinaryBuilder,
+    values: BinaryBuilder,
+    offsets: Vec<i32>,
+}
+
+impl<'a> OwnFields<'a> {
+    /// `None`: the fields may be larger than an array can be.
+    fn new(all: &'a AllFields<'a>) -> Option<Self> {
+        let bytes = all.names.value_data().len() + all.values.value_data().len();
+        i32::try_from(bytes).ok()?;
+        Some(Self { all, names: BinaryBuilder::new(), values: BinaryBuilder::new(), offsets: vec![0] })
+    }
+
+    fn add(&mut self, letter: &Letter) -> Option<()> {
+        for at in &letter.own {
+            self.names.append_value(self.all.names.value(*at));
+            self.values.append_value(self.all.values.value(*at));
+        }
+        let mut packed = Packed(letter.packed.map_or(&[], |at| self.all.values.value(at)));
+        while let Some((name, value)) = packed.pair() {
+            self.names.append_value(name);
+            self.values.append_value(value);
+        }
+        self.offsets.push(i32::try_from(self.names.len()).ok()?);
+        Some(())
+    }
+
+    fn finish(mut self) -> Result<ArrayRef, ArrowError> {
+        let pairs: Vec<ArrayRef> = vec![Arc::new(self.names.finish()), Arc::new(self.values.finish())];
+        let types = [Field::new("key", DataType::Binary, false), Field::new("value", DataType::Binary, true)];
+        let pairs = StructArray::try_new(Fields::from_iter(types), pairs, None)?;
+        let entries = Arc::new(Field::new("entries", pairs.data_type().clone(), false));
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
+        Ok(Arc::new(MapArray::try_new(entries, offsets, pairs, None, false)?))
+    }
 }
 
 #[cfg(test)]
@@ -143,12 +207,36 @@ mod tests {
             reason: Some(3),
             failures: Some(4),
             own: vec![0],
+            packed: None,
         };
         assert_eq!(letter(&[&[("a", "1")][..], &TAIL].concat()), expected);
         // A dead letter that became a dead letter again: the inner one is its content.
         let twice = letter(&[&[("a", "1")][..], &TAIL, &TAIL].concat());
         assert_eq!((twice.stream, twice.own), (Some(5), vec![0, 1, 2, 3, 4]));
         assert_eq!(letter(&TAIL).own, Vec::<usize>::new());
+    }
+
+    #[test]
+    fn the_fields_of_a_wide_entry_are_in_one_value() {
+        let packed = |value| [&TAIL[..], &[("dead:fields", value)]].concat();
+        let expected = Letter {
+            stream: Some(0),
+            original_id: Some(1),
+            reason: Some(2),
+            failures: Some(3),
+            packed: Some(4),
+            ..Letter::default()
+        };
+        for value in ["", "1:a2:1:0:0:"] {
+            assert_eq!(letter(&packed(value)), expected);
+        }
+        for value in ["1:a", "1:a2:1", "1:a1:12", "a", "-1:a1:b", "99999999999999999999:a1:b", ":a"] {
+            assert_eq!(letter(&packed(value)), Letter { own: (0..5).collect(), ..Letter::default() }, "{value}");
+        }
+        assert_eq!(letter(&[&[("a", "1")][..], &packed("")].concat()).own.len(), 6, "no letter has other fields too");
+        let mut packed = Packed(b"1:a2:1:0:0:");
+        assert_eq!(packed.pair(), Some((&b"a"[..], &b"1:"[..])));
+        assert_eq!((packed.pair(), packed.pair()), (Some((&b""[..], &b""[..])), None));
     }
 
     #[test]
@@ -180,6 +268,7 @@ mod tests {
             reason: Some(5),
             failures: None,
             own: vec![0],
+            packed: None,
         };
         assert_eq!(letter(&fields), expected);
         assert_eq!(letter(&fields[1..]).own, Vec::<usize>::new(), "its payload was null");

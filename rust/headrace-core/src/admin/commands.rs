@@ -127,6 +127,11 @@ impl Answer {
             Value::SimpleString(text) => Self::Bytes(text.into_bytes()),
             Value::Okay => Self::Bytes(b"OK".to_vec()),
             Value::Array(values) => Self::List(values.into_iter().map(Self::read).collect::<Option<_>>()?),
+            // In the reply to EXEC.
+            Value::ServerError(error) => {
+                let line = [error.code(), error.details().unwrap_or_default()].join(" ");
+                Self::Refused(refused(Fault::from_reply(line.as_bytes())))
+            }
             _ => return None,
         })
     }

@@ -538,7 +538,7 @@ impl Ledger {
     }
 
     fn queue_dead(&mut self, stream: usize, id: EntryId, reason: String, failures: u64, now: Duration) {
-        let action = Action::Dead { reason, failures };
+        let action = Action::Dead { reason, failures, deletes: self.options.deletes };
         self.queue.push_back(Work { stream, action, ids: vec![id], is_repeated: false, since: now });
     }
 

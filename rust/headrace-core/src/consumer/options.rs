@@ -81,8 +81,9 @@ option_table! {
     /// `explicit`: entries stay pending until they are acknowledged. `none`: the server forgets an entry as it delivers it, so a
     /// crash loses what was in transit (NOACK, at most once).
     ack => option(Takes::Choice(&["explicit", "none"])).or(Text("explicit"));
-    /// Whether entries are removed from the stream as they are acknowledged. Before Redis 8.2 and on Valkey the stream must have
-    /// no other group; otherwise the last of the groups removes them, if all of them acknowledge this way.
+    /// Whether entries are removed from the stream as they are acknowledged, and as they become dead letters. Before Redis 8.2
+    /// and on Valkey the stream must have no other group; otherwise the last of the groups removes them, if all of them
+    /// acknowledge this way.
     ack_delete => option(Takes::Boolean).or(Bool(false));
     /// How often an entry may fail before it becomes a dead letter: `fail` named it, or it was alone in its batch and was not
     /// acknowledged. By default it is retried indefinitely.

@@ -48,10 +48,11 @@ pub(super) enum Action {
     Isolate {
         deliveries: u64,
     },
-    /// Move one entry to the stream of dead letters.
+    /// Move one entry to the stream of dead letters; `deletes`: and remove it from its own.
     Dead {
         reason: String,
         failures: u64,
+        deletes: bool,
     },
 }
 
@@ -116,7 +117,8 @@ impl Work {
             Action::Release { .. } | Action::Return { .. } | Action::Isolate { .. } => {
                 "the release (EVAL with XPENDING and XCLAIM)"
             }
-            Action::Dead { .. } => "the dead letter (EVAL with XPENDING, XRANGE, XADD and XACK)",
+            Action::Dead { deletes: false, .. } => "the dead letter (EVAL with XPENDING, XRANGE, XADD and XACK)",
+            Action::Dead { .. } => "the dead letter (EVAL with XPENDING, XRANGE, XADD, XINFO GROUPS, XACK and XDEL)",
         }
     }
 
@@ -135,7 +137,10 @@ impl Work {
             Action::Release { idle, deliveries } => (["claim".into(), millis(*idle), deliveries.to_string()], b"1"),
             Action::Return { idle } => (["claim".into(), millis(*idle), String::new()], b"1"),
             Action::Isolate { deliveries } => (["claim".into(), "0".into(), deliveries.to_string()], b"1"),
-            Action::Dead { reason, failures } => ([String::new(), reason.clone(), failures.to_string()], b"2"),
+            Action::Dead { reason, failures, deletes } => {
+                let action = if *deletes { "delete" } else { "ack" };
+                ([reason.clone(), failures.to_string(), action.to_owned()], b"2")
+            }
         };
         let dead_letter_key = if is_dead { names.dead_letter_key(key) } else { None };
         let front = script
@@ -144,12 +149,9 @@ impl Work {
             .chain(dead_letter_key.as_deref())
             .chain([&*names.group, &*names.consumer]);
         let texts = texts.iter().map(String::as_bytes);
-        // A dead letter's ID comes first, and it has no action.
-        let (before, behind): (Vec<&[u8]>, Vec<&[u8]>) = if is_dead {
-            (front.collect(), texts.skip(1).collect())
-        } else {
-            (front.chain(texts).collect(), Vec::new())
-        };
+        // A dead letter's ID comes first.
+        let (before, behind): (Vec<&[u8]>, Vec<&[u8]>) =
+            if is_dead { (front.collect(), texts.collect()) } else { (front.chain(texts).collect(), Vec::new()) };
         write_array_header(out, before.len() + self.ids.len() + behind.len());
         for part in before {
             write_bulk(out, part);
@@ -248,9 +250,9 @@ mod tests {
         let idle = Duration::from_millis(1_500);
         assert_eq!(text(Action::Release { idle, deliveries: 3 }, &mut known), "EVALSHA <own> 1 s g c claim 1500 3 1-0");
         assert_eq!(text(Action::Renew, &mut known), "EVALSHA <own> 1 s g c claim 0  1-0");
-        let dead = Action::Dead { reason: "why".to_owned(), failures: 2 };
-        assert_eq!(text(dead.clone(), &mut known), "EVAL <dead> 2 s d g c 1-0 why 2");
-        assert_eq!(text(dead, &mut known), "EVALSHA <dead> 2 s d g c 1-0 why 2");
+        let dead = |deletes| Action::Dead { reason: "why".to_owned(), failures: 2, deletes };
+        assert_eq!(text(dead(false), &mut known), "EVAL <dead> 2 s d g c 1-0 why 2 ack");
+        assert_eq!(text(dead(true), &mut known), "EVALSHA <dead> 2 s d g c 1-0 why 2 delete");
         known.forget();
         assert_eq!(text(Action::Isolate { deliveries: 20 }, &mut known), "EVAL <own> 1 s g c claim 0 20 1-0");
     }

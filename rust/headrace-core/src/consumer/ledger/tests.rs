@@ -155,7 +155,7 @@ fn failed_entries_are_redelivered_later_each_time_and_end_as_dead_letters() {
     }
     let batch = ledger.hold(0, ids(1, 1), vec![deliveries], SECOND);
     ledger.fail(batch, None, "no", None, SECOND);
-    let dead = Action::Dead { reason: "no".to_owned(), failures: 3 };
+    let dead = Action::Dead { reason: "no".to_owned(), failures: 3, deletes: false };
     assert_eq!(work(&mut ledger), [(dead, vec![1])]);
     let report = ledger.report();
     assert_eq!((report.released, report.dead, report.pending), (2, 1, 0));
