@@ -171,6 +171,59 @@ def test_bad_csv_records_are_skipped_and_reported_by_line(any_command: Command, 
     assert payloads(client) == [b"%d" % number for number in range(1_000) if number not in (500, 700, 900)]
 
 
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_a_record_with_an_open_quote_is_bad(any_command: Command, client: Any, form: str) -> None:
+    """The file was cut within a value, or a quote within it has no pair: what follows is not a value."""
+    data = b'a,b\n1,"x\ny"\n2,"x\n3,x\n4,x\n'.replace(b",", b"," if form == "csv" else b"\t")
+    arguments = ["send", "s", "-f", form, "--payload", "a", "--on-bad-row", "dead-letter"]
+    ended = any_command(*arguments, stdin=data)
+    assert ended.code == 1
+    assert "stdin:3: BAD_ROW: a quote that opens in this row is not closed before the end of the file" in ended.err
+    assert "1 delivered, 1 failed (BAD_ROW 1)" in ended.err
+    assert payloads(client) == [b"1"]
+    ((_, letter),) = client.xrange("s:dead")
+    assert letter[b"payload"] == data.split(b"\n", 3)[3].rstrip(b"\n")
+    header = any_command(*arguments, stdin=b'"a,b\n1,2\n')
+    assert (header.code, client.xlen("s")) == (2, 1)
+    assert "stdin:1: the header cannot be read: unexpected end of data" in header.err
+
+
+def test_a_carriage_return_alone_ends_no_csv_record(any_command: Command, client: Any) -> None:
+    arguments = ["send", "s", "-f", "csv", "--payload", "a"]
+    ended = any_command(*arguments, stdin=b"a,b\r1,2\r3,4\r")
+    assert (ended.code, client.exists("s")) == (2, 0)
+    assert "stdin:1: the header ends with a carriage return alone: lines end with LF or CRLF" in ended.err
+    for header, line in (([], 2), (["--header", "a,b"], 1)):
+        data = b"a,b\n" * (line - 1) + b"1,2\r3,4\r"
+        ended = any_command(*arguments, *header, stdin=data)
+        assert (ended.code, client.exists("s")) == (1, 0)
+        assert f"stdin:{line}: BAD_ROW: the row has a carriage return outside of quotes" in ended.err
+    ended = any_command(*arguments, stdin=b'a,"b\rc"\r\n1,"x\ry"\r\n2,z\r\n3,z\r')
+    assert (ended.code, payloads(client)) == (0, [b"1", b"2", b"3"])
+
+
+def test_half_a_surrogate_pair_is_a_bad_row(any_command: Command, client: Any) -> None:
+    """UTF-8 cannot hold it. A row that is sent as it is keeps its escape."""
+    rows = [rb'{"a":"\ud83d\ude00"}', rb'{"a":"\ud800"}', rb'{"a":["\udc00"]}', rb'{"a":1,"\udfff":1}']
+    for arguments, bad in (
+        (["--payload", "a"], (2, 3)),
+        (["--fields", "*"], (2, 3, 4)),
+        (["--json", "a"], (2, 3)),
+        (["--shard-key", "a", "--shards", "2"], (2, 3)),
+    ):
+        client.flushall()
+        command = ["send", "s", "-f", "jsonl", *arguments, "--on-bad-row", "skip", "-o", "json"]
+        ended = any_command(*command, stdin=b"\n".join(rows))
+        report = json.loads(ended.out)
+        assert (ended.code, report["delivered"]) == (1, 4 - len(bad)), ended
+        assert [one["place"] for one in report["failures"]] == [f"stdin:{line}" for line in bad]
+        escape = report["failures"][0]["message"]
+        assert escape == "the row has half a surrogate pair, which is no character: \\ud800"
+    client.flushall()
+    assert any_command("send", "s", "-f", "jsonl", stdin=b"\n".join(rows)).code == 0
+    assert payloads(client) == rows
+
+
 def test_an_overlong_line_is_one_bad_row(any_command: Command, client: Any) -> None:
     data = b"a\n" + b"x" * 5_000_000 + b"\nb\n"
     ended = any_command("send", "s", "--max-row-bytes", "1k", "--on-bad-row", "skip", stdin=data)

@@ -16,6 +16,8 @@ from headrace_command.usage_error import UsageError
 
 __all__ = ["CsvRows"]
 
+_ENDS = "lines end with LF or CRLF"
+
 
 class CsvRows:
     """Each row is a CSV record. Its values stay text, unless their column has a type.
@@ -51,6 +53,9 @@ class CsvRows:
         begin = self._begin(block)
         limit = self._max_row_bytes
         bad = {at: too_long(limit) for at, row in enumerate(rows) if len(row) > limit}
+        # Only the last record of a file can have an open quote: it has all lines up to the end.
+        if rows and len(rows) - 1 not in bad and rows[-1].count(b'"') % 2 == 1:
+            bad[len(rows) - 1] = "a quote that opens in this row is not closed before the end of the file"
         indices = [at for at in range(begin, len(rows)) if at not in bad and rows[at] not in (b"", b"\r")]
         tables = self._parsed(rows, indices, bad)
         indices = [at for at in indices if at not in bad]
@@ -76,9 +81,13 @@ class CsvRows:
     def _names(self, block: Block) -> list[str]:
         try:
             text = block.rows[0].decode()
-            return next(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
-        except (UnicodeDecodeError, csv.Error, StopIteration) as error:
+            records = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
+        except (UnicodeDecodeError, csv.Error) as error:
             raise UsageError(f"{block.place(0)}: the header cannot be read: {error}") from None
+        if len(records) != 1:
+            problem = f"ends with a carriage return alone: {_ENDS}" if records else "is empty"
+            raise UsageError(f"{block.place(0)}: the header {problem}")
+        return records[0]
 
     def _parsed(self, rows: list[bytes], indices: list[int], bad: dict[int, str]) -> list[Any]:
         """The tables of these rows. Rows that do not parse are located by bisection."""
@@ -99,6 +108,8 @@ class CsvRows:
         if table is not None and not wrong and len(table) == len(indices):
             return [table]
         if len(indices) == 1:
+            if b"\r" in rows[indices[0]].removesuffix(b"\r") and not problem:
+                problem = f"the row has a carriage return outside of quotes: {_ENDS}"
             bad[indices[0]] = problem or "the row is not a CSV record"
             return []
         half = len(indices) // 2

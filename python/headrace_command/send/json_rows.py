@@ -104,7 +104,7 @@ class JsonRows:
             return payload
         if self._fields is not None:
             names = self._fields or parsed
-            fields = [(name, value) for name in names if (value := _bytes(parsed.get(name))) is not None]
+            fields = [(_utf8(name), value) for name in names if (value := _bytes(parsed.get(name))) is not None]
             if not fields:
                 raise ValueError("the row has none of the fields, or they are null")
             return fields
@@ -131,12 +131,19 @@ def _bytes(value: object) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
+        return _utf8(value)
     if isinstance(value, _Float):
         return value.text.encode()
     return _compact(value)
 
 
 def _compact(value: object) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8", "surrogatepass")
+    return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        escape = f"\\u{ord(text[error.start]):04x}"
+        raise ValueError(f"the row has half a surrogate pair, which is no character: {escape}") from None
