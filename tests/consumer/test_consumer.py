@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -321,6 +322,27 @@ def test_bad_values_become_nulls(server: LocalServer, client: Any) -> None:
         client.execute_command("XADD", KEY, f"{number}-0", "n", text)
     with consumer_of(server, schema=pa.schema([("n", pa.int64())]), on_bad_field="null") as consumer:
         assert pa.record_batch(next_batch(consumer))["n"].to_pylist() == [1, None]
+
+
+def test_acknowledging_takes_no_longer_with_more_batches_in_hand(server: LocalServer, client: Any) -> None:
+    """The processor time of the calls: a search of all batches takes ten times as long with ten times as many."""
+    costs: list[float] = []
+    for count in (1_000, 10_000):
+        client.delete(KEY)
+        add(client, count)
+        with consumer_of(server, batch_rows=1, claim=False) as consumer:
+            batches = [next_batch(consumer) for _ in range(count)]
+            parts: list[float] = []
+            for last in range(count, count - 900, -300):
+                began = time.thread_time()
+                consumer.ack_ids(KEY, [batch.entry_ids[0] for batch in batches[last - 300 : last - 150]])
+                for batch in batches[last - 150 : last]:
+                    consumer.ack(batch)
+                parts.append(time.thread_time() - began)
+            costs.append(min(parts))
+            consumer.ack_ids(KEY, [batch.entry_ids[0] for batch in batches[: count - 900]])
+            assert consumer.flush().acked == count
+    assert costs[1] < 4 * costs[0]
 
 
 def test_the_repr_of_a_consumer_has_no_password(any_server: LocalServer, connect: Connect) -> None:

@@ -4,6 +4,7 @@
 //! or released. The keeper's thread renews leases, and sends the decisions while the session waits.
 
 mod batch;
+mod batches;
 mod client_name;
 mod clock;
 mod drive;

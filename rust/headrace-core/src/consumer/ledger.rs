@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::batches::Batches;
 use super::held::{Held, State};
 use super::report::ReadReport;
 use super::rules;
@@ -43,7 +44,7 @@ pub(super) struct Ledger {
     pub(super) number: u64,
     options: LedgerOptions,
     keys: Vec<Arc<[u8]>>,
-    held: BTreeMap<u64, Held>,
+    batches: Batches,
     next_batch: u64,
     queue: VecDeque<Work>,
     /// The pieces of work that a connection has taken.
@@ -64,7 +65,7 @@ impl Ledger {
             number: LEDGERS.fetch_add(1, Ordering::Relaxed),
             options,
             keys,
-            held: BTreeMap::new(),
+            batches: Batches::default(),
             next_batch: 1,
             queue: VecDeque::new(),
             taken: 0,
@@ -82,20 +83,20 @@ impl Ledger {
         let batch = self.next_batch;
         self.next_batch += 1;
         self.report.redelivered += deliveries.iter().filter(|deliveries| **deliveries > 1).count() as u64;
-        self.held.insert(batch, Held::new(stream, ids, deliveries, now));
+        self.batches.insert(batch, Held::new(stream, ids, deliveries, now));
         batch
     }
 
     /// Whether a batch has waited for the caller so long without a renewal that it may soon belong to another consumer.
     pub(super) fn is_old(&self, batch: u64, now: Duration) -> bool {
-        let confirmed = self.held.get(&batch).map(|held| held.confirmed);
+        let confirmed = self.batches.get(batch).map(|held| held.confirmed);
         confirmed.is_some_and(|confirmed| now.saturating_sub(confirmed) > self.options.min_idle / 2)
     }
 
     /// Forgets a batch that the caller will not get. Entries of it that a renewal found deleted are no longer pending, so they
     /// are counted as lost here.
     pub(super) fn forget(&mut self, batch: u64) {
-        let forgotten = self.held.remove(&batch);
+        let forgotten = self.batches.remove(batch);
         self.report.lost += forgotten.map_or(0, |held| held.in_state(State::Deleted).count() as u64);
     }
 
@@ -106,10 +107,7 @@ impl Ledger {
 
     /// Whether this consumer holds the entry, or a decision on it is on its way to the server.
     pub(super) fn has(&self, stream: usize, id: EntryId) -> bool {
-        self.held
-            .values()
-            .filter(|held| held.stream == stream)
-            .any(|held| held.find(id).and_then(|at| held.state(at)).is_some_and(State::is_open))
+        self.batches.places(stream, id).any(|(batch, at)| self.batches.state(batch, at).is_some_and(State::is_open))
     }
 
     /// Whether this consumer released the entry so recently that it should be left to others.
@@ -135,7 +133,7 @@ impl Ledger {
         let action = if self.options.deletes { Action::AckDelete } else { Action::Ack };
         let mut unknown = Vec::new();
         for id in ids {
-            match self.place(stream, *id, State::Held) {
+            match self.batches.place(stream, *id, State::Held) {
                 Some((batch, at)) => self.settle_one(batch, at, &action, now),
                 None => unknown.push(*id),
             }
@@ -170,7 +168,7 @@ impl Ledger {
     ) -> Vec<EntryId> {
         let mut unknown = Vec::new();
         for id in ids {
-            match self.place(stream, *id, State::Held) {
+            match self.batches.place(stream, *id, State::Held) {
                 Some((batch, at)) => self.fail_one(batch, at, reason, delay, now),
                 None => unknown.push(*id),
             }
@@ -195,7 +193,7 @@ impl Ledger {
     ) -> Vec<EntryId> {
         let mut unknown = Vec::new();
         for id in ids {
-            match self.place(stream, *id, State::Held) {
+            match self.batches.place(stream, *id, State::Held) {
                 Some((batch, at)) => self.release_one(batch, at, delay, now),
                 None => unknown.push(*id),
             }
@@ -210,8 +208,7 @@ impl Ledger {
 
     /// Gives back every entry that the caller has not decided on.
     pub(super) fn release_all(&mut self, now: Duration) {
-        let batches: Vec<u64> = self.held.keys().copied().collect();
-        for batch in batches {
+        for batch in self.batches.numbers() {
             self.release(batch, None, Duration::ZERO, now);
         }
     }
@@ -243,7 +240,7 @@ impl Ledger {
         // This renewal replaces one that was not sent.
         self.queue.retain(|work| work.action != Action::Renew);
         let mut due = Vec::new();
-        for held in self.held.values_mut() {
+        for held in self.batches.iter_mut() {
             if now.saturating_sub(held.since) < self.options.max_processing {
                 let stream = held.stream;
                 due.extend(held.renews(now).into_iter().map(|id| (stream, id)));
@@ -257,7 +254,7 @@ impl Ledger {
 
     /// Fails if entries of a batch may belong to another consumer by now.
     pub(super) fn check(&self, batch: u64, now: Duration) -> Result<()> {
-        let Some(held) = self.held.get(&batch) else { return Ok(()) };
+        let Some(held) = self.batches.get(batch) else { return Ok(()) };
         let mut ids: Vec<EntryId> = held.in_state(State::Stale).collect();
         // A server counts in milliseconds, from the beginning of the event loop turn in which it read the request.
         let lease = self.options.min_idle.saturating_sub(self.options.min_idle / 10);
@@ -314,7 +311,6 @@ impl Ledger {
             let missed = missed.iter().find(|(of, _)| of == id).map(|(_, missed)| *missed);
             self.done_one(work, *id, missed);
         }
-        self.held.retain(|_, held| held.open() > 0);
     }
 
     /// Queues the work again after its connection was lost before the reply: the repetition shows what became of it.
@@ -345,10 +341,10 @@ impl Ledger {
             return;
         }
         for id in &work.ids {
-            if let Some((batch, at)) = self.place(work.stream, *id, State::Settling) {
-                self.set(batch, at, State::Held);
-            } else if let Some((batch, at)) = self.place(work.stream, *id, State::SettlingDeleted) {
-                self.set(batch, at, State::Deleted);
+            if let Some((batch, at)) = self.batches.place(work.stream, *id, State::Settling) {
+                self.batches.set(batch, at, State::Held);
+            } else if let Some((batch, at)) = self.batches.place(work.stream, *id, State::SettlingDeleted) {
+                self.batches.set(batch, at, State::Deleted);
             }
         }
     }
@@ -365,8 +361,7 @@ impl Ledger {
 
     /// The counts so far of what was read, and what became of it.
     pub(super) fn report(&self) -> ReadReport {
-        let pending = self.held.values().map(|held| held.open() as u64).sum();
-        ReadReport { pending, ..self.report }
+        ReadReport { pending: self.batches.open() as u64, ..self.report }
     }
 
     /// How many renewals of entries the server confirmed.
@@ -385,17 +380,17 @@ impl Ledger {
         let is_renewal = work.action == Action::Renew;
         let (mut place, mut missed) = (None, missed);
         if is_renewal {
-            place = self.place(work.stream, id, State::Held);
+            place = self.batches.place(work.stream, id, State::Held);
             if missed == Some(Missed::Deleted)
                 && place.is_none()
-                && let Some((batch, at)) = self.place(work.stream, id, State::Settling)
+                && let Some((batch, at)) = self.batches.place(work.stream, id, State::Settling)
             {
-                self.set(batch, at, State::SettlingDeleted);
+                self.batches.set(batch, at, State::SettlingDeleted);
                 return;
             }
-        } else if let Some(settling) = self.place(work.stream, id, State::Settling) {
+        } else if let Some(settling) = self.batches.place(work.stream, id, State::Settling) {
             place = Some(settling);
-        } else if let Some(deleted) = self.place(work.stream, id, State::SettlingDeleted) {
+        } else if let Some(deleted) = self.batches.place(work.stream, id, State::SettlingDeleted) {
             place = Some(deleted);
             missed = missed.map(|_| Missed::Deleted);
         }
@@ -430,29 +425,17 @@ impl Ledger {
             }
             return;
         };
-        let Some(held) = self.held.get_mut(&batch) else { return };
-        if is_renewal {
-            held.renewed(work.since);
-            match missed {
-                _ if is_stale => held.set(at, State::Stale),
-                Some(Missed::Deleted) => held.set(at, State::Deleted),
-                _ => {}
-            }
-        } else {
-            held.set(at, State::Settled);
+        if !is_renewal {
+            self.batches.set(batch, at, State::Settled);
+            return;
         }
-    }
-
-    /// The place of the entry among those that are held, if it is in this state.
-    fn place(&self, stream: usize, id: EntryId, state: State) -> Option<(u64, usize)> {
-        let of_stream = self.held.iter().filter(|(_, held)| held.stream == stream);
-        let mut found = of_stream.filter_map(|(batch, held)| held.find(id).map(|at| (*batch, at, held.state(at))));
-        found.find(|(.., is)| *is == Some(state)).map(|(batch, at, _)| (batch, at))
-    }
-
-    fn set(&mut self, batch: u64, at: usize, state: State) {
-        if let Some(held) = self.held.get_mut(&batch) {
-            held.set(at, state);
+        if let Some(held) = self.batches.get_mut(batch) {
+            held.renewed(work.since);
+        }
+        match missed {
+            _ if is_stale => self.batches.set(batch, at, State::Stale),
+            Some(Missed::Deleted) => self.batches.set(batch, at, State::Deleted),
+            _ => {}
         }
     }
 
@@ -461,12 +444,12 @@ impl Ledger {
         self.next_batch += 1;
         let mut held = Held::new(stream, vec![id], vec![rules::ALONE + failures], now);
         held.set(0, State::Settling);
-        self.held.insert(batch, held);
+        self.batches.insert(batch, held);
     }
 
     /// The places in a batch that `mask` selects; all if there is no mask.
     fn said(&self, batch: u64, mask: Option<&[bool]>) -> Vec<usize> {
-        let Some(held) = self.held.get(&batch) else { return Vec::new() };
+        let Some(held) = self.batches.get(batch) else { return Vec::new() };
         let is_named = |at: usize| mask.is_none_or(|mask| mask.get(at).copied().unwrap_or(false));
         (0..held.ids.len()).filter(|at| is_named(*at)).collect()
     }
@@ -475,24 +458,23 @@ impl Ledger {
         for at in self.said(batch, mask) {
             self.settle_one(batch, at, action, now);
         }
-        self.held.retain(|_, held| held.open() > 0);
     }
 
     /// Queues the action for an entry that is held. An entry that went to another consumer counts as stale immediately.
     fn settle_one(&mut self, batch: u64, at: usize, action: &Action, now: Duration) {
-        let Some(held) = self.held.get_mut(&batch) else { return };
+        let Some(held) = self.batches.get(batch) else { return };
         let (stream, Some(id)) = (held.stream, held.ids.get(at).copied()) else { return };
         match held.state(at) {
             Some(State::Held) => {
-                held.set(at, State::Settling);
+                self.batches.set(batch, at, State::Settling);
                 self.push(stream, action, id, now);
             }
             Some(State::Stale) => {
-                held.set(at, State::Settled);
+                self.batches.set(batch, at, State::Settled);
                 self.report.stale += 1;
             }
             Some(State::Deleted) => {
-                held.set(at, State::Settled);
+                self.batches.set(batch, at, State::Settled);
                 let is_ack = matches!(action, Action::Ack | Action::AckDelete);
                 *(if is_ack { &mut self.report.acked } else { &mut self.report.lost }) += 1;
             }
@@ -501,7 +483,7 @@ impl Ledger {
     }
 
     fn fail_one(&mut self, batch: u64, at: usize, reason: &str, delay: Option<Duration>, now: Duration) {
-        let Some(held) = self.held.get_mut(&batch) else { return };
+        let Some(held) = self.batches.get(batch) else { return };
         if held.state(at) != Some(State::Held) {
             let nothing = Action::Return { idle: Duration::ZERO };
             self.settle_one(batch, at, &nothing, now);
@@ -511,7 +493,7 @@ impl Ledger {
         let deliveries = rules::failed(held.deliveries(at));
         let failures = rules::failures(deliveries);
         if self.options.max_failures.is_some_and(|most| failures >= most) {
-            held.set(at, State::Settling);
+            self.batches.set(batch, at, State::Settling);
             self.queue_dead(stream, id, reason.to_owned(), failures, now);
             return;
         }
@@ -522,7 +504,7 @@ impl Ledger {
     }
 
     fn release_one(&mut self, batch: u64, at: usize, delay: Duration, now: Duration) {
-        let Some(held) = self.held.get(&batch) else { return };
+        let Some(held) = self.batches.get(batch) else { return };
         if held.state(at) != Some(State::Held) {
             let nothing = Action::Return { idle: Duration::ZERO };
             self.settle_one(batch, at, &nothing, now);

@@ -46,7 +46,7 @@ fn entries_acknowledged_in_parts_are_sent_once() {
     ledger.ack(batch, None, SECOND);
     assert_eq!(work(&mut ledger), []);
     assert_eq!(ledger.report(), ReadReport { acked: 5, ..ReadReport::default() });
-    assert!(ledger.held.is_empty() && ledger.is_settled());
+    assert!(ledger.batches.numbers().is_empty() && ledger.is_settled());
 }
 
 #[test]
