@@ -628,7 +628,7 @@ class Consumer:
         """Close the consumer; with `releases`, entries without an `ack`, `fail` or `release` go back to the group."""
     @property
     def has_namesake(self) -> bool:
-        """Whether another connection already had the name of this consumer when it connected."""
+        """Whether another consumer of the same name was there when this one connected, and half a second later."""
     def stop(self) -> None:
         """Return no further batches: `poll` returns None. Can be called from any thread and from a signal handler."""
     def report(self) -> _Counts:

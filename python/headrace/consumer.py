@@ -150,14 +150,8 @@ class Consumer:
         self._native = _headrace.Consumer(endpoint, keys, resolved({**options}), schema)
         self._streams = keys or [key_bytes(endpoint.stream_key)]
         self._group = key_bytes(options["group"])
-        if self._native.has_namesake:
-            group, consumer = options["group"], options["consumer"]
-            warnings.warn(
-                f"another connection reads as consumer {consumer!r} of group {group!r}: each of the two gets the "
-                "other's pending entries as its own; use a different name in each process",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        #: The names of the consumer and its group, until the warning of a consumer of the same name.
+        self._unwarned: tuple[str | bytes, str | bytes] | None = options["consumer"], options["group"]
 
     @property
     def endpoint(self) -> Endpoint:
@@ -178,7 +172,8 @@ class Consumer:
         return self
 
     def __next__(self) -> ConsumerBatch:
-        if (batch := self.poll()) is None:
+        self._warn()
+        if (batch := self._native.poll(None)) is None:
             raise StopIteration
         return batch
 
@@ -197,7 +192,21 @@ class Consumer:
                 entries stay pending. The next call continues.
             ClosedError: The consumer is closed.
         """
+        self._warn()
         return self._native.poll(timeout)
+
+    def _warn(self) -> None:
+        """Warn once of a consumer of the same name, before a batch is taken: a filter may make it an exception."""
+        if self._unwarned is not None and self._native.has_namesake:
+            consumer, group = self._unwarned
+            self._unwarned = None
+            warnings.warn(
+                f"another connection reads as consumer {consumer!r} of group {group!r}: each of the two gets the "
+                "other's pending entries as its own; close a consumer before its name is used again, and use a "
+                "different name in each process",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def ack(self, batch: ConsumerBatch, mask: Mask | None = None) -> None:
         """Acknowledge the entries of a batch: the group does not deliver them again.

@@ -356,10 +356,39 @@ def test_the_repr_of_a_consumer_has_no_password(any_server: LocalServer, connect
 
 
 def test_a_second_consumer_of_the_same_name_causes_a_warning(server: LocalServer) -> None:
+    """From a call of `poll` once it has been there for half a second, and only once."""
     with (
-        consumer_of(server, "twin"),
-        consumer_of(server, "other"),
-        pytest.warns(RuntimeWarning, match="another connection reads as consumer 'twin' of group 'g'"),
-        consumer_of(server, "twin"),
+        consumer_of(server, "twin", block=0.02),
+        consumer_of(server, "other", block=0.02) as other,
+        consumer_of(server, "twin", block=0.02) as second,
     ):
-        pass
+        while not second._native.has_namesake:
+            assert second.poll(0.02) is None
+        with pytest.warns(RuntimeWarning, match="another connection reads as consumer 'twin' of group 'g'") as warned:
+            second.poll(0.02)
+        assert [warning.filename for warning in warned] == [__file__]
+        assert (second.poll(0.02), other.poll(0.02)) == (None, None)
+
+
+def test_a_consumer_that_ends_soon_is_not_mistaken_for_another_one_of_the_name(
+    server: LocalServer, client: Any
+) -> None:
+    """As the connection of a process that was killed: it may stay listed for a moment. No start waits for its end."""
+
+    def looks() -> int:
+        return sum(
+            int(one["calls"])
+            for name, one in client.info("commandstats").items()
+            if "client" in name and "list" in name
+        )
+
+    before = looks()
+    first = consumer_of(server, "twin", block=0.02)
+    of_one = looks() - before
+    with consumer_of(server, "twin", block=0.02) as second:
+        assert looks() - before == 2 * of_one > 0
+        first.close()
+        after = looks()
+        while looks() == after:
+            assert second.poll(0.02) is None
+        assert second.poll(0.02) is None

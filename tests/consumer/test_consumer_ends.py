@@ -115,8 +115,7 @@ def test_only_the_last_consumer_of_a_name_releases_its_entries(server: LocalServ
     add(client, 10)
     first = consumer_of(server, claim=False)
     batch = next_batch(first)
-    with pytest.warns(RuntimeWarning, match="name"):
-        second = consumer_of(server, claim=False)
+    second = consumer_of(server, claim=False)
     # What is pending under the name is read after a start, as if the process had crashed before.
     assert sorted(take(second, 10)) == sorted(batch.entry_ids)
     ends, stays = (second, first) if closes == "second" else (first, second)

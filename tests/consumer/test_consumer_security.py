@@ -196,7 +196,9 @@ def test_a_consumer_never_exposes_its_password(
     with warnings.catch_warnings(record=True, action="always") as warned:
         consumer = consumer_of(endpoint, min_idle=0.3, block=0.02)
         # A second one of the same name, which is warned of.
-        consumer_of(endpoint).close()
+        with consumer_of(endpoint, streams=["quiet"], block=0.02) as second:
+            while not warned:
+                second.poll(0.02)
         batch = next_batch(consumer)
         set_pending(client, "other", ["1-0"], key=KEY)
         wait_until(lambda: is_lost(batch))

@@ -30,17 +30,17 @@ Name = tuple[str, str]
 def consume(config: Config, journal: Journal, control: Control) -> None:
     """Read through the group until everything was read; release the rest."""
     rng = random.Random(config.seed)
-    while not control.is_last():
-        control.step("begin")
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about a second process with the same name
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about a second process with the same name
+        while not control.is_last():
+            control.step("begin")
+            try:
                 consumer = Consumer(config.endpoint(), config.keys, **_options(config, rng))
-        except (ConnectionFailedError, CommandError) as error:
-            failed(journal, error)
-            continue
-        journal.add(Opened())
-        _Worker(config, journal, control, consumer, rng).work()
+            except (ConnectionFailedError, CommandError) as error:
+                failed(journal, error)
+                continue
+            journal.add(Opened())
+            _Worker(config, journal, control, consumer, rng).work()
     raise Ended
 
 

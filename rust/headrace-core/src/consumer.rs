@@ -132,7 +132,7 @@ impl Consumer {
         let schema: Schema = options.extra.schema(&plan.schema());
         let counters = Arc::new(ReadCounters::default());
         let opening = Arc::new(Opening {
-            client_name: ClientName::new(&options.names),
+            client_name: Arc::new(ClientName::new(&options.names)),
             names: options.names.clone(),
             needs: (options.acks, options.claim_interval.is_some()),
             create: options.creates.then(|| Create { after: options.start.last_delivered() }),
@@ -167,10 +167,10 @@ impl Consumer {
         &self.schema
     }
 
-    /// Whether another connection had the name of this consumer when it connected: each sees the other's pending entries as its
-    /// own. Such a connection may belong to a machine that no longer runs.
+    /// Whether another consumer of the same name was there when this one connected, and half a second later: each sees the
+    /// other's pending entries as its own. Its connection may belong to a machine that no longer runs.
     pub fn has_namesake(&self) -> bool {
-        self.drive.namesakes.is_found
+        self.shared.ledgers().any(|ledger| ledger.has_namesake())
     }
 
     /// The handle through which any thread settles entries. Call [`open`](Self::open) first.

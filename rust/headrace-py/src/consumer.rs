@@ -107,7 +107,7 @@ impl PyConsumer {
         })
     }
 
-    /// Whether another connection already had the name of this consumer when it connected.
+    /// Whether another consumer of the same name was there when this one connected, and half a second later.
     #[getter]
     fn has_namesake(&self) -> PyResult<bool> {
         Ok(self.lock()?.has_namesake())

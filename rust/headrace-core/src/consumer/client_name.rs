@@ -1,13 +1,14 @@
 //! The name of a consumer's connections, as `CLIENT LIST` shows it.
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+use redis::Value;
 
 use super::work::Names;
 use crate::random;
 
 /// `headrace-consumer:group/consumer/token`. The token distinguishes the connections of this consumer, including those that its
 /// server has not ended yet, from those of another consumer with the same name.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientName {
     /// The part that all consumers of the same name share.
     shared: String,
@@ -27,8 +28,14 @@ impl ClientName {
         &self.own
     }
 
+    /// Whether the reply to `CLIENT LIST` shows another consumer with this name. False for any other reply.
+    pub(super) fn has_namesake(&self, clients: &Value) -> bool {
+        let Value::BulkString(clients) = clients else { return false };
+        String::from_utf8_lossy(clients).lines().any(|client| self.is_of_namesake(client))
+    }
+
     /// Whether a line of `CLIENT LIST` belongs to another consumer with this name, of any version of headrace.
-    pub(super) fn is_of_namesake(&self, client: &str) -> bool {
+    fn is_of_namesake(&self, client: &str) -> bool {
         let name = client.split(' ').find_map(|field| field.strip_prefix("name="));
         name.filter(|name| *name != self.own)
             .and_then(|name| name.strip_prefix(&*self.shared))
@@ -55,5 +62,9 @@ mod tests {
         for other in [name("c 11").own(), name("c").own(), "headrace-consumer:g%2F1/c%2011", "c%201", ""] {
             assert!(!mine.is_of_namesake(&line(other)), "{other}");
         }
+        let clients = [line(mine.own()), line(name("c 1").own())].map(|client| client + "\n");
+        assert!(mine.has_namesake(&Value::BulkString(clients.concat().into())));
+        assert!(!mine.has_namesake(&Value::BulkString(clients[0].clone().into())));
+        assert!(!mine.has_namesake(&Value::Nil));
     }
 }

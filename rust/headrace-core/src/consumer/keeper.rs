@@ -11,7 +11,7 @@ use redis::{Value, parse_redis_value};
 use super::clock;
 use super::ledger::Ledger;
 use super::shared::{Shared, lock};
-use super::work::{Known, Names, Work, missed, refusal};
+use super::work::{Known, Names, Work, refusal};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result, code};
 use crate::net::{Transport, Watch};
@@ -437,8 +437,7 @@ impl KeeperSession {
             return Ok(());
         }
         let reply = parse_redis_value(reply).unwrap_or(Value::Nil);
-        ledger.done(work, &missed(&reply).ok_or_else(|| protocol("a reply that does not fit the command"))?);
-        Ok(())
+        ledger.replied(work, &reply).ok_or_else(|| protocol("a reply that does not fit the command"))
     }
 }
 

@@ -12,11 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use redis::Value;
+
 use super::batches::Batches;
+use super::client_name::ClientName;
 use super::held::{Held, State};
 use super::report::ReadReport;
 use super::rules;
-use super::work::{Action, MAX_IDS, Missed, Work};
+use super::work::{Action, MAX_IDS, Missed, Work, missed};
 use crate::entries::escaped;
 use crate::error::{Error, Result};
 use crate::resp::EntryId;
@@ -53,6 +56,9 @@ pub(super) struct Ledger {
     released: BTreeMap<(usize, EntryId), Duration>,
     report: ReadReport,
     renewals: u64,
+    /// When to look again for a consumer of the same name, which was listed as this one began.
+    looks_again: Option<(Duration, Arc<ClientName>)>,
+    has_namesake: bool,
     /// The errors that the caller's next calls raise.
     errors: VecDeque<Error>,
     /// Whether the connection that reads waits for new entries, so that nothing can be sent over it.
@@ -72,6 +78,8 @@ impl Ledger {
             released: BTreeMap::new(),
             report: ReadReport::default(),
             renewals: 0,
+            looks_again: None,
+            has_namesake: false,
             errors: VecDeque::new(),
             reader_waits: false,
         }
@@ -252,6 +260,24 @@ impl Ledger {
         }
     }
 
+    /// Looks again for a consumer of this name, from `at` on.
+    pub(super) fn look_again_at(&mut self, at: Duration, name: Arc<ClientName>) {
+        self.looks_again = Some((at, name));
+    }
+
+    /// Queues the look if it is due.
+    pub(super) fn look_again(&mut self, now: Duration) {
+        if let Some((_, name)) = self.looks_again.take_if(|(at, _)| *at <= now) {
+            let action = Action::Look(name);
+            self.queue.push_back(Work { stream: 0, action, ids: Vec::new(), is_repeated: false, since: now });
+        }
+    }
+
+    /// Whether another consumer of this name was still listed when it was looked for again.
+    pub(super) fn has_namesake(&self) -> bool {
+        self.has_namesake
+    }
+
     /// Fails if entries of a batch may belong to another consumer by now.
     pub(super) fn check(&self, batch: u64, now: Duration) -> Result<()> {
         let Some(held) = self.batches.get(batch) else { return Ok(()) };
@@ -301,8 +327,19 @@ impl Ledger {
         self.queue.is_empty() && self.taken == 0
     }
 
+    /// Records the reply to the work. `None`: it does not fit the command.
+    pub(super) fn replied(&mut self, work: &Work, reply: &Value) -> Option<()> {
+        if let Action::Look(name) = &work.action {
+            self.has_namesake = name.has_namesake(reply);
+            self.done(work, &[]);
+        } else {
+            self.done(work, &missed(reply)?);
+        }
+        Some(())
+    }
+
     /// Records that the server did the work, except for the entries in `missed`.
-    pub(super) fn done(&mut self, work: &Work, missed: &[(EntryId, Missed)]) {
+    fn done(&mut self, work: &Work, missed: &[(EntryId, Missed)]) {
         self.taken = self.taken.saturating_sub(1);
         if work.action == Action::Renew {
             self.renewals += (work.ids.len() - missed.len().min(work.ids.len())) as u64;
@@ -331,6 +368,9 @@ impl Ledger {
     /// Records that the server refused the work. The entries stay pending, and the caller gets `error`.
     pub(super) fn refused(&mut self, work: &Work, error: Error, now: Duration) {
         self.taken = self.taken.saturating_sub(1);
+        if matches!(work.action, Action::Look(_)) {
+            return;
+        }
         if self.errors.len() < MAX_ERRORS {
             self.errors.push_back(error);
         }
@@ -410,7 +450,7 @@ impl Ledger {
         let report = &mut self.report;
         match &work.action {
             Action::Return { .. } | Action::Isolate { .. } if missed == Some(Missed::Deleted) => report.lost += 1,
-            Action::Renew | Action::Isolate { .. } | Action::AckLost | Action::Return { .. } => {}
+            Action::Renew | Action::Isolate { .. } | Action::AckLost | Action::Return { .. } | Action::Look(_) => {}
             _ if is_unknown => report.unknown += 1,
             _ if is_stale => report.stale += 1,
             Action::Ack | Action::AckDelete => report.acked += 1,

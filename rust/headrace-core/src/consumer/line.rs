@@ -20,7 +20,7 @@ use crate::reading::{Allowed, Exchange, Link, Pass, Trouble, wait_for_more};
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) names: Names,
-    pub(super) client_name: ClientName,
+    pub(super) client_name: Arc<ClientName>,
     /// Whether entries are acknowledged, and whether those of other consumers are claimed.
     pub(super) needs: (bool, bool),
     /// Where new groups begin. Only the first connection of a line creates them.
@@ -143,7 +143,7 @@ impl Line {
     /// Connects, and creates the groups.
     pub(super) fn open(&mut self, namesakes: &mut Namesakes, watch: &mut dyn Watch) -> Result<()> {
         self.session.now = clock::now();
-        let Self { session, link, keys, opening, has_begun, identity, may_come_late, lingers, .. } = self;
+        let Self { session, link, ledger, keys, opening, has_begun, identity, may_come_late, lingers, .. } = self;
         *lingers = None;
         link.connect(session, watch, |transport, allowed, watch| {
             let Allowed { silence, until } = allowed;
@@ -155,7 +155,7 @@ impl Line {
             *identity = Some(new.clone());
             if !*has_begun {
                 opening.begin(&mut setup, keys)?;
-                namesakes.look(&mut setup, &new, &opening.client_name, LOOKS_FOR)?;
+                namesakes.glance(&mut setup, &new, &opening.client_name, ledger)?;
             }
             setup.name(&opening.client_name)?;
             *has_begun = true;
@@ -216,12 +216,12 @@ impl Line {
         namesakes: &mut Namesakes,
         watch: &mut dyn Watch,
     ) -> std::result::Result<(), Trouble> {
-        let Self { link, keys, opening, identity, .. } = self;
+        let Self { link, ledger, keys, opening, identity, .. } = self;
         let Some(identity) = identity else { return Ok(()) };
         let begun = link.consult(watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, until: None, watch };
             opening.begin(&mut setup, keys)?;
-            namesakes.look(&mut setup, identity, &opening.client_name, LOOKS_FOR)
+            namesakes.glance(&mut setup, identity, &opening.client_name, ledger)
         });
         self.has_begun = matches!(begun, Some(Ok(())));
         begun.unwrap_or(Ok(()))
@@ -431,6 +431,22 @@ impl Line {
 }
 
 impl Namesakes {
+    /// Asks a server once, unless it was asked before. The first time that a namesake is listed, the ledger looks again later.
+    fn glance(
+        &mut self,
+        setup: &mut Setup<'_>,
+        identity: &Identity,
+        name: &Arc<ClientName>,
+        ledger: &Mutex<Ledger>,
+    ) -> std::result::Result<(), Trouble> {
+        let was_found = self.is_found;
+        self.look(setup, identity, name, Duration::ZERO)?;
+        if self.is_found && !was_found {
+            lock(ledger).look_again_at(clock::now() + LOOKS_FOR, Arc::clone(name));
+        }
+        Ok(())
+    }
+
     /// Watches a server for up to `time`, unless it was asked before.
     fn look(
         &mut self,

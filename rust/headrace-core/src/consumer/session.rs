@@ -20,7 +20,7 @@ use super::ledger::Ledger;
 use super::shared::Shared;
 use super::sink::Page;
 use super::stream::{Pending, Stream};
-use super::work::{Known, Names, Work, missed};
+use super::work::{Known, Names, Work};
 use crate::entries::{ColumnsPlan, EntryColumns};
 use crate::error::{Fault, Result, code};
 use crate::reading::{Exchange, Input, Outbox};
@@ -353,8 +353,7 @@ impl Exchange for Session {
                     let Some(reply) = self.read_value()? else { return Ok(()) };
                     // Okay stands for a refusal that was handled.
                     if reply != Value::Okay {
-                        let missed = missed(&reply).ok_or_else(misread)?;
-                        self.ledger().done(&work, &missed);
+                        self.ledger().replied(&work, &reply).ok_or_else(misread)?;
                     }
                 }
                 Ask::Pending { stream, last } => {

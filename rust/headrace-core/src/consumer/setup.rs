@@ -12,8 +12,8 @@ use crate::error::{Classifier, Error, Fault, ReplyText};
 use crate::net::{ConnectError, Deadline, Transport, Watch, block_on, is_redirect};
 use crate::reading::Trouble;
 
-/// How long a server is asked for another connection of the same name: the connection of a process that has ended may stay listed
-/// until the server, or whatever lies in between, notices.
+/// How long a connection of the same name must stay listed to count: that of a process that has ended may stay until the server, or
+/// whatever lies in between, notices.
 pub(super) const LOOKS_FOR: Duration = Duration::from_millis(500);
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
@@ -82,10 +82,8 @@ impl Setup<'_> {
     pub(super) fn finds_namesake(&mut self, name: &ClientName, time: Duration) -> Result<bool> {
         let began = Instant::now();
         loop {
-            let Ok(Value::BulkString(clients)) = self.ask(redis::cmd("CLIENT").arg("LIST"))? else {
-                return Ok(false);
-            };
-            if !String::from_utf8_lossy(&clients).lines().any(|client| name.is_of_namesake(client)) {
+            let Ok(clients) = self.ask(redis::cmd("CLIENT").arg("LIST"))? else { return Ok(false) };
+            if !name.has_namesake(&clients) {
                 return Ok(false);
             }
             if began.elapsed() >= time {

@@ -1,11 +1,12 @@
 //! What a server is asked to do with the entries of a consumer, as bytes, and how it replied.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::Value;
 
+use super::client_name::ClientName;
 use crate::cluster::tag;
 use crate::error::{Classifier, Error, Fault, Kind, ReplyText};
 use crate::resp::value::{bytes, list};
@@ -54,6 +55,8 @@ pub(super) enum Action {
         failures: u64,
         deletes: bool,
     },
+    /// Look for another consumer of this name. It has no entries.
+    Look(Arc<ClientName>),
 }
 
 /// A command about entries of one stream.
@@ -119,16 +122,12 @@ impl Work {
             }
             Action::Dead { deletes: false, .. } => "the dead letter (EVAL with XPENDING, XRANGE, XADD and XACK)",
             Action::Dead { .. } => "the dead letter (EVAL with XPENDING, XRANGE, XADD, XINFO GROUPS, XACK and XDEL)",
+            Action::Look(_) => "the look for a consumer of the same name (CLIENT LIST)",
         }
     }
 
     /// Appends the command.
     pub(super) fn write(&self, out: &mut Vec<u8>, key: &[u8], names: &Names, known: &mut Known) {
-        let is_dead = matches!(self.action, Action::Dead { .. });
-        let (source, hash, is_known) =
-            if is_dead { (DEAD, &*DEAD_HASH, &mut known.dead) } else { (OWN, &*OWN_HASH, &mut known.own) };
-        let script = if *is_known { [&b"EVALSHA"[..], hash.as_bytes()] } else { [&b"EVAL"[..], source.as_bytes()] };
-        *is_known = true;
         let millis = |idle: Duration| idle.as_millis().to_string();
         let (texts, keys): ([String; 3], &[u8]) = match &self.action {
             Action::Ack | Action::AckLost => (["ack".into(), String::new(), String::new()], b"1"),
@@ -141,7 +140,18 @@ impl Work {
                 let action = if *deletes { "delete" } else { "ack" };
                 ([reason.clone(), failures.to_string(), action.to_owned()], b"2")
             }
+            Action::Look(_) => {
+                write_array_header(out, 2);
+                write_bulk(out, b"CLIENT");
+                write_bulk(out, b"LIST");
+                return;
+            }
         };
+        let is_dead = matches!(self.action, Action::Dead { .. });
+        let (source, hash, is_known) =
+            if is_dead { (DEAD, &*DEAD_HASH, &mut known.dead) } else { (OWN, &*OWN_HASH, &mut known.own) };
+        let script = if *is_known { [&b"EVALSHA"[..], hash.as_bytes()] } else { [&b"EVAL"[..], source.as_bytes()] };
+        *is_known = true;
         let dead_letter_key = if is_dead { names.dead_letter_key(key) } else { None };
         let front = script
             .into_iter()
@@ -175,7 +185,7 @@ impl Known {
     }
 }
 
-/// The entries on which the work had no effect. `None`: the reply does not fit the command.
+/// The entries on which a script had no effect. `None`: the reply does not fit the command.
 pub(super) fn missed(reply: &Value) -> Option<Vec<(EntryId, Missed)>> {
     let read = |pair: &[Value]| {
         let [id, reason] = pair else { return None };
@@ -253,7 +263,9 @@ mod tests {
         let dead = |deletes| Action::Dead { reason: "why".to_owned(), failures: 2, deletes };
         assert_eq!(text(dead(false), &mut known), "EVAL <dead> 2 s d g c 1-0 why 2 ack");
         assert_eq!(text(dead(true), &mut known), "EVALSHA <dead> 2 s d g c 1-0 why 2 delete");
+        let name = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: None };
         known.forget();
+        assert_eq!(text(Action::Look(Arc::new(ClientName::new(&name))), &mut known), "CLIENT LIST");
         assert_eq!(text(Action::Isolate { deliveries: 20 }, &mut known), "EVAL <own> 1 s g c claim 0 20 1-0");
     }
 

@@ -1,6 +1,7 @@
 //! What a ledger counts and queues.
 #![allow(clippy::unwrap_used)]
 
+use super::super::work::Names;
 use super::*;
 
 const CLOSED: Error = Error::Closed { what: "consumer" };
@@ -214,4 +215,31 @@ fn the_ledger_is_settled_only_once_all_work_is_done() {
     assert!(!ledger.is_settled(), "the acknowledgement is still on its way");
     ledger.done(&ack, &[]);
     assert!(ledger.is_settled());
+}
+
+#[test]
+fn a_consumer_of_the_same_name_counts_if_it_is_still_listed_later() {
+    let names = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: None };
+    let name = || Arc::new(ClientName::new(&names));
+    let listed = |name: &ClientName| Value::BulkString(format!("id=7 name={} db=0\n", name.own()).into());
+    let (mine, other) = (name(), name());
+    for (reply, expected) in [(listed(&other), true), (listed(&mine), false), (Value::Nil, false)] {
+        let mut ledger = ledger(None);
+        ledger.look_again_at(2 * SECOND, Arc::clone(&mine));
+        ledger.look_again(SECOND);
+        assert!(ledger.is_settled(), "it is too early");
+        ledger.look_again(2 * SECOND);
+        let work = ledger.take().unwrap();
+        ledger.look_again(3 * SECOND);
+        assert!(ledger.take().is_none(), "once");
+        assert_eq!(ledger.replied(&work, &reply), Some(()));
+        assert_eq!((ledger.has_namesake(), ledger.is_settled()), (expected, true));
+    }
+    let mut ledger = ledger(None);
+    ledger.look_again_at(SECOND, mine);
+    ledger.look_again(SECOND);
+    let work = ledger.take().unwrap();
+    ledger.refused(&work, CLOSED, SECOND);
+    assert_eq!(ledger.take_error(), None, "the right to list clients is optional");
+    assert!(ledger.is_settled() && !ledger.has_namesake());
 }

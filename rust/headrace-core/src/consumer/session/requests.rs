@@ -104,6 +104,7 @@ impl Session {
     }
 
     pub(super) fn send_work(&mut self) {
+        self.ledger().look_again(self.now);
         for _ in 0..MAX_WORK {
             let Some(work) = self.ledger().take() else { return };
             self.send(work);
