@@ -159,9 +159,10 @@ def _poll(place: Place, timeout: float, **options: Any) -> tuple[float, object]:
     assert batch is not None
     with place.misbehaving():
         consumer.ack(batch)
-        while batch is not None:  # what has arrived is returned
+        while True:
             seconds, result = _timed(lambda: consumer.poll(timeout))
-            batch = None if result is None or isinstance(result, HeadraceError) else cast(Any, result)
+            if result is None or isinstance(result, HeadraceError):
+                break  # what has arrived is returned
         consumer.close(0)
         return seconds, result
 

@@ -132,7 +132,7 @@ impl Consumer {
         let schema: Schema = options.extra.schema(&plan.schema());
         let counters = Arc::new(ReadCounters::default());
         let opening = Arc::new(Opening {
-            client_name: Arc::new(ClientName::new(&options.names)),
+            client_name: Arc::new(ClientName::new(&options.names.group, &options.names.consumer)),
             names: options.names.clone(),
             needs: (options.acks, options.claim_interval.is_some()),
             create: options.creates.then(|| Create { after: options.start.last_delivered() }),

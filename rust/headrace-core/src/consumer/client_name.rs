@@ -3,7 +3,6 @@
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use redis::Value;
 
-use super::work::Names;
 use crate::random;
 
 /// `headrace-consumer:group/consumer/token`. The token distinguishes the connections of this consumer, including those that its
@@ -17,9 +16,9 @@ pub(super) struct ClientName {
 
 impl ClientName {
     /// Percent-encodes the names of the group and the consumer: a server refuses some characters.
-    pub(super) fn new(names: &Names) -> Self {
+    pub(super) fn new(group: &[u8], consumer: &[u8]) -> Self {
         let part = |name: &[u8]| percent_encode(name, NON_ALPHANUMERIC).to_string();
-        let shared = format!("headrace-consumer:{}/{}", part(&names.group), part(&names.consumer));
+        let shared = format!("headrace-consumer:{}/{}", part(group), part(consumer));
         let own = format!("{shared}/{}", random::token());
         Self { shared, own }
     }
@@ -48,8 +47,7 @@ mod tests {
     use super::*;
 
     fn name(consumer: &str) -> ClientName {
-        let consumer = consumer.as_bytes().to_vec();
-        ClientName::new(&Names { group: b"g/1".to_vec(), consumer, dead_letter_key: None })
+        ClientName::new(b"g/1", consumer.as_bytes())
     }
 
     #[test]

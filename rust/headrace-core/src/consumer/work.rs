@@ -265,7 +265,10 @@ mod tests {
         assert_eq!(text(dead(true), &mut known), "EVALSHA <dead> 2 s d g c 1-0 why 2 delete");
         let name = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: None };
         known.forget();
-        assert_eq!(text(Action::Look(Arc::new(ClientName::new(&name))), &mut known), "CLIENT LIST");
+        assert_eq!(
+            text(Action::Look(Arc::new(ClientName::new(&name.group, &name.consumer))), &mut known),
+            "CLIENT LIST"
+        );
         assert_eq!(text(Action::Isolate { deliveries: 20 }, &mut known), "EVAL <own> 1 s g c claim 0 20 1-0");
     }
 

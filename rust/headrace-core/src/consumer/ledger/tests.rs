@@ -220,7 +220,7 @@ fn the_ledger_is_settled_only_once_all_work_is_done() {
 #[test]
 fn a_consumer_of_the_same_name_counts_if_it_is_still_listed_later() {
     let names = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: None };
-    let name = || Arc::new(ClientName::new(&names));
+    let name = || Arc::new(ClientName::new(&names.group, &names.consumer));
     let listed = |name: &ClientName| Value::BulkString(format!("id=7 name={} db=0\n", name.own()).into());
     let (mine, other) = (name(), name());
     for (reply, expected) in [(listed(&other), true), (listed(&mine), false), (Value::Nil, false)] {
