@@ -1,5 +1,6 @@
 //! The batches that a consumer holds, and where among them an entry is.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use super::held::{Held, State};
@@ -15,6 +16,8 @@ pub(super) struct Batches {
     layers: Vec<BTreeMap<(usize, EntryId), (u64, EntryId)>>,
     /// The number of entries that are not settled.
     open: usize,
+    /// The batch and the index of the entry that was found last: the next one is usually right behind it.
+    last: Cell<(u64, usize)>,
 }
 
 impl Batches {
@@ -78,9 +81,22 @@ impl Batches {
         })
     }
 
-    /// The same for an entry in this state.
+    /// One of them where it is in this state.
     pub(super) fn place(&self, stream: usize, id: EntryId, state: State) -> Option<(u64, usize)> {
-        self.places(stream, id).find(|(number, at)| self.state(*number, *at) == Some(state))
+        let (number, at) = self.last.get();
+        let next = at + 1;
+        let is_next = self.held.get(&number).is_some_and(|held| {
+            held.stream == stream && held.ids.get(next) == Some(&id) && held.state(next) == Some(state)
+        });
+        let found = if is_next {
+            Some((number, next))
+        } else {
+            self.places(stream, id).find(|(number, at)| self.state(*number, *at) == Some(state))
+        };
+        if let Some(found) = found {
+            self.last.set(found);
+        }
+        found
     }
 
     pub(super) fn state(&self, number: u64, at: usize) -> Option<State> {
