@@ -76,6 +76,8 @@ class Program:
             return not self.is_redis or self.numbers >= (7, 2)
         if capability == "moves-as-one":  # a slot, with one command for all of its keys
             return self.numbers >= ((8, 4) if self.is_redis else (9,))
+        if capability == "counts-subcommands":  # each apart in `INFO commandstats`
+            return not self.is_redis or self.numbers >= (7,)
         if capability == "tls":
             return has_tls(self.path)
         if found := re.fullmatch(r"(redis|valkey)-(\d+(?:\.\d+)*)", capability):
