@@ -17,7 +17,7 @@ from support.stalls import STALLS, Surroundings
 from . import dns, readings, reconnects, recovery, waits
 from .figures import HEADER, Figure
 
-#: Seconds that a call may exceed its timeout; one that reads or closes is told so at the next look at its watch.
+#: Seconds that a call may exceed its timeout; one that reads or closes looks at its watch only now and then.
 OVER, OVER_READING = 0.1, 0.2
 MODES = ("off", "script", "idmp")
 

@@ -289,6 +289,20 @@ def test_a_dictionary_counts_with_each_addition(endpoint: Endpoint, client: redi
                     next(reader)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("layout", [{"json": True}, {"arrow_ipc": True}], ids=lambda layout: next(iter(layout)))
+def test_each_entry_fills_a_batch_of_few_bytes(endpoint: Endpoint, layout: dict[str, Any], reverse: bool) -> None:
+    table = pa.table({"n": [str(row) for row in range(8)]})  # an empty column of text has bytes too
+    for row in range(8):
+        write(endpoint, table.slice(row, 1), **layout)
+    (unpack,) = layout
+    way: dict[str, Any] = {"reverse": True} if reverse else {"end": "latest"}
+    with Reader(endpoint, schema=table.schema, unpack=unpack, batch_bytes=1, **way) as reader:
+        batches = [pa.table(batch)["n"].to_pylist() for batch in reader]
+    numbers = [[str(row)] for row in range(8)]
+    assert batches == (numbers[::-1] if reverse else numbers)
+
+
 def test_rows_larger_than_their_json_are_bounded(endpoint: Endpoint, client: redis.Redis) -> None:
     client.xadd("s", {f"payload:{row}": "{}" for row in range(1_000)})
     schema = pa.schema({f"c{number}": pa.int64() for number in range(100)})

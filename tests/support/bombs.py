@@ -11,7 +11,7 @@ import pyarrow as pa
 
 MOST = 16 << 20  # the `max_entry_bytes` that the sizes below are made for
 
-_ROWS = 200_000  # so many that their number is not what makes an entry too large
+_ROWS = 200_000  # few enough: their values make an entry too large, not their number
 _TEXT = "x" * 2_000
 
 

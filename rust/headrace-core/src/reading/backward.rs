@@ -472,7 +472,7 @@ impl EntrySink for Sink<'_> {
 
     #[inline]
     fn is_full(&self) -> bool {
-        self.page.is_out_of_order || self.columns.is_full()
+        self.page.is_out_of_order || (self.open.is_some() && self.columns.is_full())
     }
 }
 
