@@ -296,8 +296,8 @@ def test_each_entry_fills_a_batch_of_few_bytes(endpoint: Endpoint, layout: dict[
     for row in range(8):
         write(endpoint, table.slice(row, 1), **layout)
     (unpack,) = layout
-    way: dict[str, Any] = {"reverse": True} if reverse else {"end": "latest"}
-    with Reader(endpoint, schema=table.schema, unpack=unpack, batch_bytes=1, **way) as reader:
+    way: dict[str, Any] = {"unpack": unpack} | ({"reverse": True} if reverse else {"end": "latest"})
+    with Reader(endpoint, schema=table.schema, batch_bytes=1, **way) as reader:
         batches = [pa.table(batch)["n"].to_pylist() for batch in reader]
     numbers = [[str(row)] for row in range(8)]
     assert batches == (numbers[::-1] if reverse else numbers)
