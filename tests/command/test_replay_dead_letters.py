@@ -6,6 +6,7 @@ import json
 import threading
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import closing
 from itertools import product
 from typing import Any
 
@@ -226,6 +227,21 @@ def test_a_replay_of_which_a_part_is_refused_changes_nothing(
     mover(commands, endpoint, tally).move([(letter, b"t"), (letter, b"t")])
     assert (tally.counts, client.xlen("dead"), client.xlen("t")) == ({"failed": 1, "done": 1, "gone": 1}, 0, 1)
     commands.close()
+
+
+@pytest.mark.parametrize("count", [1, 3501])
+def test_an_equal_entry_from_before_is_not_taken_for_a_refused_one(
+    server: LocalServer, client: Any, count: int
+) -> None:
+    fields = wide_letter(client, server, count)
+    client.execute_command("XADD", "t", "*", *fields)
+    client.execute_command("XSETID", "t", "18446744073709551615-18446744073709551615")
+    ((entry_id, flat),) = entries_of(client, "dead")
+    endpoint = Endpoint(unix_socket=server.unix_socket, stream_key="dead")
+    tally = Tally(Output(), "replayed")
+    with closing(Commands(endpoint)) as commands:
+        mover(commands, endpoint, tally).move([(Letter.read(entry_id, flat), b"t")])
+    assert (tally.counts, client.xlen("dead"), client.xlen("t")) == ({"failed": 1}, 1, 1)
 
 
 def entries_of(client: Any, key: str) -> Any:

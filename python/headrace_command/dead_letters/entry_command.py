@@ -32,12 +32,17 @@ return added
 """
 #: The most fields that `_MOVE` passes on: Lua passes about 8,000 values to a command.
 _MOST_FIELDS = 3500
+#: The ID of the newest entry.
+_NEWEST = b"""\
+local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+return newest and newest[1] or ''
+"""
 #: After XADD in the same transaction: deletes the letter if the newest entry is its own, by the digest of all fields,
-#: because XADD may have been refused. If the letter no longer exists, it was replayed or dropped meanwhile, and the
-#: entry is taken back.
+#: and not one from before, because XADD may have been refused. If the letter no longer exists, it was replayed or
+#: dropped meanwhile, and the entry is taken back.
 _FINISH = b"""\
 local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
-if not newest then return false end
+if not newest or newest[1] == ARGV[3] then return false end
 local parts = {}
 for at, part in ipairs(newest[2]) do
   parts[2 * at - 1] = #part .. ':'
@@ -79,15 +84,21 @@ class EntryCommand:
     def rights(self, to: bytes) -> list[list[bytes]]:
         """What `move_wide` does, but without effect: once the entry is added, a refusal is too late.
 
-        Without the right to MULTI the server would execute each command by itself.
+        Without the right to MULTI the server would execute each command by itself. The last reply is the ID of the
+        stream's newest entry.
         """
-        return [[b"MULTI"], [b"EXEC"], [b"XREVRANGE", to, b"-", b"+"], [b"XDEL", to, _NO_ENTRY], self.check()]
+        newest = [b"EVAL", _NEWEST, b"1", to]
+        return [[b"MULTI"], [b"EXEC"], [b"XDEL", to, _NO_ENTRY], self.check(), newest]
 
-    def move_wide(self, letter: Letter, to: bytes) -> list[list[bytes]]:
-        """Add an entry with any number of fields and delete the letter, in one transaction."""
+    def move_wide(self, letter: Letter, to: bytes, newest: bytes) -> list[list[bytes]]:
+        """Add an entry with any number of fields and delete the letter, in one transaction.
+
+        `newest`: the ID of the stream's newest entry before.
+        """
         fields = self._fields(letter)
         digest = hashlib.sha1(b"".join(b"%d:%b" % (len(part), part) for part in fields), usedforsecurity=False)
-        finish = [b"EVAL", _FINISH, b"2", self._letters, to, letter.entry_id, digest.hexdigest().encode()]
+        arguments = [letter.entry_id, digest.hexdigest().encode(), newest]
+        finish = [b"EVAL", _FINISH, b"2", self._letters, to, *arguments]
         return [[b"MULTI"], [b"XADD", to, *self._options, *fields], finish, [b"EXEC"]]
 
     def add(self, letter: Letter, to: bytes) -> list[bytes]:

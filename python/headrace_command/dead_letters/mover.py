@@ -119,7 +119,7 @@ class Mover:
             letter, to = item
             result = self._replies(item, self._entry.rights(to))
             if not isinstance(result, CommandError):
-                result = self._replies(item, self._entry.move_wide(letter, to))
+                result = self._replies(item, self._entry.move_wide(letter, to, newest=result[-1]))
             if not isinstance(result, CommandError):
                 added, moved = result[-1]
                 result = _NO_STREAM if added is None else added if isinstance(added, CommandError) else moved
