@@ -194,11 +194,22 @@ def test_entries_below_a_start_make_a_loss_an_upper_bound(endpoint: Endpoint, cl
     with Reader(endpoint, ["whole"], start="100-0", on_loss="report") as reader:
         for number in range(10, 15):
             client.xadd("whole", {"n": number}, id=f"{number}-0")
-        client.xadd("whole", {"n": 100}, id="100-0")
+        for number in range(100, 102):
+            client.xadd("whole", {"n": number}, id=f"{number}-0")
         client.xtrim("whole", maxlen=1, approximate=False)
         batch = reader.read(timeout=PATIENCE)
     assert batch is not None
-    assert (batch.first_id, batch.is_lost_exact) == ("100-0", False)
+    assert (batch.first_id, batch.lost, batch.is_lost_exact) == ("101-0", 6, False)
+
+
+def test_nothing_is_lost_if_the_entry_at_a_start_remains(endpoint: Endpoint, client: redis.Redis) -> None:
+    with Reader(endpoint, ["whole"], start="100-0") as reader:
+        for number in (10, 11, 100):
+            client.xadd("whole", {"n": number}, id=f"{number}-0")
+        client.xtrim("whole", maxlen=1, approximate=False)
+        batch = reader.read(timeout=PATIENCE)
+    assert batch is not None
+    assert (batch.first_id, batch.lost, batch.is_lost_exact) == ("100-0", 0, True)
 
 
 def test_a_reader_goes_on_with_the_stream_that_replaced_another(endpoint: Endpoint, client: redis.Redis) -> None:

@@ -56,8 +56,8 @@ impl ReadSince {
     /// read before they were removed.
     pub(crate) fn loss(&self, info: &StreamInfo) -> Option<Loss> {
         let oldest = info.first_id;
-        // An entry up to `after` remains: trimming has not reached this point.
-        let has_passed = oldest.is_none_or(|oldest| oldest > self.after) && info.last_id > self.after;
+        // Trimming has not reached this point if an entry up to `after` remains, or the one right behind it.
+        let has_passed = oldest.is_none_or(|oldest| Some(oldest) > self.after.next()) && info.last_id > self.after;
         if !has_passed {
             return Some(Loss { entries: 0, exact: true });
         }
@@ -112,6 +112,16 @@ mod tests {
     fn entries_between_the_last_one_read_and_the_oldest_are_lost() {
         for (first, lost) in [(1, 0), (45, 0), (60, 0), (61, 0), (62, 1), (81, 20), (101, 40)] {
             assert_eq!(read(60, []).loss(&trimmed(100, first)), Some(Loss { entries: lost, exact: true }), "{first}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_between_an_entry_and_the_next_possible_one() {
+        let unknown = ReadSince { added: None, ..read(60, []) };
+        let next = EntryId { ms: 60, seq: 1 };
+        for (first, entries) in [(next, 0), (EntryId { ms: 60, seq: 2 }, 60)] {
+            let info = StreamInfo { first_id: Some(first), ..trimmed(100, 61) };
+            assert_eq!(unknown.loss(&info).map(|loss| loss.entries), Some(entries), "{first:?}");
         }
     }
 
