@@ -370,7 +370,7 @@ def test_a_second_consumer_of_the_same_name_causes_a_warning(server: LocalServer
         assert (second.poll(0.02), other.poll(0.02)) == (None, None)
 
 
-@pytest.mark.needs("counts-subcommands")
+@pytest.mark.needs("redis-7.0")
 def test_a_consumer_that_ends_soon_is_not_mistaken_for_another_one_of_the_name(
     server: LocalServer, client: Any
 ) -> None:

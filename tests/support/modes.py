@@ -28,11 +28,6 @@ class Pair:
         return f"{self.program.label}-{self.mode}"
 
 
-def pairs_with(*capabilities: str) -> list[Pair]:
-    """The `pairs` whose servers have at least one of these capabilities."""
-    return [pair for pair in pairs() if any(pair.program.can(capability) for capability in capabilities)]
-
-
 def can(program: Program, mode: str) -> bool:
     """Whether a server program supports a mode."""
     return mode != "idmp" or program.can("idmp")

@@ -76,12 +76,12 @@ class Program:
             return not self.is_redis or self.numbers >= (7, 2)
         if capability == "moves-as-one":  # a slot, with one command for all of its keys
             return self.numbers >= ((8, 4) if self.is_redis else (9,))
-        if capability == "counts-subcommands":  # each apart in `INFO commandstats`
-            return not self.is_redis or self.numbers >= (7,)
         if capability == "tls":
             return has_tls(self.path)
         if found := re.fullmatch(r"(redis|valkey)-(\d+(?:\.\d+)*)", capability):
-            return found[1] == self.name and self.numbers >= _numbers(found[2])
+            name, numbers = found[1], _numbers(found[2])
+            # Valkey has what Redis had when it branched off.
+            return self.numbers >= numbers if name == self.name else name == "redis" and numbers <= (7, 2)
         raise ValueError(f"no such capability: {capability!r}")
 
 

@@ -311,7 +311,7 @@ def test_entry_ids_are_taken_from_a_column(server: LocalServer, program: Program
     given = ["5-1", "5-2", f"{far}", f"{far}-7", f"{far}-*", None, "*", "nonsense", f"{far}-7"]
     report = send(server, pa.record_batch({"payload": list("abcdefghi"), "at": given}), entry_id="at")
     ids = [entry_id.decode() for entry_id, _ in connect(server).xrange("s")]
-    sequence_by_server = not program.can("redis") or program.can("redis-7.0")
+    sequence_by_server = program.can("redis-7.0")
     after = [f"{far}-8"] if sequence_by_server else []
     # The server's own IDs follow on the largest, which lies in the future.
     last = 8 if sequence_by_server else 7
