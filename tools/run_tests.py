@@ -10,6 +10,7 @@ Exits with 1 if a test failed or a part did not end well, and with 130 after Ctr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -56,7 +57,8 @@ def main() -> int:
     is_stopped = False
     try:
         if not given.wheel:
-            run_rust(start("Rust", results))
+            with compiled(pytest):
+                run_rust(start("Rust", results))
         run_pytest(start("Python", results), pytest, given.tests)
     except KeyboardInterrupt:
         is_stopped = True
@@ -102,6 +104,19 @@ def report(results: Iterable[Results], is_stopped: bool) -> bool:
 
 def numbers(counts: Counter[str]) -> str:
     return ", ".join(f"{counts[what]} {what}" for what in ("passed", "failed", "skipped"))
+
+
+@contextlib.contextmanager
+def compiled(pytest: Sequence[str]) -> Iterator[None]:
+    """Compile the modules of the tests meanwhile, if that is due. Otherwise each process of pytest does it."""
+    if any((ROOT / "tests").glob("__pycache__/*-pytest-*.pyc")):
+        yield
+        return
+    with subprocess.Popen([*pytest, "--quiet", "--collect-only"], cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.wait()
 
 
 def run_rust(results: Results) -> None:

@@ -9,6 +9,9 @@ packages="--package headrace-core --package headrace-bench"
 server=$PWD/.servers/redis-8.6
 if [ -x "$server" ]; then export HEADRACE_TEST_SERVER=$server; fi
 
+# As many as the processes of pytest: many tests wait.
+export NEXTEST_TEST_THREADS=6 RUST_TEST_THREADS=6
+
 if cargo nextest --version > /dev/null 2>&1; then
     cargo nextest run $locked --cargo-profile quick $packages --cargo-quiet --status-level fail --hide-progress-bar
 else

@@ -100,10 +100,13 @@ def tap(start_server: StartServer) -> Iterator[Tap]:
         yield tap
 
 
+#: It does not connect, and its types are not all there.
+_CONNECTION: Any = redis.Connection()  # type: ignore[no-untyped-call]
+
+
 def pack(*words: Any) -> bytes:
     """One command, as redis-py packs it."""
-    connection: Any = redis.Connection  # its types are not all there
-    return b"".join(connection().pack_command(*words))
+    return b"".join(_CONNECTION.pack_command(*words))
 
 
 def handshake() -> bytes:
