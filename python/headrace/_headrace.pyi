@@ -622,6 +622,8 @@ class Consumer:
     ) -> Self: ...
     def poll(self, timeout: float | None = None) -> ConsumerBatch | None:
         """Return the next batch, or None after `timeout` seconds or once `stop` was called."""
+    def drop_stream(self, stream: bytes) -> None:
+        """Read a stream no longer."""
     def flush(self, timeout: float | None = None) -> _Counts:
         """Wait until the server has processed every `ack`, `fail` and `release`, for at most `timeout` seconds."""
     def close(self, releases: bool, timeout: float) -> _Counts:
@@ -675,6 +677,8 @@ class Reader:
     @property
     def is_lost_exact(self) -> bool:
         """Whether `lost` is exact; otherwise it is an upper bound."""
+    def drop_stream(self, stream: bytes) -> None:
+        """Read a stream no longer."""
     def take_doubt(self) -> bool:
         """Return whether entries may have been lost that the server does not count, and reset this."""
     @property

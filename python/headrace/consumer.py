@@ -114,9 +114,9 @@ class Consumer:
     other entries back, so that other consumers get them immediately. After an exception the other entries stay pending.
     `stop` ends the loop, from any thread or signal handler.
 
-    **Threads and processes.** `poll`, `flush` and `close` take one caller at a time. Any thread may call the other
-    methods at any time, because they do not wait for a server. The GIL is released while a call waits; Ctrl-C is
-    noticed within 0.1 s. A consumer belongs to the process that created it.
+    **Threads and processes.** `poll`, `flush`, `drop_stream` and `close` take one caller at a time. Any thread may call
+    the other methods at any time, because they do not wait for a server. The GIL is released while a call waits; Ctrl-C
+    is noticed within 0.1 s. A consumer belongs to the process that created it.
 
     Args:
         endpoint: The server, and the stream if `streams` is not given.
@@ -160,7 +160,7 @@ class Consumer:
 
     @property
     def streams(self) -> list[bytes]:
-        """The keys of the streams."""
+        """The keys of the streams, without those that were dropped."""
         return self._streams.copy()
 
     @property
@@ -185,11 +185,11 @@ class Consumer:
         Raises:
             FieldError: A value does not fit its column, and `on_bad_field` is `"fail"`. The entry stays pending until
                 `ack_ids`, `fail_ids` or `release_ids` settles it.
-            GroupMissingError: The group or its stream was deleted.
+            GroupMissingError: The group or its stream was deleted. The next call continues with the other streams.
             ConnectionFailedError: The server could not be reached, or the connection to it was lost. The next call
                 continues.
             CommandError: The server refused a command, perhaps one of an earlier `ack`, `fail` or `release`. The
-                entries stay pending. The next call continues.
+                entries stay pending. The next call continues, with the other streams if it refused to let one be read.
             ClosedError: The consumer is closed.
         """
         self._warn()
@@ -207,6 +207,20 @@ class Consumer:
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+    def drop_stream(self, stream: str | bytes) -> None:
+        """Read one of the streams no longer, for good, and continue with the others.
+
+        Its entries that were returned can still be settled. Those that were read ahead stay pending, and other
+        consumers take them over after `min_idle`. Without a stream that is left, `poll` returns None.
+
+        Raises:
+            ConfigError: The consumer has no such stream.
+        """
+        key = _key(stream)
+        self._native.drop_stream(key)
+        if key in self._streams:
+            self._streams.remove(key)
 
     def ack(self, batch: ConsumerBatch, mask: Mask | None = None) -> None:
         """Acknowledge the entries of a batch: the group does not deliver them again.

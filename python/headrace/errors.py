@@ -126,18 +126,34 @@ class CommandError(HeadraceError, RuntimeError):
         code: The first word of the server's reply (`NOPERM`, `WRONGTYPE`), or one of headrace's own codes:
             docs/outcomes.md.
         kind: Whether trying again can help: `"permanent"` or `"retryable"`.
+        stream: The key of the stream that a `Reader` or a `Consumer` was refused. The next call continues with the
+            others. Empty if the command concerns no single stream of theirs.
     """
 
     def __init__(
-        self, message: str = "", *, code: str = "", kind: Literal["permanent", "retryable"] = "permanent"
+        self,
+        message: str = "",
+        *,
+        code: str = "",
+        kind: Literal["permanent", "retryable"] = "permanent",
+        stream: bytes = b"",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.kind = kind
+        self.stream = stream
 
 
 class GroupMissingError(HeadraceError, LookupError):
-    """The stream or its consumer group does not exist: `Group.create` creates both."""
+    """The stream or its consumer group does not exist: `Group.create` creates both.
+
+    Attributes:
+        stream: The key of the stream.
+    """
+
+    def __init__(self, message: str = "", *, stream: bytes = b"") -> None:
+        super().__init__(message)
+        self.stream = stream
 
 
 class DeliveryError(HeadraceError):

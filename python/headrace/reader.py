@@ -120,7 +120,7 @@ class Reader(_headrace.Reader):
 
     @property
     def streams(self) -> list[bytes]:
-        """The keys of the streams."""
+        """The keys of the streams, without those that were dropped."""
         return self._streams.copy()
 
     def __iter__(self) -> Iterator[ReadBatch]:
@@ -139,10 +139,11 @@ class Reader(_headrace.Reader):
         Raises:
             DataLossError: Entries were trimmed before they were read, and `on_loss` is `"fail"`.
             FieldError: A value does not fit its column or a payload cannot be unpacked, and `on_bad_field` is `"fail"`.
-            StreamReplacedError: A stream is not the one that was read before.
+            StreamReplacedError: A stream is not the one that was read before. The next call continues with the others.
             ConnectionFailedError: The server could not be reached, or the connection to it was lost. The next call
                 continues.
-            CommandError: The server refused a command. The next call continues.
+            CommandError: The server refused a command. The next call continues. If it refused to let one of the streams
+                be read, that is the attribute `stream`, and the others continue.
             ClosedError: The reader is closed.
         """
         batch = super().read(timeout)
@@ -155,6 +156,19 @@ class Reader(_headrace.Reader):
 
     def _doubt(self, text: str, /) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+    def drop_stream(self, stream: str | bytes) -> None:
+        """Read one of the streams no longer, for good, and continue with the others.
+
+        Batches of it that `read` has not returned are dropped, and positions no longer contain it: a reader that starts
+        at one is created without it.
+
+        Raises:
+            ConfigError: The reader has no such stream.
+        """
+        key = key_bytes(stream)
+        super().drop_stream(key)
+        self._streams.remove(key)
 
     def stats(self) -> ReaderStats:
         """Return the counters of this reader since its creation. Any thread may call this, at any time."""

@@ -236,6 +236,14 @@ impl Consumer {
         read
     }
 
+    /// Reads a stream no longer, for good. What was read of it and not returned stays pending: other consumers take it over.
+    /// Entries that the caller has can still be settled.
+    pub fn drop_stream(&mut self, stream: &[u8]) -> Result<()> {
+        let place = self.places.get(stream);
+        let is_dropped = place.is_some_and(|(line, at)| self.drive.lines[*line].session.drop_stream(*at));
+        if is_dropped { Ok(()) } else { Err(unknown_stream(stream)) }
+    }
+
     /// Waits until the server has every decision that the caller has made so far, or `timeout` is over.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ReadReport> {
         self.enter()?;
@@ -317,8 +325,9 @@ impl Consumer {
             }
             if *is_free {
                 let line = &mut self.drive.lines[at];
+                line.session.now = clock::now();
                 line.session.drop_ready(line.may_come_late);
-                self.shared.ledger(at).release_all(clock::now());
+                line.session.release_all();
             }
         }
         note(self.drive.until_settled(Some(&gives_back), deadline, watch)?.error);
@@ -460,9 +469,7 @@ impl ConsumerHandle {
     }
 
     fn stream(&self, key: &[u8]) -> Result<(usize, usize)> {
-        self.places.get(key).copied().ok_or_else(|| {
-            Error::config("stream", format!("stream must be one of the consumer's streams, got '{}'", escaped(key)))
-        })
+        self.places.get(key).copied().ok_or_else(|| unknown_stream(key))
     }
 
     fn say<T>(&self, at: usize, say: impl FnOnce(&mut Ledger, Duration) -> T) -> Result<T> {
@@ -483,6 +490,10 @@ impl ConsumerHandle {
         }
         if self.shared.ends() { Err(CLOSED) } else { Ok(()) }
     }
+}
+
+fn unknown_stream(key: &[u8]) -> Error {
+    Error::config("stream", format!("stream must be one of the consumer's streams, got '{}'", escaped(key)))
 }
 
 /// Checks that each stream is named once, and that its dead letters go to another stream, in a cluster to one of the same slot.

@@ -82,6 +82,17 @@ pub enum Error {
         /// The whole sentence.
         message: String,
     },
+    /// The server refused a command about one of the streams of a reader or consumer. The others continue.
+    StreamRefused {
+        /// The key of the stream.
+        stream: Vec<u8>,
+        /// The first word of the server's reply.
+        code: String,
+        /// Whether trying again can help.
+        kind: Kind,
+        /// The whole sentence; it names the stream and the command.
+        message: String,
+    },
     /// Entries of a batch may belong to another consumer by now.
     LeaseLost {
         /// The key of the stream.
@@ -112,6 +123,8 @@ pub enum Error {
     },
     /// A consumer group, or its stream, does not exist.
     GroupMissing {
+        /// The key of the stream.
+        stream: Vec<u8>,
         /// The whole sentence; it names the stream and the group.
         message: String,
     },
@@ -155,9 +168,10 @@ impl fmt::Display for Error {
             | Self::State { message }
             | Self::Connection { message }
             | Self::Command { message, .. }
-            | Self::GroupMissing { message }
+            | Self::GroupMissing { message, .. }
             | Self::DataLoss { message, .. }
             | Self::Field { message, .. }
+            | Self::StreamRefused { message, .. }
             | Self::LeaseLost { message, .. }
             | Self::StreamReplaced { message, .. } => f.write_str(message),
             Self::Reader { message } => write!(f, "cannot read the next record batch: {message}"),

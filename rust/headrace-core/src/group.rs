@@ -65,7 +65,7 @@ impl Group {
             Err(refusal) if refusal.text == ReplyText::NoSuchKey => {
                 let message =
                     format!("the stream {} does not exist: create it, or leave mkstream on", shown(self.key()));
-                Err(Error::GroupMissing { message })
+                Err(Error::GroupMissing { stream: self.key().to_vec(), message })
             }
             Err(refusal) => Err(command.refused(&refusal)),
             Ok(_) => Ok(true),
@@ -211,7 +211,7 @@ impl Group {
         } else {
             return None;
         };
-        Some(Error::GroupMissing { message })
+        Some(Error::GroupMissing { stream: self.key().to_vec(), message })
     }
 }
 

@@ -158,6 +158,18 @@ impl Reader {
         self.sessions.take_doubt()
     }
 
+    /// Reads a stream no longer, for good: neither a position nor the end of the reader depends on it from now on.
+    pub fn drop_stream(&mut self, stream: &[u8]) -> Result<()> {
+        if !self.sessions.drop_stream(stream) {
+            let message = format!("stream must be one of the reader's streams, got '{}'", stream.escape_ascii());
+            return Err(Error::config("stream", message));
+        }
+        if let Some(made_of) = &mut self.undecided {
+            made_of.0.retain(|key| key != stream);
+        }
+        Ok(())
+    }
+
     /// Closes the connections.
     pub fn close(&mut self) {
         self.is_closed = true;

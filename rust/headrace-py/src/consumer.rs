@@ -86,6 +86,11 @@ impl PyConsumer {
         })
     }
 
+    /// Read a stream no longer.
+    fn drop_stream(&self, stream: &[u8]) -> PyResult<()> {
+        self.lock()?.drop_stream(stream).map_err(|error| to_py(&error))
+    }
+
     /// Wait until the server has processed every `ack`, `fail` and `release`, for at most `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Counts> {

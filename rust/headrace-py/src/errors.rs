@@ -17,7 +17,14 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
             given.set_item("code", code)?;
             given.set_item("kind", kind.as_str())
         }),
-        Error::GroupMissing { .. } => raise("GroupMissingError", message),
+        Error::StreamRefused { stream, code, kind, .. } => raise_with("CommandError", message, |py, given| {
+            given.set_item("stream", PyBytes::new(py, stream))?;
+            given.set_item("code", code)?;
+            given.set_item("kind", kind.as_str())
+        }),
+        Error::GroupMissing { stream, .. } => {
+            raise_with("GroupMissingError", message, |py, given| given.set_item("stream", PyBytes::new(py, stream)))
+        }
         Error::DataLoss { stream, lost, exact, position, .. } => raise_with("DataLossError", message, |py, given| {
             given.set_item("stream", PyBytes::new(py, stream))?;
             given.set_item("lost", lost)?;

@@ -105,6 +105,11 @@ impl PyReader {
         Ok(self.lock()?.lost().1)
     }
 
+    /// Read a stream no longer.
+    fn drop_stream(&self, stream: &[u8]) -> PyResult<()> {
+        self.lock()?.drop_stream(stream).map_err(|error| to_py(&error))
+    }
+
     /// Return whether entries may have been lost that the server does not count, and reset this.
     fn take_doubt(&self) -> PyResult<bool> {
         Ok(self.lock()?.take_doubt())

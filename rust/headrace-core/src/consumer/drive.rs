@@ -15,7 +15,7 @@ use super::turns::Turns;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::{ServerChange, Transport, Watch};
-use crate::reading::{Exchange, Pass, Round, Rounds, WATCH_EVERY};
+use crate::reading::{Exchange, Pass, Round, Rounds, Standing, TRIES_EVERY, WATCH_EVERY};
 use crate::retry::{RetryEnd, RetryWait};
 
 /// All connections that read: one; in a cluster, one for each slot that holds some of the streams, or those that slots share.
@@ -29,6 +29,8 @@ pub(super) struct Drive {
     turns: Turns,
     /// Errors that the caller gets after the batches that were read. At most one for each line.
     failed: VecDeque<Error>,
+    /// When the servers were last asked again about streams that they refused.
+    tried_at: Instant,
     /// The line that connects first.
     first: usize,
     /// When to connect again: after an attempt, the other lines get as much time as the attempt took.
@@ -53,6 +55,7 @@ impl Drive {
             shared,
             namesakes: Namesakes::default(),
             failed: VecDeque::new(),
+            tried_at: Instant::now(),
             first: 0,
             rests: None,
         }
@@ -97,7 +100,7 @@ impl Drive {
             if let Some(error) = self.shared.take_error() {
                 return Err(error);
             }
-            if self.shared.stops() {
+            if self.shared.stops() || self.standing() == Standing::Dropped {
                 return Ok(None);
             }
             self.look(watch)?;
@@ -108,6 +111,7 @@ impl Drive {
             if let Some(error) = self.failed.pop_front() {
                 return Err(error);
             }
+            self.try_again();
             let shared = Arc::clone(&self.shared);
             match self.run(deadline, &mut Stopping { watch: &mut *watch, shared: &shared }) {
                 Err(Error::Interrupted) if shared.stops() => return Ok(None),
@@ -121,6 +125,25 @@ impl Drive {
             if !has_more && self.failed.is_empty() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
             }
+        }
+    }
+
+    /// The greatest standing of all streams.
+    fn standing(&self) -> Standing {
+        self.lines.iter().map(|line| line.session.standing()).max().unwrap_or_default()
+    }
+
+    /// Lets the servers be asked again about streams that they refused: periodically, or at once if no other stream is left.
+    fn try_again(&mut self) {
+        let is_stranded = self.standing() == Standing::Refused;
+        if is_stranded || self.tried_at.elapsed() >= TRIES_EVERY {
+            self.tried_at = Instant::now();
+            self.lines.iter_mut().for_each(|line| line.session.try_again(is_stranded));
+        }
+        if let Some(at) = self.turns.order().next()
+            && self.lines[at].session.standing().is_left_out()
+        {
+            self.turns.had_nothing(at, Instant::now());
         }
     }
 

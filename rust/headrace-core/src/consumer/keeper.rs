@@ -427,7 +427,8 @@ impl KeeperSession {
     fn answered(&mut self, work: &Work, reply: &[u8], ledger: &mut Ledger) -> std::result::Result<(), Fault> {
         if let Some(line) = reply.strip_prefix(b"-") {
             let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
-            match refusal(work, &fault)? {
+            let key = self.keys.get(work.stream).map(AsRef::as_ref).unwrap_or_default();
+            match refusal(key, work, &fault)? {
                 None => {
                     self.known.forget();
                     ledger.unsent(work.clone());

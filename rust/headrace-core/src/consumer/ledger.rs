@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -59,6 +59,8 @@ pub(super) struct Ledger {
     /// When to look again for a consumer of the same name, which was listed as this one began.
     looks_again: Option<(Duration, Arc<ClientName>)>,
     has_namesake: bool,
+    /// The streams whose last renewal was refused: the caller knows.
+    unrenewed: BTreeSet<usize>,
     /// The errors that the caller's next calls raise.
     errors: VecDeque<Error>,
     /// Whether the connection that reads waits for new entries, so that nothing can be sent over it.
@@ -80,6 +82,7 @@ impl Ledger {
             renewals: 0,
             looks_again: None,
             has_namesake: false,
+            unrenewed: BTreeSet::new(),
             errors: VecDeque::new(),
             reader_waits: false,
         }
@@ -214,9 +217,9 @@ impl Ledger {
         self.push(stream, &Action::Return { idle: self.options.min_idle }, id, now);
     }
 
-    /// Gives back every entry that the caller has not decided on.
-    pub(super) fn release_all(&mut self, now: Duration) {
-        for batch in self.batches.numbers() {
+    /// Gives back every entry of these streams that the caller has not decided on.
+    pub(super) fn release_all(&mut self, of: impl Fn(usize) -> bool, now: Duration) {
+        for batch in self.batches.numbers(of) {
             self.release(batch, None, Duration::ZERO, now);
         }
     }
@@ -343,6 +346,7 @@ impl Ledger {
         self.taken = self.taken.saturating_sub(1);
         if work.action == Action::Renew {
             self.renewals += (work.ids.len() - missed.len().min(work.ids.len())) as u64;
+            self.unrenewed.remove(&work.stream);
         }
         for id in &work.ids {
             let missed = missed.iter().find(|(of, _)| of == id).map(|(_, missed)| *missed);
@@ -365,13 +369,15 @@ impl Ledger {
         self.queue.push_front(work);
     }
 
-    /// Records that the server refused the work. The entries stay pending, and the caller gets `error`.
+    /// Records that the server refused the work. The entries stay pending, and the caller gets `error`; of renewals, which are
+    /// repeated, once for each stream.
     pub(super) fn refused(&mut self, work: &Work, error: Error, now: Duration) {
         self.taken = self.taken.saturating_sub(1);
         if matches!(work.action, Action::Look(_)) {
             return;
         }
-        if self.errors.len() < MAX_ERRORS {
+        let is_known = work.action == Action::Renew && !self.unrenewed.insert(work.stream);
+        if !is_known && self.errors.len() < MAX_ERRORS {
             self.errors.push_back(error);
         }
         if let Action::Dead { failures, .. } = work.action {

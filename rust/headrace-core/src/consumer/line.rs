@@ -12,7 +12,7 @@ use super::setup::{Create, Identity, LOOKS_FOR, Setup, group_missing};
 use super::shared::lock;
 use super::work::Names;
 use crate::endpoint::Endpoint;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Fault, Result};
 use crate::net::{Transport, Wanted, Watch};
 use crate::reading::{Allowed, Exchange, Link, Pass, Trouble, wait_for_more};
 
@@ -300,24 +300,13 @@ impl Line {
 
     /// Gives up the connection. Its requests are repeated on the next one, or the caller gets the error.
     pub(super) fn lose(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
-        match self.missing(&fault) {
-            missing
-                if self.session.blocks()
-                    && self.opening.is_of_cluster
-                    && (missing.is_some() || fault.code == "ASK") =>
-            {
-                // A stream that moves is deleted on this node. To a client that waits for its entries, the server reports the
-                // deletion or names the other node, possibly before the stream has arrived there. The next command shows whether
-                // it has arrived, and whether its group is gone.
-                self.link.close(&mut self.session, false);
-                Ok(())
-            }
-            Some(error) => {
-                self.link.close(&mut self.session, false);
-                Err(error)
-            }
-            None => self.link.lose(&mut self.session, fault, watch),
+        if self.session.blocks() && self.opening.is_of_cluster && fault.code == "ASK" {
+            // To a client that waits for the entries of a stream that moves, the server names the other node, possibly before the
+            // stream has arrived there. The next command shows whether it has.
+            self.link.close(&mut self.session, false);
+            return Ok(());
         }
+        self.link.lose(&mut self.session, fault, watch)
     }
 
     /// The link, for lines that share connections.
@@ -407,15 +396,6 @@ impl Line {
             }
         }
         Ok(())
-    }
-
-    fn missing(&self, fault: &Fault) -> Option<Error> {
-        // Redis before 7.2, if the stream was deleted while the server waited. Other messages with this code mean something else.
-        let is_deleted = fault.code == "UNBLOCKED" && fault.message.contains("no longer exists");
-        let is_missing = fault.code == "NOGROUP" || is_deleted;
-        let is_of = |key: &&Arc<[u8]>| fault.message.contains(&format!("'{}'", String::from_utf8_lossy(key)));
-        let key = self.keys.iter().find(is_of).or(self.keys.first());
-        is_missing.then(|| group_missing(key.map(AsRef::as_ref).unwrap_or_default(), &self.opening.names))
     }
 
     /// Ends the connection.

@@ -6,14 +6,13 @@
 
 mod ahead;
 mod hand_out;
+mod leave_out;
 mod replies;
 mod requests;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
-
-use redis::Value;
 
 use super::batch::{ConsumerBatch, Extra};
 use super::ledger::Ledger;
@@ -56,10 +55,23 @@ pub(super) struct SessionOptions {
 #[derive(Debug)]
 enum Ask {
     Work(Work),
-    Pending { stream: usize, last: EntryId },
-    Claim { stream: usize },
-    Read { stream: usize, part: Vec<Pending> },
-    New { count: u64, block: Option<Duration> },
+    Pending {
+        stream: usize,
+        last: EntryId,
+    },
+    Claim {
+        stream: usize,
+    },
+    Read {
+        stream: usize,
+        part: Vec<Pending>,
+    },
+    /// New entries of one stream; `None`: of all that are not read apart.
+    New {
+        stream: Option<usize>,
+        count: u64,
+        block: Option<Duration>,
+    },
 }
 
 /// Whether the latest entries wait for more.
@@ -114,7 +126,8 @@ pub(super) struct Session {
     framing: Framing,
     pages: Vec<Page>,
     needed: usize,
-    ready: VecDeque<Result<ConsumerBatch>>,
+    /// Each with the number of its stream.
+    ready: VecDeque<(usize, Result<ConsumerBatch>)>,
     linger: Linger,
     known: Known,
     /// The stream whose turn it is.
@@ -188,14 +201,13 @@ impl Session {
 
     /// The next batch, or the error that prevented it from being read.
     pub(super) fn take(&mut self) -> Option<Result<ConsumerBatch>> {
-        while let Some(next) = self.ready.pop_front() {
+        while let Some((at, next)) = self.ready.pop_front() {
             self.alone = Alone::May;
             if let Ok(batch) = &next {
                 let mut ledger = self.shared.ledger(self.place);
                 if ledger.is_old(batch.number(), self.now) {
                     ledger.forget(batch.number());
-                    let of_batch = self.streams.iter_mut().find(|stream| *stream.key == *batch.stream());
-                    of_batch.into_iter().for_each(Stream::recover_all);
+                    self.streams[at].recover_all();
                     continue;
                 }
                 ledger.handed_over(batch.ids().len());
@@ -249,7 +261,7 @@ impl Session {
     /// Whether a request without a wait may return something, or entries that arrived wait for more.
     pub(super) fn has_more(&self) -> bool {
         let has_some = |stream: &Stream| {
-            stream.open.is_some() || !stream.bad.is_empty() || stream.is_recovering() || stream.is_behind
+            stream.open.is_some() || !stream.bad.is_empty() || stream.is_recovering() || stream.may_have_new()
         };
         self.is_ready() || self.streams.iter().any(has_some)
     }
@@ -283,9 +295,16 @@ impl Session {
         }
     }
 
+    /// Gives back what the caller has not decided on, except of streams that are left out: it stays pending.
+    pub(super) fn release_all(&mut self) {
+        let is_read = |at: usize| !self.streams[at].standing.is_left_out();
+        self.ledger().release_all(is_read, self.now);
+    }
+
     /// Whether the server has yet to be asked what has to be given back.
     pub(super) fn looks_back(&self) -> bool {
-        self.gives_back && self.streams.iter().any(|stream| stream.recovery.is_some())
+        let has_some = |stream: &Stream| stream.recovery.is_some() && !stream.standing.is_left_out();
+        self.gives_back && self.streams.iter().any(has_some)
     }
 
     /// Whether the server waits for new entries before it replies.
@@ -328,44 +347,18 @@ impl Exchange for Session {
                 self.ahead = Ahead::Sends;
                 return Ok(());
             }
-            let Some(ask) = self.in_flight.front() else { break };
+            if self.in_flight.is_empty() {
+                break;
+            }
             if self.input.unread().len() < self.needed {
                 return Ok(());
             }
-            let misread = || protocol("a reply that does not fit the command");
-            match ask {
-                Ask::New { count, .. } => {
-                    let count = *count;
-                    if !self.read_entries(count, None)? {
-                        return Ok(());
-                    }
-                    self.ledger().reader_waits = false;
-                    self.end_new(count);
-                }
-                Ask::Read { part, .. } => {
-                    let part = part.clone();
-                    if !self.read_entries(part.len() as u64, Some(&part))? {
-                        return Ok(());
-                    }
-                }
-                Ask::Work(work) => {
-                    let work = work.clone();
-                    let Some(reply) = self.read_value()? else { return Ok(()) };
-                    // Okay stands for a refusal that was handled.
-                    if reply != Value::Okay {
-                        self.ledger().replied(&work, &reply).ok_or_else(misread)?;
-                    }
-                }
-                Ask::Pending { stream, last } => {
-                    let (stream, last) = (*stream, *last);
-                    let Some(reply) = self.read_value()? else { return Ok(()) };
-                    self.plan_pending(stream, last, &reply).ok_or_else(misread)?;
-                }
-                Ask::Claim { stream } => {
-                    let stream = *stream;
-                    let Some(reply) = self.read_value()? else { return Ok(()) };
-                    self.take_claims(stream, &reply).ok_or_else(misread)?;
-                }
+            let is_answered = match self.answer() {
+                Ok(is_answered) => is_answered,
+                Err(fault) => self.refused(fault).map(|()| true)?,
+            };
+            if !is_answered {
+                return Ok(());
             }
             self.in_flight.pop_front();
             self.needed = 1;

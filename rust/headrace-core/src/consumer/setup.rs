@@ -8,7 +8,7 @@ use redis::Value;
 use super::client_name::ClientName;
 use super::work::Names;
 use crate::entries::escaped;
-use crate::error::{Classifier, Error, Fault, ReplyText};
+use crate::error::{Classifier, Error, Fault};
 use crate::net::{ConnectError, Deadline, Transport, Watch, block_on, is_redirect};
 use crate::reading::Trouble;
 
@@ -181,25 +181,24 @@ fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Trouble {
         // The slot has moved since the nodes were last asked for it: the next connection goes to its new node.
         return Trouble::Fault(refusal.clone().of_command(name));
     }
-    let key = escaped(key);
+    let (stream, key) = (key.to_vec(), escaped(key));
     let said = &refusal.message;
     let message = if refusal.code == "NOPERM" {
         format!("{name} was refused: the ACL user needs +{right} ~{key}: {said}")
     } else if refusal.code == "WRONGTYPE" {
         format!("the key '{key}' does not hold a stream: {name}: {said}")
-    } else if refusal.text == ReplyText::BadCommand {
-        format!("{name} of the key '{key}' was refused: {said}")
     } else {
-        format!("{name} was refused: {said}")
+        format!("{name} of the key '{key}' was refused: {said}")
     };
-    Error::Command { code: refusal.code.to_string(), kind: Classifier::default().kind(refusal), message }.into()
+    let (code, kind) = (refusal.code.to_string(), Classifier::default().kind(refusal));
+    Error::StreamRefused { stream, code, kind, message }.into()
 }
 
 /// The error for a missing group.
 pub(super) fn group_missing(key: &[u8], names: &Names) -> Error {
-    let (key, group) = (escaped(key), escaped(&names.group));
+    let (stream, key, group) = (key.to_vec(), escaped(key), escaped(&names.group));
     let message = format!(
         "the consumer group '{group}' of the stream '{key}' does not exist: a new consumer with create=True, or Group.create(), makes it"
     );
-    Error::GroupMissing { message }
+    Error::GroupMissing { stream, message }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::rules;
 use crate::entries::{BadValue, EntryColumns};
-use crate::reading::Paging;
+use crate::reading::{Paging, Standing};
 use crate::resp::EntryId;
 
 /// A pending entry of this consumer that it does not hold.
@@ -33,6 +33,7 @@ pub(super) struct Open {
 pub(super) struct Stream {
     pub(super) key: Arc<[u8]>,
     pub(super) paging: Paging,
+    pub(super) standing: Standing,
     /// Whether a read without BLOCK may return entries.
     pub(super) is_behind: bool,
     pub(super) open: Option<Open>,
@@ -61,6 +62,7 @@ impl Stream {
         Self {
             key,
             paging,
+            standing: Standing::default(),
             is_behind: true,
             open: None,
             recovery: Some((EntryId::default(), EntryId::MAX)),
@@ -85,7 +87,12 @@ impl Stream {
 
     /// Whether this consumer's pending entries come before new ones.
     pub(super) fn is_recovering(&self) -> bool {
-        self.recovery.is_some() || !self.planned.is_empty()
+        !self.standing.is_left_out() && (self.recovery.is_some() || !self.planned.is_empty())
+    }
+
+    /// Whether a read without BLOCK may return entries now.
+    pub(super) fn may_have_new(&self) -> bool {
+        self.is_behind && !self.standing.is_left_out()
     }
 
     /// The entries that belong to this consumer and were not read.

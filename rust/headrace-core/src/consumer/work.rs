@@ -8,6 +8,7 @@ use redis::Value;
 
 use super::client_name::ClientName;
 use crate::cluster::tag;
+use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault, Kind, ReplyText};
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id, write_array_header, write_bulk};
@@ -202,7 +203,7 @@ pub(super) fn missed(reply: &Value) -> Option<Vec<(EntryId, Missed)>> {
 
 /// What a refusal of a piece of work means: a fault of the connection, or an error for the caller. `None`: the work must be sent
 /// again.
-pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault> {
+pub(super) fn refusal(key: &[u8], work: &Work, fault: &Fault) -> Result<Option<Error>, Fault> {
     if fault.code == "NOSCRIPT" {
         return Ok(None);
     }
@@ -211,18 +212,25 @@ pub(super) fn refusal(work: &Work, fault: &Fault) -> Result<Option<Error>, Fault
     let code = if fault.text == ReplyText::DeniedInScript { "NOPERM" } else { &fault.code };
     if let ("GROUPS", Some((_, groups))) = (fault.code.as_ref(), fault.message.split_once("GROUPS ")) {
         let message = format!(
-            "ack_delete needs a stream with one consumer group, or Redis 8.2 and later with the right +xackdel; got one \
-             with {groups} groups: the entries stay pending"
+            "stream {}: ack_delete needs a stream with one consumer group, or Redis 8.2 and later with the right +xackdel; \
+             got one with {groups} groups: the entries stay pending",
+            escaped(key)
         );
-        return Ok(Some(Error::Command { code: fault.code.to_string(), kind: Kind::Permanent, message }));
+        let (stream, code) = (key.to_vec(), fault.code.to_string());
+        return Ok(Some(Error::StreamRefused { stream, code, kind: Kind::Permanent, message }));
+    }
+    if fault.code == "NOGROUP" {
+        let message = format!("stream {}: {} was refused: {}", escaped(key), work.name(), fault.message);
+        return Ok(Some(Error::GroupMissing { stream: key.to_vec(), message }));
     }
     let kind = Classifier::default().kind(fault);
     // Out of memory, the server cannot add to the stream of dead letters; another connection would not help.
     if (kind == Kind::Retryable && fault.code != "OOM") || fault.ends_connection() {
         return Err(fault.clone());
     }
-    let message = format!("{} was refused, so the entries stay pending: {}", work.name(), fault.message);
-    Ok(Some(Error::Command { code: code.to_owned(), kind, message }))
+    let (stream, name, said) = (key.to_vec(), work.name(), &fault.message);
+    let message = format!("stream {}: {name} was refused, so the entries stay pending: {said}", escaped(key));
+    Ok(Some(Error::StreamRefused { stream, code: code.to_owned(), kind, message }))
 }
 
 /// The error of a command within a script. Before Redis 7.0 it follows the position in the script:
@@ -276,9 +284,9 @@ mod tests {
     fn script_errors_of_every_server_are_distinguished_from_lost_connections() {
         let ids = vec![id(1)];
         let work = Work { stream: 0, action: Action::Ack, ids, is_repeated: false, since: Duration::ZERO };
-        let refused = |line: &str| refusal(&work, &Fault::from_reply(line.as_bytes()));
+        let refused = |line: &str| refusal(b"s", &work, &Fault::from_reply(line.as_bytes()));
         let code = |line: &str| match refused(line) {
-            Ok(Some(Error::Command { code, .. })) => code,
+            Ok(Some(Error::StreamRefused { code, .. })) => code,
             other => format!("{other:?}"),
         };
         assert_eq!(code("WRONGTYPE Operation against a key script: f1, on @user_script:20."), "WRONGTYPE");
@@ -293,6 +301,9 @@ mod tests {
             assert_eq!(code(&line), "NOPERM");
         }
         assert_eq!(code("GROUPS 2"), "GROUPS");
+        for line in ["NOGROUP No such key 's' script: on @user_script:12.", &format!("{old}NOGROUP No such key")] {
+            assert!(matches!(refused(line), Ok(Some(Error::GroupMissing { .. }))), "{line}");
+        }
         assert!(refused("LOADING Redis is loading").is_err());
         assert!(matches!(refused("NOSCRIPT No matching script"), Ok(None)));
     }

@@ -11,7 +11,7 @@ use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::{Transport, Watch};
-use crate::reading::{Link, Pass, ReadBatch, Round, Rounds, WATCH_EVERY};
+use crate::reading::{Link, Pass, ReadBatch, Round, Rounds, Standing, TRIES_EVERY, WATCH_EVERY};
 use crate::retry::RetryPolicy;
 
 /// The sockets of all sessions.
@@ -24,6 +24,8 @@ pub(super) struct Drive {
     failed: VecDeque<Error>,
     /// The session with which the next pass begins.
     first: usize,
+    /// When the server was last asked again about streams that it refused.
+    tried_at: Instant,
 }
 
 impl Drive {
@@ -35,7 +37,13 @@ impl Drive {
         counters: &Arc<ReadCounters>,
     ) -> Self {
         let line = |endpoint| Line::new(Link::new(endpoint, retry.cloned(), Arc::clone(counters)));
-        Self { lines: endpoints.into_iter().map(line).collect(), rounds, failed: VecDeque::new(), first: 0 }
+        Self {
+            lines: endpoints.into_iter().map(line).collect(),
+            rounds,
+            failed: VecDeque::new(),
+            first: 0,
+            tried_at: Instant::now(),
+        }
     }
 
     /// The endpoint as its server describes it, asked over the connection of the only session.
@@ -51,7 +59,11 @@ impl Drive {
                 return Err(error);
             }
         }
-        Ok(())
+        // Without a stream that can be read there is no reader.
+        match (sessions.standing() == Standing::Refused).then(|| sessions.take()).flatten() {
+            Some((_, Err(error))) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Runs until a batch is ready, everything was read, or `timeout` is over.
@@ -73,6 +85,10 @@ impl Drive {
             }
             if sessions.is_finished() {
                 return Ok(None);
+            }
+            if sessions.is_stranded() || self.tried_at.elapsed() >= TRIES_EVERY {
+                self.tried_at = Instant::now();
+                sessions.try_again();
             }
             self.run(sessions, deadline, watch)?;
             // Even with no time left to wait, return what has arrived.

@@ -7,17 +7,11 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::reading::{Pages, Place, Position, ReadBatch, Taken};
-
-#[derive(Debug)]
-struct Member {
-    session: Box<dyn Pages>,
-    has_begun: bool,
-}
+use crate::reading::{Pages, Place, Position, ReadBatch, Standing, Taken};
 
 #[derive(Debug)]
 pub(super) struct Sessions {
-    all: Vec<Member>,
+    all: Vec<Box<dyn Pages>>,
     /// Whether the sessions are read one after the other.
     in_order: bool,
     /// The number of entries that may still be read in total.
@@ -30,20 +24,14 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub(super) fn new(sessions: Vec<Box<dyn Pages>>, in_order: bool, limit: u64) -> Self {
-        let member = |session| Member { session, has_begun: false };
-        let mut all = Self {
-            all: sessions.into_iter().map(member).collect(),
-            in_order,
-            left: limit,
-            turn: 0,
-            taken: Position::new(in_order),
-        };
+        let taken = Position::new(in_order);
+        let mut all = Self { all: sessions, in_order, left: limit, turn: 0, taken };
         (0..all.all.len()).for_each(|at| all.begin(at));
         all
     }
 
     fn begin(&mut self, at: usize) {
-        for (stream, place) in self.all[at].session.begins() {
+        for (stream, place) in self.all[at].begun() {
             self.taken.set(stream, place);
         }
     }
@@ -55,22 +43,19 @@ impl Sessions {
     }
 
     pub(super) fn get(&self, at: usize) -> &dyn Pages {
-        &*self.all[at].session
+        &*self.all[at]
     }
 
     /// Runs `call` on one session. What that session uses of the limit is taken from the others.
     pub(super) fn with<T>(&mut self, at: usize, call: impl FnOnce(&mut dyn Pages) -> T) -> T {
-        let Member { session, has_begun } = &mut self.all[at];
+        let session = &mut self.all[at];
         let done = call(&mut **session);
         let left = *session.left();
-        if !*has_begun && session.has_begun() {
-            *has_begun = true;
-            self.begin(at);
-        }
+        self.begin(at);
         if left != self.left {
             self.left = left;
-            for member in &mut self.all {
-                *member.session.left() = left;
+            for session in &mut self.all {
+                *session.left() = left;
             }
         }
         done
@@ -99,11 +84,36 @@ impl Sessions {
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        (0..self.all.len()).all(|at| self.is_done(at))
+        (0..self.all.len()).all(|at| self.is_done(at)) && !self.is_stranded()
+    }
+
+    /// Whether no stream is left that can be read, although the caller wants some.
+    pub(super) fn is_stranded(&self) -> bool {
+        self.left > 0 && matches!(self.standing(), Standing::Refused | Standing::Replaced)
+    }
+
+    /// The greatest standing of all streams.
+    pub(super) fn standing(&self) -> Standing {
+        self.all.iter().map(|session| session.standing()).max().unwrap_or_default()
+    }
+
+    /// Lets the server be asked again about streams that it refused. If no other one is left, they are reported again.
+    pub(super) fn try_again(&mut self) {
+        let reports = self.is_stranded();
+        self.all.iter_mut().for_each(|session| session.try_again(reports));
+    }
+
+    /// Reads a stream no longer. Returns whether there was one with this key.
+    pub(super) fn drop_stream(&mut self, key: &[u8]) -> bool {
+        let is_known = (0..self.all.len()).any(|at| self.with(at, |session| session.drop_stream(key)));
+        if is_known {
+            self.taken.set(Arc::from(key), None);
+        }
+        is_known
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.all.iter().any(|member| member.session.is_ready())
+        self.all.iter().any(|session| session.is_ready())
     }
 
     /// The next batch, or the error that prevented it from being read, with the number of its session.
@@ -137,12 +147,12 @@ impl Sessions {
     /// The number of entries lost so far in all streams, and whether it is exact.
     pub(super) fn lost(&self) -> (u64, bool) {
         let add = |(entries, is_exact), (more, is_more_exact)| (entries + more, is_exact && is_more_exact);
-        self.all.iter().map(|member| member.session.lost()).fold((0, true), add)
+        self.all.iter().map(|session| session.lost()).fold((0, true), add)
     }
 
     /// Whether entries may have been lost that the server does not count. The answer is given once.
     pub(super) fn take_doubt(&mut self) -> bool {
         // Every session must be asked.
-        self.all.iter_mut().filter_map(|member| member.session.take_doubt().then_some(())).count() > 0
+        self.all.iter_mut().filter_map(|session| session.take_doubt().then_some(())).count() > 0
     }
 }

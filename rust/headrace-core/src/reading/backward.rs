@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::ReadBatch;
-use super::errors::{bad_field, data_loss, protocol, stream_replaced};
+use super::errors::{bad_field, data_loss, is_of_stream, protocol, stream_refused, stream_replaced};
 use super::exchange::Exchange;
 use super::info::InfoReply;
 use super::input::Input;
@@ -19,6 +19,7 @@ use super::paging::Paging;
 use super::position::{Place, Position};
 use super::request;
 use super::session::SessionOptions;
+use super::standing::Standing;
 use crate::entries::{BadValue, ColumnsPlan, EntryColumns};
 use crate::error::{Fault, Result};
 use crate::resp::EntryId;
@@ -42,6 +43,7 @@ pub(crate) struct Backward {
     /// Directly above the first entry to read; `None`: above the newest one.
     begins: Option<EntryId>,
     is_finished: bool,
+    standing: Standing,
 }
 
 impl Backward {
@@ -59,6 +61,7 @@ impl Backward {
             read: 0,
             begins,
             is_finished: next.is_none(),
+            standing: Standing::default(),
         }
     }
 
@@ -138,6 +141,8 @@ pub(crate) struct BackwardSession {
     /// The number of bytes that must have arrived before scanning again helps.
     needed: usize,
     ready: VecDeque<Taken>,
+    /// Whether the caller knows where the streams begin.
+    has_begun: bool,
     lost: Loss,
     may_have_lost: bool,
     waited: Duration,
@@ -162,6 +167,7 @@ impl BackwardSession {
             page: Page::default(),
             needed: 1,
             ready: VecDeque::new(),
+            has_begun: false,
             lost: Loss { entries: 0, exact: true },
             may_have_lost: false,
             waited: Duration::ZERO,
@@ -199,7 +205,10 @@ impl BackwardSession {
                 Ok(scanned) => scanned,
                 Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
                 Err(Wrong::Error(text)) => {
-                    return Err(Fault::from_reply(self.input.unread().get(text).unwrap_or_default()));
+                    let fault = Fault::from_reply(self.input.unread().get(text.clone()).unwrap_or_default());
+                    self.input.consume(text.end + 2);
+                    self.reply = None;
+                    return self.refuse(fault.of_command("XREVRANGE")).map(|()| true);
                 }
             };
             self.input.consume(consumed);
@@ -261,13 +270,37 @@ impl BackwardSession {
         self.ready.push_back(Taken { stream: Arc::clone(stream), place, result });
     }
 
+    /// Handles the server's refusal of a command about the stream that is being read: the next one follows.
+    fn refuse(&mut self, fault: Fault) -> std::result::Result<(), Fault> {
+        if !is_of_stream(&fault) {
+            return Err(fault);
+        }
+        self.push_batch(None);
+        if let Some(stream) = self.streams.get_mut(self.at)
+            && stream.standing.refuse()
+        {
+            stream.is_finished = true;
+            let key = Arc::clone(&stream.key);
+            self.push(&key, None, Err(stream_refused(&key, &fault)));
+        }
+        Ok(())
+    }
+
+    /// Continues with the first stream that is not finished.
+    fn go_on(&mut self) {
+        self.at = self.streams.iter().position(|stream| !stream.is_finished).unwrap_or(self.streams.len());
+    }
+
     /// Ends a stream with the server's description of it after everything was read.
     fn end(&mut self, info: &StreamInfo) {
-        let Some(stream) = self.streams.get_mut(self.at) else { return };
+        let Some(stream) = self.streams.get_mut(self.at).filter(|stream| !stream.standing.is_left_out()) else {
+            return;
+        };
         let key = Arc::clone(&stream.key);
         let is_replaced = stream.begun.as_ref().is_some_and(|begun| info.last_id < begun.last_id);
         let loss = stream.loss(info);
         stream.is_finished = true;
+        stream.standing = if is_replaced { Standing::Replaced } else { Standing::Read };
         self.may_have_lost |= loss.is_none();
         let loss = loss.filter(|loss| loss.entries > 0);
         if let Some(loss) = loss {
@@ -282,7 +315,6 @@ impl BackwardSession {
             // Nothing of the stream is left to read.
             self.push(&key, Some(EntryId::default()), Err(data_loss(&key, loss, info.first_id)));
         }
-        self.at = self.streams.iter().position(|stream| !stream.is_finished).unwrap_or(self.streams.len());
     }
 }
 
@@ -296,7 +328,7 @@ impl Pages for BackwardSession {
     }
 
     fn has_begun(&self) -> bool {
-        self.streams.get(self.at).is_none_or(|stream| stream.begun.is_some())
+        self.streams.get(self.at).is_none_or(|stream| stream.begun.is_some()) || !self.ready.is_empty()
     }
 
     fn is_finished(&self) -> bool {
@@ -340,9 +372,45 @@ impl Pages for BackwardSession {
         });
     }
 
-    fn begins(&self) -> Vec<(Arc<[u8]>, Option<Place>)> {
+    fn begun(&mut self) -> Vec<(Arc<[u8]>, Option<Place>)> {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return Vec::new();
+        }
         let place = |stream: &Backward| stream.begins.map(|id| Place { id, is_entry: true, ..Place::default() });
         self.streams.iter().map(|stream| (Arc::clone(&stream.key), place(stream))).collect()
+    }
+
+    fn standing(&self) -> Standing {
+        self.streams.iter().map(|stream| stream.standing).max().unwrap_or_default()
+    }
+
+    /// One stream is read after the other, so those that were refused are only asked about if no other one is left.
+    fn try_again(&mut self, reports: bool) {
+        for stream in self.streams.iter_mut().filter(|_| reports) {
+            stream.standing.try_again(reports);
+            stream.is_finished &= !stream.standing.is_suspect();
+        }
+        if self.in_flight.is_none() {
+            self.go_on();
+        }
+    }
+
+    fn drop_stream(&mut self, key: &[u8]) -> bool {
+        let is_it = |stream: &Backward| *stream.key == *key && stream.standing != Standing::Dropped;
+        let Some(at) = self.streams.iter().position(is_it) else { return false };
+        if at == self.at {
+            self.push_batch(None);
+        }
+        // What the caller does not take does not count for the limit.
+        self.left += self.ready.iter().map(|taken| taken.entries_of(key)).sum::<u64>();
+        self.ready.retain(|taken| *taken.stream != *key);
+        let stream = &mut self.streams[at];
+        (stream.standing, stream.is_finished) = (Standing::Dropped, true);
+        // A reply that is due is about the stream that was read.
+        if self.in_flight.is_none() {
+            self.go_on();
+        }
+        true
     }
 
     fn lost(&self) -> (u64, bool) {
@@ -379,16 +447,19 @@ impl Exchange for BackwardSession {
             return Ok(());
         }
         if let Some(Ask::Begin | Ask::End) = ask {
-            let Some(info) = self.info.take(&mut self.input)? else {
+            let taken = self.info.take(&mut self.input);
+            if let Ok(None) = taken {
                 self.needed = self.input.unread().len() + 1;
                 return Ok(());
-            };
-            match self.streams.get_mut(self.at) {
-                Some(stream) if ask == Some(Ask::Begin) => stream.begin(info),
-                _ => self.end(&info),
+            }
+            match (taken, self.streams.get_mut(self.at)) {
+                (Err(fault), _) => self.refuse(fault)?,
+                (Ok(Some(info)), Some(stream)) if ask == Some(Ask::Begin) => stream.begin(info),
+                (Ok(info), _) => self.end(&info.unwrap_or_default()),
             }
         }
         (self.in_flight, self.needed) = (None, 1);
+        self.go_on();
         if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
     }
 
@@ -409,6 +480,7 @@ impl Exchange for BackwardSession {
         self.reply = None;
         self.info = InfoReply::default();
         self.needed = 1;
+        self.go_on();
     }
 }
 
@@ -434,7 +506,7 @@ impl EntrySink for Sink<'_> {
         (self.is_left_out, self.size) = (true, 0);
         self.page.entries += 1;
         // The next page starts below an entry that does not fit.
-        if *self.left == 0 || self.bad.is_some() {
+        if *self.left == 0 || self.bad.is_some() || self.stream.standing.is_left_out() {
             return;
         }
         if self.stream.next.is_none_or(|next| id > next) || id < self.stream.until {

@@ -2,7 +2,7 @@
 
 use super::loss::Loss;
 use crate::entries::{BadValue, escaped};
-use crate::error::{Error, Fault, code};
+use crate::error::{Classifier, Error, Fault, code};
 use crate::resp::EntryId;
 
 /// `first`: the oldest remaining entry. Its position is set once it is returned.
@@ -32,6 +32,18 @@ pub(super) fn stream_replaced(stream: &[u8], reason: &str) -> Error {
 pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue) -> Error {
     let message = format!("stream {}, entry {id}: {value}", escaped(stream));
     Error::Field { stream: stream.to_vec(), entry_id: id.to_string(), position: String::new(), message }
+}
+
+/// `fault`: the server's refusal of a command.
+pub(crate) fn stream_refused(stream: &[u8], fault: &Fault) -> Error {
+    let message = format!("stream {}: {}", escaped(stream), fault.message);
+    let kind = Classifier::default().kind(fault);
+    Error::StreamRefused { stream: stream.to_vec(), code: fault.code.to_string(), kind, message }
+}
+
+/// Whether the fault concerns a single stream: it is no stream, or the user may not read it. The connection remains usable.
+pub(crate) fn is_of_stream(fault: &Fault) -> bool {
+    matches!(&*fault.code, "WRONGTYPE" | "NOPERM")
 }
 
 pub(super) fn protocol(reason: &'static str) -> Fault {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::batch::ReadBatch;
 use super::exchange::Exchange;
 use super::position::Place;
+use super::standing::Standing;
 use crate::error::Result;
 
 /// What a session returns of one of its streams.
@@ -17,6 +18,16 @@ pub(crate) struct Taken {
     pub(crate) place: Option<Place>,
     /// A batch, or the error that prevented it from being read. Their positions are not set.
     pub(crate) result: Result<ReadBatch>,
+}
+
+impl Taken {
+    /// How many entries of this stream it has.
+    pub(super) fn entries_of(&self, stream: &[u8]) -> u64 {
+        match &self.result {
+            Ok(batch) if *self.stream == *stream => batch.entries,
+            _ => 0,
+        }
+    }
 }
 
 /// A session that returns batches.
@@ -51,8 +62,18 @@ pub(crate) trait Pages: Exchange + Debug + Send {
     /// Notes that the caller has waited that long.
     fn paused(&mut self) {}
 
-    /// Where each stream begins, before anything was taken; `None`: that has no ID.
-    fn begins(&self) -> Vec<(Arc<[u8]>, Option<Place>)>;
+    /// Where streams begin, if that became known since the last call; `None`: that has no ID.
+    fn begun(&mut self) -> Vec<(Arc<[u8]>, Option<Place>)>;
+
+    /// The greatest standing of its streams.
+    fn standing(&self) -> Standing;
+
+    /// Lets the server be asked again about streams that it refused; with `reports`, also about those that were replaced, and each
+    /// that still cannot be read is reported again.
+    fn try_again(&mut self, reports: bool);
+
+    /// Reads a stream no longer, and forgets what was read of it and not taken. Returns whether it had the stream.
+    fn drop_stream(&mut self, stream: &[u8]) -> bool;
 
     /// The number of entries lost so far in all streams, and whether it is exact.
     fn lost(&self) -> (u64, bool);

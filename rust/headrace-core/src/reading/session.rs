@@ -7,6 +7,7 @@
 mod ahead;
 mod catch_up;
 mod hand_out;
+mod leave_out;
 mod replies;
 mod requests;
 
@@ -23,6 +24,7 @@ use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::position::Place;
 use super::sink::Page;
+use super::standing::Standing;
 use super::stream::Stream;
 use crate::entries::{ColumnsPlan, EntryColumns};
 use crate::error::Fault;
@@ -114,6 +116,10 @@ pub(crate) struct Session {
     linger: Linger,
     /// The stream whose turn it is.
     turn: usize,
+    /// The streams of which it has become known where they begin.
+    begun: Vec<usize>,
+    /// Whether the last request for entries of all streams was refused.
+    is_refused: bool,
     /// Whether entries may have been lost that the server does not count.
     may_have_lost: bool,
     /// The number of entries lost so far in all streams, and whether it is exact.
@@ -126,6 +132,7 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(streams: Vec<Stream>, options: SessionOptions, plan: Arc<ColumnsPlan>) -> Self {
         Self {
+            begun: (0..streams.len()).collect(),
             left: options.limit,
             options,
             plan,
@@ -144,6 +151,7 @@ impl Session {
             is_suspended: false,
             linger: Linger::No,
             turn: 0,
+            is_refused: false,
             may_have_lost: false,
             lost: Loss { entries: 0, exact: true },
             waited: Duration::ZERO,
@@ -153,8 +161,24 @@ impl Session {
 }
 
 impl Pages for Session {
-    fn begins(&self) -> Vec<(Arc<[u8]>, Option<Place>)> {
-        self.streams.iter().map(|stream| (Arc::clone(&stream.key), Some(stream.begins))).collect()
+    fn begun(&mut self) -> Vec<(Arc<[u8]>, Option<Place>)> {
+        let begun = self.begun.drain(..).map(|at| &self.streams[at]);
+        begun
+            .filter(|stream| stream.standing != Standing::Dropped)
+            .map(|stream| (Arc::clone(&stream.key), stream.begins))
+            .collect()
+    }
+
+    fn standing(&self) -> Standing {
+        self.streams.iter().map(|stream| stream.standing).max().unwrap_or_default()
+    }
+
+    fn try_again(&mut self, reports: bool) {
+        self.streams.iter_mut().for_each(|stream| stream.standing.try_again(reports));
+    }
+
+    fn drop_stream(&mut self, stream: &[u8]) -> bool {
+        self.forget(stream)
     }
 
     fn take(&mut self) -> Option<Taken> {
@@ -166,14 +190,16 @@ impl Pages for Session {
     }
 
     fn has_begun(&self) -> bool {
-        self.streams.iter().all(|stream| stream.asked.is_none())
+        self.streams.iter().all(|stream| stream.asked.is_none() || stream.standing.is_left_out())
     }
 
     fn is_finished(&self) -> bool {
         let is_read = |stream: &Stream| {
-            stream.asked.is_none()
-                && !stream.lag.waits()
-                && (stream.is_finished() || (!self.options.follows && !stream.is_behind))
+            stream.standing.is_left_out()
+                || (stream.asked.is_none()
+                    && !stream.standing.is_suspect()
+                    && !stream.lag.waits()
+                    && (stream.is_finished() || (!self.options.follows && !stream.is_behind)))
         };
         self.in_flight.is_empty() && self.is_handed_out() && (self.left == 0 || self.streams.iter().all(is_read))
     }
@@ -197,9 +223,8 @@ impl Pages for Session {
 
     fn has_more(&self) -> bool {
         let has_some = |stream: &Stream| {
-            let is_behind = stream.is_behind && !stream.is_finished();
-            let is_unknown = stream.asked.is_some() || stream.is_unproven() || is_behind;
-            stream.open.is_some() || stream.bad.is_some() || (is_unknown && !stream.lag.waits())
+            let has_pages = stream.has_pages() && !stream.lag.waits();
+            stream.open.is_some() || stream.bad.is_some() || stream.needs_info() || has_pages
         };
         self.is_ready() || self.streams.iter().any(has_some)
     }
@@ -270,6 +295,7 @@ impl Exchange for Session {
         self.info = InfoReply::default();
         self.needed = 1;
         self.is_suspended = false;
+        self.is_refused = false;
         self.linger = Linger::No;
         for stream in &mut self.streams {
             stream.is_behind = true;

@@ -75,7 +75,7 @@ impl EntrySink for Sink<'_> {
             return;
         }
         // The next page begins after an entry that does not fit.
-        if *self.left == 0 || stream.bad.is_some() {
+        if *self.left == 0 || stream.bad.is_some() || stream.standing.is_left_out() {
             return;
         }
         if page.has_gap && stream.open.as_ref().is_some_and(|open| open.columns.is_overfull()) {

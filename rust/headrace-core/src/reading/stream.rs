@@ -7,6 +7,7 @@ use super::loss::{Loss, ReadSince, StreamInfo};
 use super::paging::Paging;
 use super::position::Place;
 use super::range::{End, Start};
+use super::standing::Standing;
 use crate::entries::{BadValue, EntryColumns};
 use crate::resp::EntryId;
 
@@ -33,8 +34,9 @@ pub(crate) struct Stream {
     pub(crate) was_at_tail: bool,
     /// Whether the server is a replica that has less than was read.
     pub(crate) lag: Lag,
-    /// Where reading begins.
-    pub(crate) begins: Place,
+    pub(crate) standing: Standing,
+    /// Where reading begins; `None`: that is not known yet.
+    pub(crate) begins: Option<Place>,
     /// The entries that are not in a batch yet.
     pub(crate) open: Option<Open>,
     /// What was lost since the last batch.
@@ -64,8 +66,9 @@ pub(crate) struct Open {
 impl Stream {
     pub(crate) fn new(key: Arc<[u8]>, start: Start, end: End, paging: Paging) -> Self {
         let begins = match start {
-            Start::After(place) => place,
-            _ => Place::default(),
+            Start::After(place) => Some(place),
+            Start::At(id) => id.previous().map(|id| Place { id, ..Place::default() }),
+            Start::Earliest | Start::Latest => None,
         };
         Self {
             key,
@@ -78,6 +81,7 @@ impl Stream {
             has_anchor: false,
             was_at_tail: false,
             lag: Lag::default(),
+            standing: Standing::default(),
             begins,
             open: None,
             lost: None,
@@ -102,7 +106,7 @@ impl Stream {
         let has_id = is_position && place.id > EntryId::default();
         self.was_at_tail = has_id || (info.last_id <= place.id && info.last_id > EntryId::default());
         self.has_anchor = place.is_entry;
-        self.begins = place;
+        self.begins = Some(place);
         self.until = end.last(info);
     }
 
@@ -135,6 +139,17 @@ impl Stream {
     /// Whether the last entries that were read still need the proof that nothing was lost before them.
     pub(crate) fn is_unproven(&self) -> bool {
         !self.since.ids.is_empty() || self.is_doubtful
+    }
+
+    /// Whether the server must describe the stream.
+    pub(crate) fn needs_info(&self) -> bool {
+        let is_unknown = self.standing.is_suspect() || self.is_unproven() || self.asked.is_some();
+        is_unknown && !self.standing.is_left_out() && !self.lag.waits()
+    }
+
+    /// Whether pages of it are to be requested, as soon as it has begun.
+    pub(crate) fn has_pages(&self) -> bool {
+        self.is_behind && !self.is_finished() && !self.standing.is_left_out()
     }
 
     /// Whether everything that was requested has been read.

@@ -47,7 +47,7 @@ fn entries_acknowledged_in_parts_are_sent_once() {
     ledger.ack(batch, None, SECOND);
     assert_eq!(work(&mut ledger), []);
     assert_eq!(ledger.report(), ReadReport { acked: 5, ..ReadReport::default() });
-    assert!(ledger.batches.numbers().is_empty() && ledger.is_settled());
+    assert!(ledger.batches.numbers(|_| true).is_empty() && ledger.is_settled());
 }
 
 #[test]
@@ -173,6 +173,24 @@ fn a_refused_dead_letter_leaves_the_entry_for_a_later_attempt() {
     let release = Action::Release { idle: Duration::ZERO, deliveries: rules::ALONE + 1 };
     assert_eq!(work(&mut ledger), [(release, vec![1])]);
     assert!(!ledger.has(0, id(1)));
+}
+
+#[test]
+fn refused_renewals_are_reported_once_until_one_succeeds() {
+    let mut ledger = ledger(None);
+    ledger.hold(0, ids(1, 2), Vec::new(), SECOND);
+    let renew = |ledger: &mut Ledger, is_refused: bool| {
+        ledger.renew(2 * SECOND);
+        let renewal = ledger.take().unwrap();
+        if is_refused {
+            ledger.refused(&renewal, CLOSED, SECOND);
+        } else {
+            ledger.done(&renewal, &[]);
+        }
+        ledger.take_error()
+    };
+    let said = [true, true, false, true, true].map(|is_refused| renew(&mut ledger, is_refused));
+    assert_eq!(said, [Some(CLOSED), None, None, Some(CLOSED), None]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::super::stream::{Open, Pending, Stream};
 use super::{Linger, Session};
 use crate::entries::escaped;
 use crate::error::Error;
+use crate::reading::Standing;
 
 /// The most column builders kept for later batches.
 const MAX_SPARE: usize = 4;
@@ -36,7 +37,7 @@ impl Session {
             let Some(largest) = (0..self.streams.len()).max_by_key(|at| self.streams[*at].bytes()) else { break };
             self.push_batch(largest);
         }
-        let is_behind = self.streams.iter().any(|stream| stream.is_behind);
+        let is_behind = self.streams.iter().any(Stream::may_have_new);
         self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
     }
 
@@ -53,6 +54,10 @@ impl Session {
         let stream = &mut self.streams[at];
         let key = Arc::clone(&stream.key);
         let bad = std::mem::take(&mut stream.bad);
+        if stream.standing == Standing::Dropped {
+            stream.open = None;
+            return;
+        }
         if is_old {
             stream.open = None;
             stream.recover_all();
@@ -73,9 +78,10 @@ impl Session {
                 };
                 let extra = &self.options.extra;
                 let number = (self.ledger().number, number);
-                self.ready.push_back(finished.and_then(|batch| {
+                let batch = finished.and_then(|batch| {
                     ConsumerBatch::new(batch, number, Arc::clone(&key), ids, &deliveries, is_reclaimed, extra)
-                }));
+                });
+                self.ready.push_back((at, batch));
             }
         }
         for (Pending { id, deliveries }, value) in bad {
@@ -88,7 +94,7 @@ impl Session {
                 self.ledger().hold(at, vec![id], vec![deliveries], self.now);
             }
             let (stream, entry_id, position) = (key.to_vec(), id.to_string(), String::new());
-            self.ready.push_back(Err(Error::Field { stream, entry_id, position, message }));
+            self.ready.push_back((at, Err(Error::Field { stream, entry_id, position, message })));
         }
     }
 }

@@ -8,17 +8,53 @@ use redis::{Value, parse_redis_value};
 use super::super::rules;
 use super::super::sink::Sink;
 use super::super::stream::Pending;
-use super::super::work::refusal;
 use super::{Ask, PAGE, Session, protocol};
 use crate::error::Fault;
+use crate::reading::Standing;
 use crate::resp::framing::{Framing, MAX_REPLY};
 use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
 use crate::resp::value::{bytes, integer, list};
 use crate::resp::{EntryId, entry_id};
 
 impl Session {
+    /// Reads what has arrived of the next reply; returns whether it was complete. A refusal is a fault, with which
+    /// [`refused`](Self::refused) deals.
+    pub(super) fn answer(&mut self) -> Result<bool, Fault> {
+        let misread = || protocol("a reply that does not fit the command");
+        match self.in_flight.front() {
+            None => return Ok(false),
+            Some(Ask::New { stream, count, .. }) => {
+                let (stream, count) = (*stream, *count);
+                if !self.read_entries(count, None)? {
+                    return Ok(false);
+                }
+                self.end_new(stream, count);
+            }
+            Some(Ask::Read { part, .. }) => {
+                let part = part.clone();
+                return self.read_entries(part.len() as u64, Some(&part));
+            }
+            Some(Ask::Work(work)) => {
+                let work = work.clone();
+                let Some(reply) = self.read_value()? else { return Ok(false) };
+                self.ledger().replied(&work, &reply).ok_or_else(misread)?;
+            }
+            Some(Ask::Pending { stream, last }) => {
+                let (stream, last) = (*stream, *last);
+                let Some(reply) = self.read_value()? else { return Ok(false) };
+                self.plan_pending(stream, last, &reply).ok_or_else(misread)?;
+            }
+            Some(Ask::Claim { stream }) => {
+                let stream = *stream;
+                let Some(reply) = self.read_value()? else { return Ok(false) };
+                self.take_claims(stream, &reply).ok_or_else(misread)?;
+            }
+        }
+        Ok(true)
+    }
+
     /// Reads what has arrived of a reply with entries; returns whether the reply is complete.
-    pub(super) fn read_entries(&mut self, count: u64, wanted: Option<&[Pending]>) -> Result<bool, Fault> {
+    fn read_entries(&mut self, count: u64, wanted: Option<&[Pending]>) -> Result<bool, Fault> {
         loop {
             let streams = if wanted.is_some() { 1 } else { self.streams.len() as u64 };
             self.begin_reply(count, streams);
@@ -51,7 +87,10 @@ impl Session {
                 Ok(scanned) => scanned,
                 Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
                 Err(Wrong::Error(text)) => {
-                    return Err(Fault::from_reply(self.input.unread().get(text).unwrap_or_default()));
+                    let fault = Fault::from_reply(self.input.unread().get(text.clone()).unwrap_or_default());
+                    self.input.consume(text.end + 2);
+                    self.reply = None;
+                    return Err(fault);
                 }
             };
             self.input.consume(consumed);
@@ -81,11 +120,18 @@ impl Session {
         }
     }
 
-    pub(super) fn end_new(&mut self, count: u64) {
+    /// Ends a reply with new entries of one stream, or of all that are not read apart.
+    fn end_new(&mut self, of: Option<usize>, count: u64) {
         let is_slow = self.waited > self.busy;
         (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
-        for stream in &mut self.streams {
-            stream.is_behind = false;
+        self.ledger().reader_waits = false;
+        for (at, stream) in self.streams.iter_mut().enumerate() {
+            if of.map_or(stream.standing == Standing::Read, |of| of == at) {
+                stream.is_behind = false;
+            }
+        }
+        if let Some(of) = of {
+            self.streams[of].standing.accept();
         }
         for page in self.pages.drain(..) {
             let Some(stream) = self.streams.get_mut(page.stream) else { continue };
@@ -95,7 +141,7 @@ impl Session {
     }
 
     /// A whole reply that has no entries; `None`: it has not arrived yet.
-    pub(super) fn read_value(&mut self) -> Result<Option<Value>, Fault> {
+    fn read_value(&mut self) -> Result<Option<Value>, Fault> {
         let unread = self.input.unread();
         let Some(length) = self.framing.find(unread).map_err(protocol)? else {
             self.needed = unread.len() + 1;
@@ -105,39 +151,15 @@ impl Session {
         let reply = unread.get(..length).unwrap_or_default();
         let value = match reply.strip_prefix(b"-") {
             Some(line) => Err(Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line))),
-            None => Ok(parse_redis_value(reply).map_err(|_| protocol("something that is not a reply"))?),
+            None => parse_redis_value(reply).map(Some).map_err(|_| protocol("something that is not a reply")),
         };
         self.input.consume(length);
         self.needed = 1;
-        match value {
-            Ok(value) => Ok(Some(value)),
-            Err(fault) => {
-                let Some(Ask::Work(_)) = self.in_flight.front() else { return Err(fault) };
-                self.refused(fault).map(|()| Some(Value::Okay))
-            }
-        }
-    }
-
-    /// Handles the refusal of a piece of work by the server.
-    pub(super) fn refused(&mut self, fault: Fault) -> Result<(), Fault> {
-        let Some(Ask::Work(work)) = self.in_flight.front() else { return Err(fault) };
-        let work = work.clone();
-        match refusal(&work, &fault)? {
-            None => {
-                self.known.forget();
-                self.ledger().unsent(work);
-                self.shared.added(false);
-            }
-            Some(error) => {
-                let now = self.now;
-                self.ledger().refused(&work, error, now);
-            }
-        }
-        Ok(())
+        value
     }
 
     /// Handles the reply to XPENDING: plans to read the entries that this consumer does not hold.
-    pub(super) fn plan_pending(&mut self, at: usize, last: EntryId, reply: &Value) -> Option<()> {
+    fn plan_pending(&mut self, at: usize, last: EntryId, reply: &Value) -> Option<()> {
         let read = |entry: &Value| {
             let [id, _, _, deliveries] = list(entry)? else { return None };
             let deliveries = u64::try_from(integer(deliveries)?).ok()?;
@@ -186,7 +208,7 @@ impl Session {
     }
 
     /// Handles the reply to XAUTOCLAIM: claimed entries are read as pending entries of this consumer.
-    pub(super) fn take_claims(&mut self, at: usize, reply: &Value) -> Option<()> {
+    fn take_claims(&mut self, at: usize, reply: &Value) -> Option<()> {
         let (cursor, claimed, deleted) = match list(reply)? {
             [cursor, claimed, deleted] => (cursor, claimed, list(deleted)?.len()),
             // Redis 6.2 does not list deleted entries.

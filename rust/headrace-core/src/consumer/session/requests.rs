@@ -8,7 +8,7 @@ use super::super::rules;
 use super::super::stream::{Pending, Stream};
 use super::super::work::{Action, Work};
 use super::{Alone, Ask, Linger, PAGE, Session};
-use crate::reading::Exchange;
+use crate::reading::{Exchange, Standing, TRIES_EVERY};
 
 /// The most pieces of work sent before a read.
 const MAX_WORK: usize = 16;
@@ -83,7 +83,7 @@ impl Session {
 
     /// Whether new entries come next and are available, and the caller is fast enough.
     pub(in crate::consumer) fn may_read_ahead(&self) -> bool {
-        self.may_ask_ahead() && self.streams.iter().any(|stream| stream.is_behind)
+        self.may_ask_ahead() && self.streams.iter().any(Stream::may_have_new)
     }
 
     /// Whether new entries come next, and the caller is fast enough.
@@ -98,7 +98,7 @@ impl Session {
     fn next_look(&self) -> Option<Duration> {
         let of_stream = |stream: &Stream| {
             let claims_at = self.options.claim_interval.map(|_| stream.claims_at);
-            [claims_at, stream.rechecks_at].into_iter().flatten().min()
+            [claims_at, stream.rechecks_at].into_iter().flatten().min().filter(|_| !stream.standing.is_left_out())
         };
         self.streams.iter().filter_map(of_stream).min().filter(|_| self.options.acks)
     }
@@ -122,6 +122,9 @@ impl Session {
         let total = self.streams.len();
         let mut is_put_off = false;
         for at in (self.turn..self.turn + total).map(|at| at % total) {
+            if self.streams[at].standing.is_left_out() {
+                continue;
+            }
             let is_isolated = self.streams[at].planned.front().is_some_and(|part| self.is_isolated(part));
             if is_isolated && self.alone == Alone::MayNot {
                 is_put_off = true;
@@ -163,7 +166,7 @@ impl Session {
     /// Asks which entries are pending, one page per stream.
     fn look_at_pending(&mut self) {
         for (at, stream) in self.streams.iter().enumerate() {
-            if let Some((first, last)) = stream.recovery {
+            if let Some((first, last)) = stream.recovery.filter(|_| !stream.standing.is_left_out()) {
                 request::pending(&mut self.outbox.bytes, &self.options.names, &stream.key, first, last, PAGE);
                 self.in_flight.push_back(Ask::Pending { stream: at, last });
             }
@@ -177,7 +180,7 @@ impl Session {
         }
         for at in 0..self.streams.len() {
             let stream = &self.streams[at];
-            if stream.claims_at <= self.now {
+            if stream.claims_at <= self.now && !stream.standing.is_left_out() {
                 let (names, idle) = (&self.options.names, self.options.min_idle);
                 request::claim(&mut self.outbox.bytes, names, &stream.key, idle, stream.claim_cursor, PAGE);
                 self.in_flight.push_back(Ask::Claim { stream: at });
@@ -187,15 +190,34 @@ impl Session {
 
     /// Asks for new entries. `unread`: the number of entries of the previous reply that are not in a batch yet.
     pub(super) fn ask_new(&mut self, block: Option<Duration>, unread: usize) {
-        let streams = self.streams.len() as u64;
-        let fewest = self.streams.iter().map(|stream| stream.paging.count()).min().unwrap_or(1);
+        let which = |is_one: fn(Standing) -> bool| -> Vec<usize> {
+            (0..self.streams.len()).filter(|at| is_one(self.streams[*at].standing)).collect()
+        };
+        let (together, apart) = (which(|standing| standing == Standing::Read), which(Standing::is_suspect));
+        let asked = together.iter().chain(&apart);
+        let streams = asked.clone().count() as u64;
+        let Some(fewest) = asked.map(|at| self.streams[*at].paging.count()).min() else { return };
         let most = self.streams.iter().map(Stream::rows).max().unwrap_or(0);
         let room = self.options.batch_rows.saturating_sub((most + unread) % self.options.batch_rows) as u64;
         let count = (fewest / streams).min(room).max(1);
-        let keys: Vec<&[u8]> = self.streams.iter().map(|stream| &*stream.key).collect();
-        request::read_new(&mut self.outbox.bytes, &self.options.names, &keys, count, block, self.options.acks);
-        self.in_flight.push_back(Ask::New { count, block });
+        let mut block = block.filter(|_| apart.is_empty());
+        if self.streams.iter().any(|stream| stream.standing == Standing::Refused) {
+            block = block.map(|block| block.min(TRIES_EVERY));
+        }
+        if !together.is_empty() {
+            self.ask_new_of(&together, count, block);
+        }
+        for at in apart {
+            self.ask_new_of(&[at], count, None);
+        }
         self.asked_at = self.now;
         self.ledger().reader_waits = block.is_some();
+    }
+
+    fn ask_new_of(&mut self, streams: &[usize], count: u64, block: Option<Duration>) {
+        let keys: Vec<&[u8]> = streams.iter().map(|at| &*self.streams[*at].key).collect();
+        request::read_new(&mut self.outbox.bytes, &self.options.names, &keys, count, block, self.options.acks);
+        let stream = if let [only] = streams { Some(*only) } else { None };
+        self.in_flight.push_back(Ask::New { stream, count, block });
     }
 }

@@ -51,7 +51,8 @@ impl Session {
         let Some(first) = self.ahead.take() else { return false };
         if let Some(Ask::Page { stream, count }) = self.in_flight.front().copied() {
             let stream = &self.streams[stream];
-            if stream.after() != first || stream.is_unproven() || stream.bad.is_some() {
+            let is_left_out = stream.standing.is_left_out();
+            if stream.after() != first || stream.is_unproven() || stream.bad.is_some() || is_left_out {
                 self.in_flight = [Ask::Passed { count }].into();
             }
         }

@@ -39,7 +39,7 @@ impl Session {
             let Some(largest) = (0..self.streams.len()).max_by_key(|at| self.streams[*at].bytes()) else { break };
             self.hand_out_stream(largest);
         }
-        let is_behind = self.streams.iter().any(|stream| stream.is_behind && !stream.is_finished());
+        let is_behind = self.streams.iter().any(Stream::has_pages);
         self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
     }
 

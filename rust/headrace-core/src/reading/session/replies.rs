@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::errors::{data_loss, protocol, stream_replaced};
+use super::super::errors::{data_loss, protocol};
 use super::super::lag::Lag;
 use super::super::loss::{Loss, StreamInfo};
 use super::super::sink::{Page, Sink};
@@ -56,8 +56,14 @@ impl Session {
             Ok(scanned) => scanned,
             Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
             Err(Wrong::Error(text)) => {
-                let unread = self.input.unread();
-                return Err(Fault::from_reply(unread.get(text).unwrap_or_default()));
+                let fault = Fault::from_reply(self.input.unread().get(text.clone()).unwrap_or_default());
+                self.input.consume(text.end + 2);
+                self.reply = None;
+                match shape {
+                    Shape::Entries => self.refuse(stream, fault.of_command("XRANGE"))?,
+                    Shape::Streams => self.refuse_all(fault.of_command("XREAD"))?,
+                }
+                return Ok(true);
             }
         };
         self.input.consume(consumed);
@@ -74,6 +80,7 @@ impl Session {
             return Ok(needed == 0 && self.read_entries(shape, stream, count)?);
         }
         self.reply = None;
+        self.is_refused &= shape != Shape::Streams;
         self.end_pages(shape, count);
         Ok(true)
     }
@@ -82,7 +89,9 @@ impl Session {
         let is_slow = self.waited > self.busy;
         (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
         for (at, page) in self.pages.drain(..) {
-            let Some(stream) = self.streams.get_mut(at) else { continue };
+            let Some(stream) = self.streams.get_mut(at).filter(|stream| !stream.standing.is_left_out()) else {
+                continue;
+            };
             let is_full = page.entries >= count;
             stream.is_doubtful |= page.entries == 0 && stream.has_anchor && shape == Shape::Entries;
             stream.is_behind =
@@ -93,17 +102,24 @@ impl Session {
 
     /// Reads the reply to XINFO STREAM; returns whether it was complete.
     pub(super) fn read_info(&mut self, at: usize) -> Result<bool, Fault> {
-        let Some(info) = self.info.take(&mut self.input)? else {
-            self.needed = self.input.unread().len() + 1;
-            return Ok(false);
-        };
-        self.check(at, &info);
+        match self.info.take(&mut self.input) {
+            Ok(Some(info)) => self.check(at, &info),
+            Ok(None) => {
+                self.needed = self.input.unread().len() + 1;
+                return Ok(false);
+            }
+            Err(fault) => self.refuse(at, fault)?,
+        }
         Ok(true)
     }
 
     /// Handles the server's description of a stream, sent after the entries so far were read.
     pub(super) fn check(&mut self, at: usize, info: &StreamInfo) {
         let stream = &mut self.streams[at];
+        if stream.standing.is_left_out() {
+            return;
+        }
+        stream.standing.accept();
         if !stream.lacks(info) {
             stream.lag = Lag::default();
         } else if stream.lag.suspect() {
@@ -112,10 +128,10 @@ impl Session {
         }
         if let Some((start, end)) = self.streams[at].asked.take() {
             self.streams[at].begin(start, end, info);
+            self.begun.push(at);
         }
         if let Some(reason) = self.streams[at].replaced(info) {
-            self.forget_unproven(at);
-            self.push_error(at, None, stream_replaced(&self.streams[at].key, reason));
+            self.replace(at, reason);
             return;
         }
         let loss = self.streams[at].since.loss(info);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::exchange::Exchange;
 use super::super::pages::Pages;
 use super::super::request;
+use super::super::standing::{Standing, TRIES_EVERY};
 use super::super::stream::Stream;
 use super::{Ask, Linger, Session};
 use crate::resp::EntryId;
@@ -17,38 +18,48 @@ const MAX_COMMANDS: usize = 64;
 const FEW_STREAMS: usize = 8;
 
 impl Session {
-    /// Writes the next commands, unless replies are due, batches are ready or there is nothing to ask for. `waits`: how long the
+    /// Writes the next commands, unless replies are due, batches are ready or there is nothing to ask for. Where the streams begin is
+    /// asked also while an error of one of them is ready: a constructor waits for it. `waits`: how long the
     /// server may wait for new entries; `None`: new entries are not requested.
     pub(super) fn ask(&mut self, waits: Option<Duration>) {
-        if self.awaits_reply() || !self.ready.is_empty() || self.linger == Linger::Waits || self.is_finished() {
+        if self.awaits_reply()
+            || (!self.ready.is_empty() && self.has_begun())
+            || self.linger == Linger::Waits
+            || self.is_finished()
+        {
             return;
         }
         (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
         if self.ask_role() {
             return;
         }
-        let unknown: Vec<usize> =
-            self.which(|stream| (stream.is_unproven() || stream.asked.is_some()) && !stream.lag.waits());
+        let unknown = self.which(Stream::needs_info);
         if !unknown.is_empty() {
             for stream in unknown.into_iter().take(MAX_COMMANDS) {
                 self.ask_info(stream);
             }
             return;
         }
-        if self.ask_pages() || self.ask_to_catch_up(waits) || !self.options.follows {
+        if !self.ready.is_empty() || self.ask_pages() || self.ask_to_catch_up(waits) || !self.options.follows {
             return;
         }
         let Some(waits) = waits else { return };
-        let streams = self.streams.len() as u64;
-        let fewest = self.streams.iter().map(|stream| stream.paging.count()).min().unwrap_or(1);
+        let followed = self.which(|stream| !stream.standing.is_left_out());
+        if followed.is_empty() {
+            return;
+        }
+        let streams = followed.len() as u64;
+        let fewest = followed.iter().map(|at| self.streams[*at].paging.count()).min().unwrap_or(1);
         let room = self.options.batch_rows.saturating_sub(self.streams.iter().map(Stream::rows).max().unwrap_or(0));
         let count = (fewest / streams).min(room as u64).min(self.left).max(1);
+        let is_refused = self.streams.iter().any(|stream| stream.standing == Standing::Refused);
+        let waits = if is_refused { waits.min(TRIES_EVERY) } else { waits };
         let block = Some(waits.min(self.options.block)).filter(|block| self.linger == Linger::No && !block.is_zero());
-        let places = self.streams.iter().map(|stream| (&*stream.key, stream.after()));
+        let places = followed.iter().map(|at| (&*self.streams[*at].key, self.streams[*at].after()));
         request::follow(&mut self.outbox.bytes, places, count, block);
         self.in_flight.push_back(Ask::Follow { count, block });
-        if self.streams.len() <= FEW_STREAMS {
-            for stream in 0..self.streams.len() {
+        if followed.len() <= FEW_STREAMS {
+            for stream in followed {
                 self.ask_info(stream);
             }
         }
@@ -70,7 +81,7 @@ impl Session {
         let first = self.turn;
         for at in (first..first + total).map(|at| at % total) {
             let stream = &self.streams[at];
-            if !stream.is_behind || stream.is_finished() || stream.asked.is_some() || stream.lag.waits() {
+            if !stream.has_pages() || stream.asked.is_some() || stream.lag.waits() {
                 continue;
             }
             if bytes > 0

@@ -1,0 +1,63 @@
+//! Leaves out streams that cannot be read, so that the others continue.
+
+use super::super::errors::{is_of_stream, stream_refused, stream_replaced};
+use super::super::lag::Lag;
+use super::super::standing::Standing;
+use super::super::stream::Stream;
+use super::Session;
+use crate::error::Fault;
+
+impl Session {
+    /// Handles the server's refusal of a command about one stream.
+    pub(super) fn refuse(&mut self, at: usize, fault: Fault) -> Result<(), Fault> {
+        if !is_of_stream(&fault) {
+            return Err(fault);
+        }
+        if self.streams[at].standing.refuse() {
+            self.leave_out(at);
+            self.push_error(at, None, stream_refused(&self.streams[at].key, &fault));
+        }
+        Ok(())
+    }
+
+    /// Handles the refusal of a request for new entries of all streams. It does not say which stream is at fault, so the server is
+    /// asked about each of them. If it has refused none of them since the last time, no stream is.
+    pub(super) fn refuse_all(&mut self, fault: Fault) -> Result<(), Fault> {
+        if !is_of_stream(&fault) || self.is_refused {
+            return Err(fault);
+        }
+        self.is_refused = true;
+        for stream in self.streams.iter_mut().filter(|stream| stream.standing == Standing::Read) {
+            stream.standing = Standing::Suspect { is_known: false };
+        }
+        Ok(())
+    }
+
+    /// Handles a stream that is not the one that was read before.
+    pub(super) fn replace(&mut self, at: usize, reason: &str) {
+        self.streams[at].standing = Standing::Replaced;
+        self.leave_out(at);
+        self.push_error(at, None, stream_replaced(&self.streams[at].key, reason));
+    }
+
+    /// Ends the reading of a stream, at the last entry that is proven.
+    fn leave_out(&mut self, at: usize) {
+        self.forget_unproven(at);
+        self.streams[at].lag = Lag::default();
+        // A request that named it may have been refused because of it.
+        self.is_refused = false;
+    }
+
+    /// See [`Pages::drop_stream`](super::Pages::drop_stream).
+    pub(super) fn forget(&mut self, key: &[u8]) -> bool {
+        let is_it = |stream: &Stream| *stream.key == *key && stream.standing != Standing::Dropped;
+        let Some(at) = self.streams.iter().position(is_it) else { return false };
+        self.streams[at].standing = Standing::Dropped;
+        self.leave_out(at);
+        // What the caller does not take does not count for the limit.
+        self.left += self.ready.iter().map(|taken| taken.entries_of(key)).sum::<u64>();
+        self.ready.retain(|taken| *taken.stream != *key);
+        self.streams[at].bad = None;
+        true
+    }
+}
