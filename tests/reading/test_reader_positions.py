@@ -212,6 +212,17 @@ def test_nothing_is_lost_if_the_entry_at_a_start_remains(endpoint: Endpoint, cli
     assert (batch.first_id, batch.lost, batch.is_lost_exact) == ("100-0", 0, True)
 
 
+def test_a_position_keeps_a_start_before_the_oldest_entry(endpoint: Endpoint, client: redis.Redis) -> None:
+    client.xadd("later", {"n": 32}, id="32-0")
+    with Reader(endpoint, ["later"], start="24-0") as reader:
+        position = reader.position
+    client.delete("later")
+    for number in (1, 24):
+        client.xadd("later", {"n": number}, id=f"{number}-0")
+    with Reader(endpoint, ["later"], start=position, end="latest") as reader:
+        assert [batch.first_id for batch in reader] == ["24-0"]
+
+
 def test_a_reader_goes_on_with_the_stream_that_replaced_another(endpoint: Endpoint, client: redis.Redis) -> None:
     position = json.dumps({"v": 1, "streams": {"trimmed": {"id": "10-0", "n": 10}, "whole": {"id": "5-0", "n": 5}}})
     client.delete("trimmed")

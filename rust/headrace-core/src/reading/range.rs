@@ -62,8 +62,8 @@ impl Start {
                 } else if info.first_id.is_some_and(|first| first <= id) {
                     Place { id, is_entry: false, added: None, removed }
                 } else {
-                    // No entry is below the start, and none will be.
-                    Place { added: removed, ..Place::default() }
+                    // No entry is below the start, and none will be, unless another stream takes its place.
+                    Place { id, is_entry: false, added: removed, removed: None }
                 }
             }
         }
@@ -138,7 +138,7 @@ mod tests {
             (Start::Earliest, 0, 0, Some(20)),
             (Start::Latest, 100, 0, Some(100)),
             (Start::At(id(0, 0)), 0, 0, Some(20)),
-            (Start::At(id(5, 0)), 0, 0, Some(20)),
+            (Start::At(id(5, 0)), 4, u64::MAX, Some(20)),
             (Start::At(id(50, 0)), 49, u64::MAX, None),
             (Start::At(id(100, 1)), 100, 0, Some(100)),
             (Start::At(id(500, 0)), 499, u64::MAX, Some(100)),
