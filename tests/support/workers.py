@@ -42,6 +42,7 @@ LONG = {
     "test_memory.py",
     "test_packing_arguments.py",
     "test_panics.py",
+    "test_positions.py",
     "test_process_fork.py",
     "test_read_faults.py",
     "test_read_faults_sweep.py",
