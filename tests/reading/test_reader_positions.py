@@ -223,6 +223,20 @@ def test_a_position_keeps_a_start_before_the_oldest_entry(endpoint: Endpoint, cl
         assert [batch.first_id for batch in reader] == ["24-0"]
 
 
+def test_the_last_possible_id_is_that_of_an_entry(endpoint: Endpoint, client: redis.Redis) -> None:
+    last = "18446744073709551615-18446744073709551615"
+    client.xadd("whole", {"n": 6}, id=last)
+    with Reader(endpoint, ["whole"], end="latest") as reader:
+        assert [batch.last_id for batch in reader] == [last]
+        position = reader.position
+    with Reader(endpoint, ["whole"], start=position, end="latest") as reader:
+        assert (list(reader), reader.position) == ([], position)
+    client.delete("whole")
+    client.xadd("whole", {"n": 1}, id="1-0")
+    with pytest.raises(StreamReplacedError), Reader(endpoint, ["whole"], start=position, end="latest") as reader:
+        list(reader)
+
+
 def test_a_reader_goes_on_with_the_stream_that_replaced_another(endpoint: Endpoint, client: redis.Redis) -> None:
     position = json.dumps({"v": 1, "streams": {"trimmed": {"id": "10-0", "n": 10}, "whole": {"id": "5-0", "n": 5}}})
     client.delete("trimmed")

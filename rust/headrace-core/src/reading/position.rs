@@ -121,8 +121,10 @@ impl Position {
                     Some(_) => Err(wrong(&format!("{name:?} must be an integer of at least 0"))),
                 };
                 let (added, removed) = (number("n")?, number("removed")?);
-                // Positions of the first versions do not say `start`. They begin at a time after the last ID before it.
-                let is_start = place.get("start") == Some(&Value::Bool(true)) || matches!(id.seq, u64::MAX);
+                // Positions of the first versions do not say `start`. They begin at a time after the last ID before it, which is
+                // not the last one of all.
+                let is_before_a_time = id.seq == u64::MAX && id < EntryId::MAX;
+                let is_start = place.get("start") == Some(&Value::Bool(true)) || is_before_a_time;
                 let is_entry = id > EntryId::default() && !is_start;
                 position.set(Arc::from(key), Some(Place { id, is_entry, added, removed }));
             }
@@ -143,7 +145,8 @@ mod tests {
         let mut position = Position::new(is_reverse);
         for (key, ms, seq, added) in places {
             let id = EntryId { ms: *ms, seq: *seq };
-            let is_entry = id > EntryId::default() && *seq < u64::MAX;
+            // An entry may have the last ID of all.
+            let is_entry = id > EntryId::default() && (*seq < u64::MAX || *ms == u64::MAX);
             position.set(Arc::from(*key), Some(Place { id, is_entry, added: *added, removed: None }));
         }
         position
