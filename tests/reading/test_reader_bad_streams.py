@@ -181,6 +181,14 @@ def test_a_stream_that_was_refused_at_first_begins_where_it_was_asked_for(
     assert reading.entries == {b"b": 1}
 
 
+def test_all_entries_of_a_stream_in_place_of_another_type_are_new(endpoint: Endpoint, client: redis.Redis) -> None:
+    overwrite(client)
+    with Reader(endpoint, STREAMS, start="latest", block=0.05) as reader:
+        client.delete("b")
+        fill(client, ["b"])
+        Reading(reader).until(b=5)
+
+
 @pytest.mark.parametrize(("change", "kind", "message"), CHANGES)
 def test_a_reader_without_another_stream_raises_at_each_call(
     endpoint: Endpoint, client: redis.Redis, change: Change, kind: Any, message: str

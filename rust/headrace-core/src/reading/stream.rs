@@ -89,6 +89,13 @@ impl Stream {
         }
     }
 
+    /// Notes that there is no stream now. If it is not known yet where to begin, all entries that it will have are new.
+    pub(crate) fn is_missing(&mut self) {
+        if let Some((start @ Start::Latest, _)) = &mut self.asked {
+            *start = Start::Earliest;
+        }
+    }
+
     /// Determines where to begin and end, from the server's description of the stream before anything was read.
     pub(crate) fn begin(&mut self, start: Start, end: End, info: &StreamInfo) {
         let place = start.place(info);

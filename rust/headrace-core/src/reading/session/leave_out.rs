@@ -13,6 +13,9 @@ impl Session {
         if !is_of_stream(&fault) {
             return Err(fault);
         }
+        if fault.code == "WRONGTYPE" {
+            self.streams[at].is_missing();
+        }
         if self.streams[at].standing.refuse() {
             self.leave_out(at);
             self.push_error(at, None, stream_refused(&self.streams[at].key, &fault));
