@@ -23,11 +23,12 @@ class BackwardPlace:
     #: The number of entries that had been added to all streams when the chain began.
     added: int
     reached: Entry | None = None
-    #: Whether it was begun after a later stream: it had no entries until the program was restarted.
+    #: Whether it was begun after a later stream: it had no entries until the program was restarted, or is another one.
     is_late: bool = False
-    #: The number of entries that were passed over and are lost, and of those where both is right.
+    #: The number of entries that were passed over and are lost, of those where both is right, and of those reported so far.
     lost: int = 0
     maybe: int = 0
+    told: int = 0
 
 
 @dataclass
@@ -59,7 +60,8 @@ class Backward:
             self.told(key, lost, exact=exact)
         later = list(self.places)[list(self.places).index(key) + 1 :]
         is_behind = any(self.places[other].reached for other in later)
-        place.is_late |= is_behind and self.is_resumed and not place.reached
+        is_new = not place.reached or key in self.may_be_replaced()
+        place.is_late |= is_behind and self.is_resumed and is_new
         if is_behind and not place.is_late:
             raise Violation(TWICE, f"{_at(place)}, after a later stream was begun")
         for entry in entries_of(self.world, key, rows):
@@ -98,6 +100,7 @@ class Backward:
 
     def told(self, key: bytes, lost: int, *, exact: bool) -> None:
         place, life = self.places[key], self.world.now(key)
+        place.told += lost
         if life is None or life.number != place.life:
             return
         removed = [entry.trimmed or (not exact and entry.deleted) or 0 for entry in life.entries]
@@ -108,6 +111,8 @@ class Backward:
         place = self.places[key]
         if not any(life.over is not None and life.over > place.since for life in self.world.lives(key)):
             raise Violation(REPLACED, _at(place))
+        # A reader that continues begins with the stream as it is, even if this one noticed at its end that it is another.
+        self.begin(key, LAST)
 
     def finished(self, ends: Mapping[bytes, Id], _opened: int, rest: int | None, *, exact: bool) -> None:
         """All down to these ends was returned. The loss is counted at the end of a stream."""
@@ -120,8 +125,9 @@ class Backward:
             self._skip(place, life, before(end))
             # Of a later stream that was empty when its turn came, the reader knows nothing.
             is_unbegun = place.reached is None and key != next(iter(ends))
-            lost += 0 if is_unbegun else place.lost
-            maybe += place.maybe + (place.lost if is_unbegun else 0)
+            untold = max(0, place.lost - place.told)
+            lost += 0 if is_unbegun else untold
+            maybe += place.maybe + (untold if is_unbegun else 0)
             is_known &= life.is_counted
         if rest is not None and is_known and not self.is_resumed:
             if rest < lost:

@@ -423,7 +423,10 @@ class Play:
                 continue
             if self._read_once(rng, 0.05 if self._is_replaced() else 1.0):
                 deadline = time.monotonic() + WAIT
-            elif opened.replaced.issuperset(left) and restarts <= len(self.world.keys):
+            elif opened.replaced.issuperset(left):
+                # Positions from before the error lead to it again.
+                if restarts > len(self.world.keys):
+                    return
                 restarts += 1
                 self._reopen(rng)
             elif time.monotonic() > deadline:
