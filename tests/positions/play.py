@@ -195,7 +195,7 @@ class Play:
             if kind == "earliest":
                 chain.begin(key, ZERO, is_counted=True)
             elif kind == "latest":
-                chain.begin(key, after(life.newest.id if life and life.newest else ZERO), is_counted=True)
+                chain.begin(key, after(life.last if life else ZERO), is_counted=True)
             else:
                 chain.begin(key, first, is_counted=False)
         return chain

@@ -76,10 +76,6 @@ class Life:
         return next((entry for entry in self.entries if entry.is_present), None)
 
     @property
-    def newest(self) -> Entry | None:
-        return next((entry for entry in reversed(self.entries) if entry.is_present), None)
-
-    @property
     def is_counted(self) -> bool:
         """Whether all that the server counts was an entry and was removed by trimming only."""
         return not self.ghosts and all(entry.deleted is None for entry in self.entries)
