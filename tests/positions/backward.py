@@ -25,7 +25,7 @@ class BackwardPlace:
     reached: Entry | None = None
     #: Whether it was begun after a later stream: it had no entries until the program was restarted, or is another one.
     is_late: bool = False
-    #: The number of entries that were passed over and are lost, of those where both is right, and of those reported so far.
+    #: The number of entries that were passed over and are lost; of those where both is right; that was reported.
     lost: int = 0
     maybe: int = 0
     told: int = 0
@@ -111,7 +111,7 @@ class Backward:
         place = self.places[key]
         if not any(life.over is not None and life.over > place.since for life in self.world.lives(key)):
             raise Violation(REPLACED, _at(place))
-        # A reader that continues begins with the stream as it is, even if this one noticed at its end that it is another.
+        # A reader that continues begins with the stream as it is, even if this one noticed it only at the end.
         self.begin(key, LAST)
 
     def finished(self, ends: Mapping[bytes, Id], _opened: int, rest: int | None, *, exact: bool) -> None:
