@@ -90,7 +90,7 @@ impl Stream {
     }
 
     /// Notes that there is no stream now. If it is not known yet where to begin, all entries that it will have are new.
-    pub(crate) fn is_missing(&mut self) {
+    pub(crate) fn note_missing(&mut self) {
         if let Some((start @ Start::Latest, _)) = &mut self.asked {
             *start = Start::Earliest;
         }

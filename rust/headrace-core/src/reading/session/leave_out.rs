@@ -14,7 +14,7 @@ impl Session {
             return Err(fault);
         }
         if fault.code == "WRONGTYPE" {
-            self.streams[at].is_missing();
+            self.streams[at].note_missing();
         }
         if self.streams[at].standing.refuse() {
             self.leave_out(at);
