@@ -91,7 +91,7 @@ class LyingReader:
 class Lie:
     """The truth. A lie replaces some of the methods, and asks `now` whether this is its moment."""
 
-    #: Whether it is told once. If it is in a position, few of which are used, it is told often.
+    #: Whether a reader lies once. Few positions are used, so a lie in a position is repeated.
     is_single = True
 
     def __init__(self, seed: int) -> None:
