@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from command.conftest import Command, command_on
+from command.conftest import Command, CommandOn
 from command.letters import consumer_letter, row_letter, spark_letter
 from faults.proxy import Pair, Proxy
 from headrace import Consumer, Dispatcher, Endpoint, read_dead_letters
@@ -103,7 +103,9 @@ def test_dead_letters_with_an_unknown_outcome_need_include_unknown(command: Comm
     assert payloads(client, "t") == [b"a"]
 
 
-def test_a_letter_whose_row_may_not_have_been_written_is_kept(start_server: StartServer, connect: Connect) -> None:
+def test_a_letter_whose_row_may_not_have_been_written_is_kept(
+    command_on: CommandOn, start_server: StartServer, connect: Connect
+) -> None:
     """Only the connection that writes the row is lost: the letter could be deleted."""
     server = start_server(transport="tcp")
     client = connect(server)

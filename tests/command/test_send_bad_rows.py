@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from command.conftest import Command, command_on
+from command.conftest import Command, CommandOn
 from headrace.testing import LocalServer
 from headrace_command.exit_code import ExitCode
 from support.marks import refuses_long_strings, thorough
@@ -134,7 +134,7 @@ def test_the_dead_letter_of_an_oversized_row_has_no_payload(
 @pytest.mark.parametrize("mode", [(), ("--exactly-once", "import"), ("--retry",)], ids=["plain", "named", "retry"])
 @pytest.mark.parametrize("larges", [{2}, *thorough({2, 3, 5, 40})], ids=["one", "several"])
 def test_rows_after_an_oversized_row_are_delivered_or_become_dead_letters(
-    tcp_server: LocalServer, connect: Connect, mode: tuple[str, ...], larges: set[int]
+    command_on: CommandOn, tcp_server: LocalServer, connect: Connect, mode: tuple[str, ...], larges: set[int]
 ) -> None:
     """The server closes the connection over it. By TCP other rows have left, and other letters behind its own."""
     client = connect(tcp_server)

@@ -267,7 +267,7 @@ fn bytes_that_are_not_a_stream_are_refused() {
 fn a_flipped_byte_gives_an_error_or_valid_rows() {
     let mut refused = 0;
     for stream in streams() {
-        for at in (0..stream.len()).step_by(2) {
+        for at in (0..stream.len()).step_by(6) {
             let mask = if at % 4 == 0 { 1 << (at / 4 % 8) } else { 0xFF };
             let mut flipped = stream.clone();
             flipped[at] ^= mask;
