@@ -1,4 +1,4 @@
-"""Runs the command in processes that are forked from one which has imported its modules: that takes half of the time."""
+"""Runs the command in processes that are forked from one which has imported its modules: this halves the time."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def _serve(connection: socket.socket) -> None:
         child = os.fork()
         if child == 0:
             connection.close()
-            _become(*json.loads(text), descriptors)
+            arguments, environment = json.loads(text)
+            _become(arguments, environment, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         _, status = os.waitpid(child, 0)
@@ -90,7 +91,8 @@ def _become(arguments: list[str], environment: dict[str, str], descriptors: Sequ
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdin, sys.stdout, sys.stderr = (open(number, mode, closefd=False) for number, mode in enumerate("rww"))
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
     sys.argv = arguments
     os.environ.clear()
     os.environ.update(environment)

@@ -18,6 +18,7 @@ import pytest
 
 from headrace import ClosedError, Dispatcher, Endpoint
 from headrace.testing import LocalServer
+from support.marks import thorough
 from support.pipelines import DELIVERED, connections, endpoint_to, labels, outcomes, stored
 from support.processes import in_child, resume, stop, wait_until
 
@@ -200,7 +201,11 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("inherited", ["own", "inherited"])
 @pytest.mark.parametrize(
     ("method", "executor"),
-    [("fork", "pool"), ("fork", "futures"), ("spawn", "pool"), ("spawn", "futures"), ("forkserver", "futures")],
+    [
+        ("fork", "pool"),
+        ("spawn", "futures"),
+        *thorough(("fork", "futures"), ("spawn", "pool"), ("forkserver", "futures")),
+    ],
 )
 def test_process_pools_deliver_each_message_once(
     any_server: LocalServer, connect: Connect, tmp_path: Path, method: str, executor: str, inherited: str

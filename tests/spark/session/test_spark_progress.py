@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace import ConfigError, Endpoint
 from headrace.spark import write
 from support.datasource import messages
+from support.marks import thorough
 
 
 @contextmanager
@@ -87,7 +88,7 @@ def test_the_bar_includes_the_tasks_after_a_shuffle(
     assert "10/10" in text
 
 
-@pytest.mark.parametrize("progress", [None, False])
+@pytest.mark.parametrize("progress", [None, *thorough(False)])
 def test_nothing_is_printed_without_a_terminal(
     spark: SparkSession, endpoint: Endpoint, capfd: pytest.CaptureFixture[str], progress: bool | None
 ) -> None:
