@@ -18,6 +18,7 @@ from headrace.errors import ClosedError
 from headrace.testing import LocalServer
 from support.certs import Certs
 from support.interrupts import interrupted
+from support.monitor import Monitor
 
 Connect = Callable[..., redis.Redis]
 
@@ -175,12 +176,15 @@ def test_concurrent_calls_are_refused(any_server: LocalServer) -> None:
         reader.read()
 
 
-def test_a_forked_child_continues_reading_over_its_own_connection(any_server: LocalServer, connect: Connect) -> None:
-    client = connect(any_server)
+def test_a_forked_child_continues_reading_over_its_own_connection(tcp_server: LocalServer, connect: Connect) -> None:
+    client = connect(tcp_server)
     add(client, 1, 300, 0)
-    with Reader(Endpoint.from_url(any_server.url, stream_key="s"), end="latest", batch_rows=100) as reader:
+    endpoint = Endpoint.from_url(tcp_server.url, stream_key="s")
+    with Reader(endpoint, end="latest", batch_rows=100) as reader, Monitor(tcp_server) as seen:
         first = next(reader)
         assert numbers(first)[-1] <= 100
+        of_the_parent = {command.client for command in seen.seen("XREAD", "XRANGE")}
+        before = len(seen.seen())
         child = os.fork()
         if child == 0:
             status = 1
@@ -190,6 +194,10 @@ def test_a_forked_child_continues_reading_over_its_own_connection(any_server: Lo
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        of_the_child = {command.client for command in seen.seen()[before:]}
+        assert of_the_parent
+        assert of_the_child
+        assert not of_the_parent & of_the_child
         assert [number for batch in reader for number in numbers(batch)][-1] == 300
 
 
