@@ -679,8 +679,8 @@ class Reader:
         """Whether `lost` is exact; otherwise it is an upper bound."""
     def drop_stream(self, stream: bytes) -> None:
         """Read a stream no longer."""
-    def take_doubt(self) -> bool:
-        """Return whether entries may have been lost that the server does not count, and reset this."""
+    def take_doubt(self) -> str | None:
+        """Return, once, why the number of entries that were lost is not known or not exact."""
     @property
     def counters(self) -> ReadCounters:
         """The counters so far; `headrace.Reader.stats` reads them."""

@@ -10,7 +10,7 @@ from typing import Final, Literal, Self, TypedDict, Unpack
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, DataLossError
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ReaderStats
 from headrace.tables import READER, documented, signature
@@ -146,16 +146,20 @@ class Reader(_headrace.Reader):
                 be read, that is the attribute `stream`, and the others continue.
             ClosedError: The reader is closed.
         """
-        batch = super().read(timeout)
-        if self.take_doubt():
-            self._doubt(
-                "entries may have been trimmed before they were read: this server does not count them; Redis 7.0 and "
-                "later do"
-            )
+        try:
+            batch = super().read(timeout)
+        except DataLossError:
+            self._tell_doubt()
+            raise
+        self._tell_doubt()
         return batch
 
+    def _tell_doubt(self) -> None:
+        if text := self.take_doubt():
+            self._doubt(text)
+
     def _doubt(self, text: str, /) -> None:
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def drop_stream(self, stream: str | bytes) -> None:
         """Read one of the streams no longer, for good, and continue with the others.

@@ -32,7 +32,7 @@ class Forker:
         self._connection, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             command = [sys.executable, "-m", __name__, str(its.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[its.fileno()], start_new_session=True)
+            self._process = subprocess.Popen(command, pass_fds=[its.fileno()], process_group=0)
 
     def close(self) -> None:
         self._connection.close()

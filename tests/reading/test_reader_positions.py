@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -138,15 +139,24 @@ def test_entries_trimmed_after_a_start_within_a_stream_are_reported_after_a_rest
     assert trimmed - 1 <= found[0].lost <= 9 + trimmed
 
 
+@pytest.mark.parametrize("on_loss", ["fail", "report"])
 def test_a_loss_after_a_position_without_counts_is_at_most_what_was_ever_removed(
-    endpoint: Endpoint, client: redis.Redis
+    endpoint: Endpoint, client: redis.Redis, on_loss: Literal["fail", "report"]
 ) -> None:
-    """Such a position was written by the first version, or by a program that has a last ID."""
+    """Such a position was written by the first version, or by a program that has a last ID. A warning says so."""
     client.xtrim("trimmed", maxlen=2, approximate=False)
     start = json.dumps({"v": 1, "streams": {"trimmed": {"id": "5-0"}}})
-    with Reader(endpoint, ["trimmed"], start=start, end="latest", on_loss="report") as reader:
-        (batch,) = reader
-    assert (batch.lost, batch.is_lost_exact) == (8, False)
+    with Reader(endpoint, ["trimmed"], start=start, end="latest", on_loss=on_loss) as reader:
+        with ExitStack() as stack:
+            warned = stack.enter_context(pytest.warns(RuntimeWarning, match="is an upper bound: the position"))
+            if on_loss == "fail":
+                stack.enter_context(pytest.raises(DataLossError, match="at most 8 entries"))
+            batch = reader.read()
+            assert batch is not None
+            assert (batch.lost, batch.is_lost_exact) == (8, False)
+        list(reader)
+        assert (reader.lost, reader.is_lost_exact) == (8, False)
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 @pytest.mark.parametrize("start", ["20", "20-5", datetime(2030, 1, 1, tzinfo=UTC)])

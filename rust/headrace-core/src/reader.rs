@@ -153,8 +153,9 @@ impl Reader {
         self.sessions.lost()
     }
 
-    /// Whether entries may have been lost that the server does not count, as before Redis 7.0. The answer is given once.
-    pub fn take_doubt(&mut self) -> bool {
+    /// Why the number of entries that were lost is not known or not exact: the server does not count them, as before Redis 7.0, or
+    /// did not when the position was made at which this reader began. Said once.
+    pub fn take_doubt(&mut self) -> Option<&'static str> {
         self.sessions.take_doubt()
     }
 

@@ -110,8 +110,8 @@ impl PyReader {
         self.lock()?.drop_stream(stream).map_err(|error| to_py(&error))
     }
 
-    /// Return whether entries may have been lost that the server does not count, and reset this.
-    fn take_doubt(&self) -> PyResult<bool> {
+    /// Return, once, why the number of entries that were lost is not known or not exact.
+    fn take_doubt(&self) -> PyResult<Option<&'static str>> {
         Ok(self.lock()?.take_doubt())
     }
 

@@ -150,9 +150,8 @@ impl Sessions {
         self.all.iter().map(|session| session.lost()).fold((0, true), add)
     }
 
-    /// Whether entries may have been lost that the server does not count. The answer is given once.
-    pub(super) fn take_doubt(&mut self) -> bool {
-        // Every session must be asked.
-        self.all.iter_mut().filter_map(|session| session.take_doubt().then_some(())).count() > 0
+    /// See [`Pages::take_doubt`]. Several sessions say the same once.
+    pub(super) fn take_doubt(&mut self) -> Option<&'static str> {
+        self.all.iter_mut().filter_map(|session| session.take_doubt()).last()
     }
 }

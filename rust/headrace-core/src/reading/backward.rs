@@ -12,7 +12,7 @@ use super::errors::{bad_field, data_loss, is_of_stream, protocol, stream_refused
 use super::exchange::Exchange;
 use super::info::InfoReply;
 use super::input::Input;
-use super::loss::{Loss, StreamInfo};
+use super::loss::{Loss, NOT_COUNTED, StreamInfo};
 use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::paging::Paging;
@@ -144,7 +144,7 @@ pub(crate) struct BackwardSession {
     /// Whether the caller knows where the streams begin.
     has_begun: bool,
     lost: Loss,
-    may_have_lost: bool,
+    doubt: Option<&'static str>,
     waited: Duration,
     busy: Duration,
 }
@@ -169,7 +169,7 @@ impl BackwardSession {
             ready: VecDeque::new(),
             has_begun: false,
             lost: Loss { entries: 0, exact: true },
-            may_have_lost: false,
+            doubt: None,
             waited: Duration::ZERO,
             busy: Duration::ZERO,
         }
@@ -301,7 +301,7 @@ impl BackwardSession {
         let loss = stream.loss(info);
         stream.is_finished = true;
         stream.standing = if is_replaced { Standing::Replaced } else { Standing::Read };
-        self.may_have_lost |= loss.is_none();
+        self.doubt = self.doubt.or(loss.is_none().then_some(NOT_COUNTED));
         let loss = loss.filter(|loss| loss.entries > 0);
         if let Some(loss) = loss {
             self.lost = Loss { entries: self.lost.entries + loss.entries, exact: self.lost.exact && loss.exact };
@@ -417,8 +417,8 @@ impl Pages for BackwardSession {
         (self.lost.entries, self.lost.exact)
     }
 
-    fn take_doubt(&mut self) -> bool {
-        std::mem::take(&mut self.may_have_lost)
+    fn take_doubt(&mut self) -> Option<&'static str> {
+        self.doubt.take()
     }
 }
 

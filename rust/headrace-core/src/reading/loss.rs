@@ -22,6 +22,13 @@ impl StreamInfo {
     }
 }
 
+/// Of a server that does not count entries.
+pub(crate) const NOT_COUNTED: &str =
+    "entries may have been trimmed before they were read: this server does not count them; Redis 7.0 and later do";
+/// Of a position as headrace 0.1 stored it, or one that comes from a server that does not count entries.
+const NOT_COUNTED_BEFORE: &str = "the number of entries that were trimmed before they were read is an upper bound: the position \
+                                  at which the reader began does not say how many entries had been added before it";
+
 /// Entries that were removed before they were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Loss {
@@ -75,6 +82,16 @@ impl ReadSince {
         let entries = since.saturating_sub(read_and_removed);
         let may_have_error = info.max_deleted_id > self.exact_up_to;
         Some(Loss { entries, exact: entries == 0 || (is_counted && !may_have_error) })
+    }
+
+    /// What the caller must be told of a [`loss`](Self::loss) beside its number.
+    pub(crate) fn doubt(&self, loss: Option<Loss>) -> Option<&'static str> {
+        match loss {
+            None => Some(NOT_COUNTED),
+            Some(loss) => {
+                (loss.entries > 0 && self.added.is_none() && self.removed.is_none()).then_some(NOT_COUNTED_BEFORE)
+            }
+        }
     }
 
     /// The number of entries added up to the last of `read` more, after `loss`; `None`: unknown.
@@ -157,11 +174,15 @@ mod tests {
     fn without_a_count_the_loss_is_an_upper_bound_or_unknown() {
         let unknown = ReadSince { added: None, ..read(60, []) };
         assert_eq!(unknown.loss(&trimmed(100, 81)), Some(Loss { entries: 80, exact: false }));
+        assert_eq!(unknown.doubt(unknown.loss(&trimmed(100, 81))), Some(NOT_COUNTED_BEFORE));
+        assert_eq!(unknown.doubt(unknown.loss(&trimmed(100, 60))), None, "nothing is lost");
         let since = ReadSince { removed: Some(50), ..unknown.clone() };
         assert_eq!(since.loss(&trimmed(100, 81)), Some(Loss { entries: 30, exact: false }));
+        assert_eq!(since.doubt(since.loss(&trimmed(100, 81))), None, "it may begin in mid-stream");
         assert_eq!(since.loss(&trimmed(100, 60)), Some(Loss { entries: 0, exact: true }));
         let old = StreamInfo { added: None, ..trimmed(100, 81) };
         assert_eq!(read(60, []).loss(&old), None);
+        assert_eq!(read(60, []).doubt(None), Some(NOT_COUNTED));
         assert_eq!(
             read(60, []).loss(&StreamInfo { added: None, ..trimmed(100, 60) }),
             Some(Loss { entries: 0, exact: true })

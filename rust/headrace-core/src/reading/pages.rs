@@ -78,8 +78,8 @@ pub(crate) trait Pages: Exchange + Debug + Send {
     /// The number of entries lost so far in all streams, and whether it is exact.
     fn lost(&self) -> (u64, bool);
 
-    /// Whether entries may have been lost that the server does not count. The answer is given once.
-    fn take_doubt(&mut self) -> bool;
+    /// What the caller must be told, once, of entries that were lost, beside their number: why that is not known, or not exact.
+    fn take_doubt(&mut self) -> Option<&'static str>;
 
     /// The number of entries that may still be read. Sessions that share a limit get what the others have left of it.
     fn left(&mut self) -> &mut u64;

@@ -120,8 +120,8 @@ pub(crate) struct Session {
     begun: Vec<usize>,
     /// Whether the last request for entries of all streams was refused.
     is_refused: bool,
-    /// Whether entries may have been lost that the server does not count.
-    may_have_lost: bool,
+    /// What the caller must be told of entries that were lost, beside their number.
+    doubt: Option<&'static str>,
     /// The number of entries lost so far in all streams, and whether it is exact.
     lost: Loss,
     /// How long the caller waited for the pages of this request; `busy`: how long it took to read them.
@@ -152,7 +152,7 @@ impl Session {
             linger: Linger::No,
             turn: 0,
             is_refused: false,
-            may_have_lost: false,
+            doubt: None,
             lost: Loss { entries: 0, exact: true },
             waited: Duration::ZERO,
             busy: Duration::ZERO,
@@ -217,8 +217,8 @@ impl Pages for Session {
         (self.lost.entries, self.lost.exact)
     }
 
-    fn take_doubt(&mut self) -> bool {
-        std::mem::take(&mut self.may_have_lost)
+    fn take_doubt(&mut self) -> Option<&'static str> {
+        self.doubt.take()
     }
 
     fn has_more(&self) -> bool {

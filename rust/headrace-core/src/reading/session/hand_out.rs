@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::batch::ReadBatch;
 use super::super::errors::bad_field;
+use super::super::loss::NOT_COUNTED;
 use super::super::pages::Taken;
 use super::super::position::{Place, Position};
 use super::super::stream::{Open, Stream};
@@ -48,7 +49,7 @@ impl Session {
         let Some((at, _)) = self.pages.last().copied() else { return };
         if self.streams[at].is_unproven() {
             // A gap before the batch will be detected too late for it: the next one reports it.
-            self.may_have_lost = true;
+            self.doubt = Some(NOT_COUNTED);
             self.streams[at].prove_blindly();
         }
         self.hand_out_stream(at);

@@ -137,7 +137,9 @@ impl Session {
         let loss = self.streams[at].since.loss(info);
         // Nothing can be missing before the first entry of a stream if reading starts in the middle of it.
         let stream = &self.streams[at];
-        self.may_have_lost |= loss.is_none() && (stream.has_anchor || stream.was_at_tail);
+        if loss.is_some() || stream.has_anchor || stream.was_at_tail {
+            self.doubt = self.doubt.or(stream.since.doubt(loss));
+        }
         if let Some(loss) = loss {
             self.lost = Loss { entries: self.lost.entries + loss.entries, exact: self.lost.exact && loss.exact };
         }
