@@ -122,7 +122,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_logstart(nodeid: str) -> None:
     """Let the tests of Spark's session, which take the longest, have the processor whenever they can use it."""
     if "PYTEST_XDIST_WORKER" in os.environ and os.nice(0) == 0 and not nodeid.startswith("tests/spark/session"):
-        os.nice(5)
+        os.nice(2)  # little: beside other work they would hardly run
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
