@@ -50,7 +50,8 @@ def main() -> int:
     parser.add_argument("--wheel", metavar="PYTHON", help="of an environment that has a wheel and no Spark")
     parser.add_argument("tests", nargs="*", help="files and folders; default: all")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts in the background ignore the first
+        signal.signal(number, signal.default_int_handler)
     pytest = [given.wheel or ".venv/bin/python", "-m", "pytest", *["--all"] * given.all]
     pytest += [f"--ignore={path}" for path in of_spark()] if given.wheel else []
     results: list[Results] = []
