@@ -8,6 +8,7 @@ mod entry_id;
 pub(crate) mod framing;
 pub(crate) mod line_reader;
 pub(crate) mod outline;
+pub(crate) mod parts;
 pub(crate) mod stream_reply;
 pub(crate) mod value;
 

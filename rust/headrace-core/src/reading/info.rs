@@ -1,14 +1,12 @@
 //! The reply to XINFO STREAM, [without the fields](WITHOUT_FIELDS) of the entries that it shows.
 
-use redis::{Value, parse_redis_value};
-
 use super::errors::protocol;
 use super::input::Input;
 use super::loss::StreamInfo;
 use crate::error::{Fault, ReplyText};
-use crate::resp::entry_id;
 use crate::resp::outline::{Outline, WITHOUT_FIELDS};
-use crate::resp::value::{bytes, field, integer, list};
+use crate::resp::parts::{Part, Parts};
+use crate::resp::{EntryId, entry_id};
 
 /// The most bytes of the reply without the fields of its entries: about forty names and numbers.
 const MOST_BYTES: usize = 128 * 1024;
@@ -40,41 +38,65 @@ impl InfoReply {
                 }
                 Ok(Some(StreamInfo { added: Some(0), ..StreamInfo::default() }))
             }
-            None => parse_redis_value(&reply)
-                .ok()
-                .and_then(|value| read(&value))
-                .ok_or_else(|| protocol("a reply that does not fit XINFO STREAM"))
-                .map(Some),
+            None => read(&reply).ok_or_else(|| protocol("a reply that does not fit XINFO STREAM")).map(Some),
         }
     }
 }
 
-/// Reads the reply; `None`: it is not such a reply, or lacks what every server sends.
-fn read(reply: &Value) -> Option<StreamInfo> {
-    let number = |name| field(reply, name).and_then(integer).and_then(|number| u64::try_from(number).ok());
-    let id = |name| field(reply, name).and_then(bytes).and_then(entry_id);
-    let first_id = match list(field(reply, "first-entry")?) {
-        Some(entry) => Some(bytes(entry.first()?).and_then(entry_id)?),
-        None => None,
-    };
-    Some(StreamInfo {
-        length: number("length")?,
-        last_id: id("last-generated-id")?,
-        first_id,
-        added: number("entries-added"),
-        max_deleted_id: id("max-deleted-entry-id").unwrap_or_default(),
-    })
+/// Reads the reply, a flat list of names and values; `None`: it is not such a reply, or lacks what every server sends.
+fn read(reply: &[u8]) -> Option<StreamInfo> {
+    let mut parts = Parts::of(reply);
+    let Some(Part::Array(count)) = parts.next() else { return None };
+    let (mut length, mut last_id, mut first_id, mut info) = (None, None, None, StreamInfo::default());
+    for _ in 0..count / 2 {
+        let mut name = parts.clone();
+        parts.pass_value()?;
+        let mut value = parts.clone();
+        parts.pass_value()?;
+        match name.next()? {
+            Part::Bulk(b"length") => length = number(&mut value),
+            Part::Bulk(b"entries-added") => info.added = number(&mut value),
+            Part::Bulk(b"last-generated-id") => last_id = id(&mut value),
+            Part::Bulk(b"max-deleted-entry-id") => info.max_deleted_id = id(&mut value).unwrap_or_default(),
+            Part::Bulk(b"first-entry") => {
+                first_id = Some(match value.next()? {
+                    Part::Array(_) => Some(id(&mut value)?),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    Some(StreamInfo { length: length?, last_id: last_id?, first_id: first_id?, ..info })
+}
+
+fn number(value: &mut Parts<'_>) -> Option<u64> {
+    match value.next()? {
+        Part::Number(number) => Some(number),
+        _ => None,
+    }
+}
+
+fn id(value: &mut Parts<'_>) -> Option<EntryId> {
+    match value.next()? {
+        Part::Bulk(text) => entry_id(text),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::resp::EntryId;
 
-    fn reply(fields: &[(&str, Value)]) -> Value {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        Value::Array(fields.iter().flat_map(|(name, value)| [text(name), value.clone()]).collect())
+    /// Names, each with its value as the server writes it.
+    fn reply(fields: &[(&str, &str)]) -> Vec<u8> {
+        let shown = |(name, value): &(&str, &str)| format!("{}{value}", bulk(name));
+        format!("*{}\r\n{}", 2 * fields.len(), fields.iter().map(shown).collect::<String>()).into_bytes()
+    }
+
+    fn bulk(text: &str) -> String {
+        format!("${}\r\n{text}\r\n", text.len())
     }
 
     /// The result of reading bytes that arrive in pieces of this size, and the most bytes that waited to be taken.
@@ -147,25 +169,29 @@ mod tests {
 
     #[test]
     fn old_servers_report_no_counts_and_empty_streams_no_first_entry() {
-        let id = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let entry = |text| Value::Array(vec![id(text), Value::Array(vec![id("a"), id("b")])]);
-        let mut fields = vec![
-            ("length", Value::Int(2)),
-            ("last-generated-id", id("7-18446744073709551615")),
-            ("first-entry", entry("5-0")),
-            ("last-entry", entry("7-0")),
-        ];
+        let entry = |id| format!("*2\r\n{}*0\r\n", bulk(id));
+        let (last, first, newest, deleted) = (bulk("7-18446744073709551615"), entry("5-0"), entry("7-0"), bulk("6-1"));
+        let mut fields =
+            vec![("length", ":2\r\n"), ("last-generated-id", &last), ("first-entry", &first), ("last-entry", &newest)];
         let last_id = EntryId { ms: 7, seq: u64::MAX };
         let expected =
             StreamInfo { length: 2, last_id, first_id: Some(EntryId { ms: 5, seq: 0 }), ..StreamInfo::default() };
         assert_eq!(read(&reply(&fields)).unwrap(), expected);
-        fields.push(("entries-added", Value::Int(9)));
-        fields.push(("max-deleted-entry-id", id("6-1")));
+        fields.extend([("entries-added", ":9\r\n"), ("max-deleted-entry-id", &*deleted)]);
         let max_deleted_id = EntryId { ms: 6, seq: 1 };
-        assert_eq!(read(&reply(&fields)).unwrap(), StreamInfo { added: Some(9), max_deleted_id, ..expected.clone() });
-        fields[2].1 = Value::Nil;
-        assert_eq!(read(&reply(&fields)).unwrap().first_id, None);
-        assert_eq!(read(&reply(&fields[1..])), None);
-        assert_eq!(read(&Value::Nil), None);
+        assert_eq!(read(&reply(&fields)).unwrap(), StreamInfo { added: Some(9), max_deleted_id, ..expected });
+        for nil in ["$-1\r\n", "*-1\r\n"] {
+            fields[2].1 = nil;
+            assert_eq!(read(&reply(&fields)).unwrap().first_id, None);
+        }
+        fields[2].1 = "*0\r\n";
+        assert_eq!(read(&reply(&fields)), None, "an entry without an ID");
+        for missing in 0..3 {
+            let mut fields = fields.clone();
+            fields[2].1 = "$-1\r\n";
+            fields.remove(missing);
+            assert_eq!(read(&reply(&fields)), None);
+        }
+        assert_eq!(read(b"*-1\r\n"), None);
     }
 }
