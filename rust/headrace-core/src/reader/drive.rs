@@ -105,7 +105,9 @@ impl Drive {
         }
         let link = &mut self.lines[at].link;
         sessions.with(at, |session| {
-            session.request(None);
+            if !session.is_ready() {
+                session.request(None);
+            }
             let _ = link.send(session);
         });
     }

@@ -10,8 +10,11 @@ use super::super::stream::Stream;
 use super::{Ask, Linger, Session};
 use crate::resp::EntryId;
 
-/// The most commands of one request.
+/// The most commands of one request for entries.
 const MAX_COMMANDS: usize = 64;
+
+/// The most streams of one request that asks about them: with many streams, each request looks at all of them.
+const MAX_INFOS: usize = 512;
 
 /// With at most this number of streams, the request that waits for entries also asks what was lost before them. With more
 /// streams, a separate request asks this about those that got entries.
@@ -35,7 +38,7 @@ impl Session {
         }
         let unknown = self.which(Stream::needs_info);
         if !unknown.is_empty() {
-            for stream in unknown.into_iter().take(MAX_COMMANDS) {
+            for stream in unknown.into_iter().take(MAX_INFOS) {
                 self.ask_info(stream);
             }
             return;
