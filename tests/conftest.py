@@ -25,6 +25,7 @@ from support import Certs, Program, find_programs, jvm, make_certs, missing_in_c
 from support.fixture_types import Replicate, StartServer
 from support.leaks import find_leaks, kill_all
 from support.paths import TESTS
+from support.patience import PATIENCE
 from support.processes import wait_until
 from support.servers import HOW_TO_GET_SERVERS, IN_CI, absent, newest, one_of
 from support.sizes import usual_size
@@ -209,11 +210,15 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Certs:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., redis.Redis]]:
-    """Connect with redis-py, to look at what is stored: `connect(server, **options)`. Over the Unix socket, RESP2."""
+    """Connect with redis-py, to look at what is stored: `connect(server, **options)`. Over the Unix socket, RESP2.
+
+    After its own timeout, 5 s, redis-py would send a command again that a busy machine is slow to answer.
+    """
     with ExitStack() as stack:
 
         def connect(server: LocalServer, **options: Any) -> redis.Redis:
-            client = redis.Redis(unix_socket_path=server.unix_socket, protocol=2, **options)
+            patient = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE, **options}
+            client = redis.Redis(unix_socket_path=server.unix_socket, protocol=2, **patient)
             stack.callback(client.close)
             return client
 

@@ -302,4 +302,5 @@ def test_ctrl_c_during_logging_ends_the_call(
         else:
             assert len(report) == 0
         stored = client.xlen(KEY)
-        assert stored == (1 if call == "dispatch" else report.delivered)
+        # `dispatch` ends on its way to the server or before another try.
+        assert stored in (0, 1) if call == "dispatch" else stored == report.delivered
