@@ -165,7 +165,7 @@ pub(super) mod tests {
         b"*3\r\n*1\r\n*1\r\n+a\r\n:1\r\n-ERR in it\r\n",
     ];
 
-    /// The result for all bytes together, after checking that one byte after the other, of many some, gives the same.
+    /// The result for all bytes together, after checking that bytes which arrive in small pieces give the same.
     fn find(bytes: &[u8]) -> Result<Option<usize>, Wrong> {
         let mut by_and_by = Framing::default();
         let ends = (0..bytes.len()).step_by(1 + bytes.len() / 1000).chain([bytes.len()]);
