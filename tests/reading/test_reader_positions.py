@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -157,6 +158,61 @@ def test_a_loss_after_a_position_without_counts_is_at_most_what_was_ever_removed
         list(reader)
         assert (reader.lost, reader.is_lost_exact) == (8, False)
     assert [warning.filename for warning in warned] == [__file__]
+
+
+@pytest.mark.parametrize("on_loss", ["fail", "report"])
+def test_a_warning_that_is_raised_keeps_the_batch_for_the_next_call(
+    endpoint: Endpoint, client: redis.Redis, on_loss: Literal["fail", "report"]
+) -> None:
+    client.xtrim("trimmed", maxlen=2, approximate=False)
+    start = json.dumps({"v": 1, "streams": {"trimmed": {"id": "5-0"}}})
+    with Reader(endpoint, ["trimmed"], start=start, end="latest", on_loss=on_loss) as reader:
+        before = places(reader.position)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(RuntimeWarning, match="is an upper bound"):
+                reader.read()
+        assert places(reader.position) == before
+        if on_loss == "fail":
+            with pytest.raises(DataLossError, match="at most 8 entries"):
+                reader.read()
+        batch = reader.read()
+        assert batch is not None
+        assert (batch.first_id, batch.num_rows) == ("9-0", 2)
+
+
+def test_a_table_made_of_a_reader_warns_of_a_bound_too(endpoint: Endpoint, client: redis.Redis) -> None:
+    client.xtrim("trimmed", maxlen=2, approximate=False)
+    start = json.dumps({"v": 1, "streams": {"trimmed": {"id": "5-0"}}})
+    with Reader(endpoint, ["trimmed"], start=start, end="latest", on_loss="report") as reader:
+        with pytest.warns(RuntimeWarning, match="is an upper bound: the position"):
+            table = pa.table(reader)
+    assert table["entry_id"].to_pylist() == ["9-0", "10-0"]
+
+
+@pytest.mark.parametrize("left", [9, 5, 0])
+def test_what_is_trimmed_between_the_opening_and_the_first_page_is_lost(
+    endpoint: Endpoint, client: redis.Redis, left: int
+) -> None:
+    with Reader(endpoint, ["trimmed", "whole"], end="latest", on_loss="report", linger=0) as reader:
+        client.xtrim("trimmed", maxlen=left, approximate=False)
+        found = {batch.stream: batch for batch in reader}
+        assert (reader.lost, reader.is_lost_exact) == (10 - left, True)
+    assert found[b"whole"].lost == 0
+    if left:
+        assert (found[b"trimmed"].num_rows, found[b"trimmed"].lost) == (left, 10 - left)
+
+
+def test_the_server_is_asked_once_about_each_stream_that_nothing_is_lost_of(
+    endpoint: Endpoint, client: redis.Redis
+) -> None:
+    streams = [f"stream:{number}" for number in range(100)]
+    for stream in streams:
+        client.xadd(stream, {"n": 1})
+    client.config_resetstat()
+    with Reader(endpoint, streams, end="latest") as reader:
+        assert sum(batch.num_rows for batch in reader) == 100
+    assert client.info("commandstats")["cmdstat_xinfo|stream"]["calls"] == 100
 
 
 @pytest.mark.parametrize("start", ["20", "20-5", datetime(2030, 1, 1, tzinfo=UTC)])

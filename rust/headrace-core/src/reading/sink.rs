@@ -86,7 +86,7 @@ impl EntrySink for Sink<'_> {
         self.before = stream.after();
         *self.left -= 1;
         self.is_left_out = false;
-        page.has_gap |= is_first;
+        page.has_gap |= is_first && stream.begins_with_gap(id);
         let open = stream.open.get_or_insert_with(|| {
             let mut columns = self.spare.pop().unwrap_or_else(|| EntryColumns::new(self.plan));
             columns.stream(&stream.key);

@@ -29,6 +29,9 @@ pub(crate) struct Stream {
     pub(crate) is_doubtful: bool,
     /// Whether `since.after` is an entry that was read, so that a page which begins with it has no gap before it.
     pub(crate) has_anchor: bool,
+    /// The oldest entry as the server last described the stream, if it has not been read: a page that begins with it has no gap
+    /// before it.
+    pub(crate) oldest: Option<EntryId>,
     /// Whether nothing followed `since.after` when reading began there: anything missing before the first entry that is read was
     /// then lost.
     pub(crate) was_at_tail: bool,
@@ -79,6 +82,7 @@ impl Stream {
             is_doubtful: false,
             since: ReadSince::default(),
             has_anchor: false,
+            oldest: None,
             was_at_tail: false,
             lag: Lag::default(),
             standing: Standing::default(),
@@ -171,6 +175,13 @@ impl Stream {
 
     pub(crate) fn rows(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.columns.rows())
+    }
+
+    /// Notes the entry that a page begins with. Returns whether something may be missing before it, beyond what was reported.
+    pub(crate) fn begins_with_gap(&mut self, first: EntryId) -> bool {
+        let is_oldest = self.oldest == Some(first);
+        self.since.is_bound &= !is_oldest;
+        !is_oldest
     }
 
     /// Notes that an entry was read which follows the previous one.

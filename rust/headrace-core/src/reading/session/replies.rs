@@ -94,8 +94,14 @@ impl Session {
             };
             let is_full = page.entries >= count;
             stream.is_doubtful |= page.entries == 0 && stream.has_anchor && shape == Shape::Entries;
-            stream.is_behind =
-                is_full || page.is_cut || stream.bad.is_some() || (shape == Shape::Streams && stream.is_behind);
+            // The oldest entry is gone: the next page is requested together with a description.
+            let has_none =
+                page.entries == 0 && shape == Shape::Entries && stream.oldest.take().is_some() && !stream.has_anchor;
+            stream.is_behind = is_full
+                || has_none
+                || page.is_cut
+                || stream.bad.is_some()
+                || (shape == Shape::Streams && stream.is_behind);
             stream.paging.page(page.largest, is_full, is_slow);
         }
     }
@@ -147,6 +153,8 @@ impl Session {
             Some(loss) if loss.entries > 0 && self.options.fails_on_loss => self.fail(at, loss, info),
             _ => self.streams[at].prove(info, loss),
         }
+        let stream = &mut self.streams[at];
+        stream.oldest = info.first_id.filter(|oldest| *oldest > stream.after());
     }
 
     /// Forgets the entries that are not proven, and makes a batch of those before them.

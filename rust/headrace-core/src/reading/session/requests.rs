@@ -99,7 +99,7 @@ impl Session {
             let Some(first) = first else { continue };
             let count = self.page_count(at, stream.rows(), 0) + u64::from(has_anchor);
             self.push_page(at, first, count);
-            if !has_anchor {
+            if !has_anchor && self.streams[at].oldest.is_none() {
                 self.ask_info(at);
             }
         }
