@@ -679,8 +679,6 @@ class Reader:
         """Whether `lost` is exact; otherwise it is an upper bound."""
     def drop_stream(self, stream: bytes) -> None:
         """Read a stream no longer."""
-    def take_doubt(self) -> str | None:
-        """Return, once, why the number of entries that were lost is not known or not exact."""
     @property
     def counters(self) -> ReadCounters:
         """The counters so far; `headrace.Reader.stats` reads them."""

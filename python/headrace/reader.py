@@ -10,7 +10,7 @@ from typing import Final, Literal, Self, TypedDict, Unpack
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
-from headrace.errors import ConfigError, DataLossError
+from headrace.errors import ConfigError
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ReaderStats
 from headrace.tables import READER, documented, signature
@@ -146,20 +146,10 @@ class Reader(_headrace.Reader):
                 be read, that is the attribute `stream`, and the others continue.
             ClosedError: The reader is closed.
         """
-        try:
-            batch = super().read(timeout)
-        except DataLossError:
-            self._tell_doubt()
-            raise
-        self._tell_doubt()
-        return batch
-
-    def _tell_doubt(self) -> None:
-        if text := self.take_doubt():
-            self._doubt(text)
+        return super().read(timeout)
 
     def _doubt(self, text: str, /) -> None:
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
+        warnings.warn(text, RuntimeWarning, stacklevel=3)  # at the line that reads
 
     def drop_stream(self, stream: str | bytes) -> None:
         """Read one of the streams no longer, for good, and continue with the others.

@@ -119,18 +119,27 @@ impl Reader {
         Ok(())
     }
 
+    /// Waits until [`next_batch`](Self::next_batch) returns at once: with a batch or an error, because everything was read, or
+    /// because `timeout` is over. A caller that asks [`take_doubt`](Self::take_doubt) in between learns of a doubt before the
+    /// batch that follows it.
+    pub fn wait(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<()> {
+        self.enter()?;
+        let ready = self.contained(|reader| {
+            if reader.is_unchecked || reader.undecided.is_some() {
+                reader.begin(watch)?;
+            }
+            reader.drive.until_ready(&mut reader.sessions, timeout, watch)
+        });
+        self.counters.lost.set(self.sessions.lost().0);
+        ready
+    }
+
     /// The next batch. `None`: everything was read, or `timeout` is over.
     ///
     /// An error leaves the reader where it was: the next call continues from there.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ReadBatch>> {
-        self.enter()?;
-        let read = self.contained(|reader| {
-            if reader.is_unchecked || reader.undecided.is_some() {
-                reader.begin(watch)?;
-            }
-            reader.drive.until_batch(&mut reader.sessions, timeout, watch)
-        });
-        self.counters.lost.set(self.sessions.lost().0);
+        self.wait(timeout, watch)?;
+        let read = self.contained(|reader| reader.drive.take(&mut reader.sessions));
         if let Ok(Some(batch)) = &read {
             self.counters.handed_out(batch.record_batch().num_rows(), batch.entries, batch.last_id().ms);
         }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use headrace_core::{RetryEnd, RetryWait, ServerChange, TooFewReplicas, Watch};
+use headrace_core::{Error, RetryEnd, RetryWait, ServerChange, TooFewReplicas, Watch};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
@@ -16,6 +16,11 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// Fails if the call ends with an exception anyway, so that it takes nothing that the caller would not get.
+    pub(crate) fn check(&self) -> headrace_core::Result<()> {
+        if self.raised.is_some() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
     /// Handles an exception from logging. One from the application's log filter goes to `sys.unraisablehook`, so that no message
     /// loses its outcome. Ctrl-C ends the call as always.
     fn keep(&mut self, logged: PyResult<()>) {

@@ -68,16 +68,33 @@ impl PyReader {
         Ok(Self { schema, counters, inner: Mutex::new(inner) })
     }
 
-    /// Return the next batch, or None after `timeout` seconds or once everything was read.
+    /// Return the next batch, or None after `timeout` seconds or once everything was read. Call `_doubt` with the reason first
+    /// if the number of lost entries is not known or not exact. If that raises, the next call returns the batch.
     #[pyo3(signature = (timeout = None))]
-    fn read(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyReadBatch>> {
+    fn read(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Option<PyReadBatch>> {
+        let py = slf.py();
         contained(py, || {
             let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
-            let timeout =
+            let mut timeout =
                 timeout.map_err(|_| raise("ConfigError", "timeout must be a number of seconds of at least 0"))?;
-            let mut inner = self.lock()?;
-            let reader = &mut *inner;
-            Ok(without_gil(py, |signals| reader.next_batch(timeout, signals))?.map(PyReadBatch))
+            loop {
+                let mut inner = slf.get().lock()?;
+                let reader = &mut *inner;
+                let read = without_gil(py, |signals| {
+                    reader.wait(timeout, signals)?;
+                    signals.check()?;
+                    timeout = Some(Duration::ZERO);
+                    match reader.take_doubt() {
+                        Some(doubt) => Ok(Err(doubt)),
+                        None => reader.next_batch(timeout, signals).map(Ok),
+                    }
+                })?;
+                drop(inner);
+                match read {
+                    Ok(batch) => return Ok(batch.map(PyReadBatch)),
+                    Err(doubt) => slf.call_method1("_doubt", (doubt,))?,
+                };
+            }
         })
     }
 
@@ -110,11 +127,6 @@ impl PyReader {
         self.lock()?.drop_stream(stream).map_err(|error| to_py(&error))
     }
 
-    /// Return, once, why the number of entries that were lost is not known or not exact.
-    fn take_doubt(&self) -> PyResult<Option<&'static str>> {
-        Ok(self.lock()?.take_doubt())
-    }
-
     /// The counters so far; `headrace.Reader.stats` reads them.
     #[getter]
     fn counters(&self) -> PyReadCounters {
@@ -139,7 +151,7 @@ impl PyReader {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let (py, reader) = (slf.py(), slf.clone().unbind());
-        let batches = std::iter::from_fn(move || Python::attach(|py| reader.get().next_for_arrow(py)));
+        let batches = std::iter::from_fn(move || Python::attach(|py| next_for_arrow(reader.bind(py))));
         let batches = RecordBatchIterator::new(batches, slf.get().schema.clone());
         capsules::export_stream(py, batches, requested_schema)
     }
@@ -159,11 +171,9 @@ pub(crate) fn column_values(options: &Bound<'_, PyDict>, table: &[OptionSpec]) -
     Ok(values)
 }
 
-impl PyReader {
-    fn next_for_arrow(&self, py: Python<'_>) -> Option<Result<RecordBatch, ArrowError>> {
-        let batch = self.read(py, None).map_err(|error| ArrowError::ExternalError(Box::new(error)));
-        batch.map(|batch| batch.map(|batch| batch.0.record_batch().clone())).transpose()
-    }
+fn next_for_arrow(reader: &Bound<'_, PyReader>) -> Option<Result<RecordBatch, ArrowError>> {
+    let batch = PyReader::read(reader, None).map_err(|error| ArrowError::ExternalError(Box::new(error)));
+    batch.map(|batch| batch.map(|batch| batch.0.record_batch().clone())).transpose()
 }
 
 /// Entries of one stream, in order of their IDs, as an Arrow record batch: one row each unless `unpack` is given.

@@ -66,37 +66,34 @@ impl Drive {
         }
     }
 
-    /// Runs until a batch is ready, everything was read, or `timeout` is over.
-    pub(super) fn until_batch(
+    /// Runs until [`take`](Self::take) has a batch or an error, everything was read, or `timeout` is over.
+    pub(super) fn until_ready(
         &mut self,
         sessions: &mut Sessions,
         timeout: Option<Duration>,
         watch: &mut dyn Watch,
-    ) -> Result<Option<ReadBatch>> {
+    ) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            if let Some((at, batch)) = sessions.take() {
-                // The server prepares the next page while the caller works. A fault shows again in the next call.
-                self.read_ahead(at, sessions);
-                return batch.map(Some);
-            }
-            if let Some(error) = self.failed.pop_front() {
-                return Err(error);
-            }
-            if sessions.is_finished() {
-                return Ok(None);
-            }
+        let mut is_over = false;
+        while !is_over && !sessions.is_ready() && self.failed.is_empty() && !sessions.is_finished() {
             if sessions.is_stranded() || self.tried_at.elapsed() >= TRIES_EVERY {
                 self.tried_at = Instant::now();
                 sessions.try_again();
             }
             self.run(sessions, deadline, watch)?;
-            // Even with no time left to wait, return what has arrived.
-            let is_over = deadline.is_some_and(|deadline| deadline <= Instant::now());
-            if is_over && !sessions.is_ready() && self.failed.is_empty() {
-                return Ok(None);
-            }
+            is_over = deadline.is_some_and(|deadline| deadline <= Instant::now());
         }
+        Ok(())
+    }
+
+    /// The next batch that is ready.
+    pub(super) fn take(&mut self, sessions: &mut Sessions) -> Result<Option<ReadBatch>> {
+        if let Some((at, batch)) = sessions.take() {
+            // The server prepares the next page while the caller works. A fault shows again in the next call.
+            self.read_ahead(at, sessions);
+            return batch.map(Some);
+        }
+        self.failed.pop_front().map_or(Ok(None), Err)
     }
 
     fn read_ahead(&mut self, at: usize, sessions: &mut Sessions) {
