@@ -52,6 +52,20 @@ def test_every_entry_is_delivered_once_in_order_and_acknowledged(server: LocalSe
     assert pending_of(client) == {}
 
 
+@pytest.mark.parametrize("create", [True, False])
+def test_the_rights_and_groups_of_many_streams_are_asked_for_together(
+    server: LocalServer, client: Any, create: bool
+) -> None:
+    streams = [f"stream:{number}" for number in range(500)]
+    if not create:
+        for stream in streams:
+            client.xgroup_create(stream, GROUP, "0", mkstream=True)
+    before = client.info("stats")["total_reads_processed"]
+    with consumer_of(server, streams=streams, create=create):
+        assert client.info("stats")["total_reads_processed"] - before < len(streams)
+        assert {len(client.xinfo_groups(stream)) for stream in streams} == {1}
+
+
 def test_a_row_has_the_metadata_and_fields_of_its_entry(server: LocalServer, client: Any) -> None:
     client.execute_command("XADD", KEY, "5-1", b"\xfe", b"\x00", "a", "", "a", "2")
     with consumer_of(server, metadata=["entry_ms", "entry_seq", "timestamp", "deliveries", "reclaimed"]) as consumer:

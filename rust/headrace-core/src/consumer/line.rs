@@ -8,7 +8,7 @@ use super::client_name::ClientName;
 use super::clock;
 use super::ledger::Ledger;
 use super::session::Session;
-use super::setup::{Create, Identity, LOOKS_FOR, Setup, group_missing};
+use super::setup::{Create, Identity, LOOKS_FOR, Setup};
 use super::shared::lock;
 use super::work::Names;
 use crate::endpoint::Endpoint;
@@ -33,15 +33,11 @@ impl Opening {
     /// Does what has to be done once for the streams of a line.
     fn begin(&self, setup: &mut Setup<'_>, keys: &[Arc<[u8]>]) -> std::result::Result<(), Trouble> {
         let (acks, claims) = self.needs;
-        for key in keys {
-            setup.check_rights(key, &self.names, acks, claims)?;
-            match &self.create {
-                Some(create) => setup.create(key, &self.names, create)?,
-                None if !setup.exists(key, &self.names)? => return Err(group_missing(key, &self.names).into()),
-                None => {}
-            }
+        setup.check_rights(keys, &self.names, acks, claims)?;
+        match &self.create {
+            Some(create) => setup.create(keys, &self.names, create),
+            None => setup.expect_groups(keys, &self.names),
         }
-        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a new connection does before it reads: it ends the previous connection, and creates the groups.
 
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,21 @@ use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault};
 use crate::net::{ConnectError, Deadline, Transport, Watch, block_on, is_redirect};
 use crate::reading::Trouble;
+use crate::resp::outline::WHOLE;
 
 /// How long a connection of the same name must stay listed to count: that of a process that has ended may stay until the server, or
 /// whatever lies in between, notices.
 pub(super) const LOOKS_FOR: Duration = Duration::from_millis(500);
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
+/// How many streams the server is asked about in one go: some 50 KB.
+const STREAMS_AT_ONCE: usize = 64;
+/// Nothing is kept of what a reply contains: only refusals matter.
+const NO_PARTS: usize = 0;
+
 type Result<T> = std::result::Result<T, Trouble>;
+/// What a server replied to a command, or its refusal.
+type Reply = std::result::Result<Value, Fault>;
 
 /// A connection as its server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,98 +109,148 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Creates the group of a stream, and the stream, unless they exist.
-    pub(super) fn create(&mut self, key: &[u8], names: &Names, create: &Create) -> Result<()> {
-        let mut command = redis::cmd("XGROUP");
-        command.arg("CREATE").arg(key).arg(&names.group).arg(&create.after).arg("MKSTREAM");
-        match self.ask(&command)? {
-            Err(refusal) if refusal.code == "BUSYGROUP" => Ok(()),
-            Err(refusal) => Err(refused("XGROUP CREATE", "xgroup|create", key, &refusal)),
-            Ok(_) => Ok(()),
-        }
+    /// Creates the group of each stream, and the stream, unless they exist.
+    pub(super) fn create(&mut self, keys: &[Arc<[u8]>], names: &Names, create: &Create) -> Result<()> {
+        let command = |key: &[u8]| {
+            let mut command = redis::cmd("XGROUP");
+            command.arg("CREATE").arg(key).arg(&names.group).arg(&create.after).arg("MKSTREAM");
+            vec![Right { name: "XGROUP CREATE", right: "xgroup|create", command }]
+        };
+        self.ask_of_each(keys, command, |key, right, refusal| match &*refusal.code {
+            "BUSYGROUP" => Ok(()),
+            _ => Err(right.refused(key, refusal)),
+        })
     }
 
-    /// Whether the stream has the group.
-    pub(super) fn exists(&mut self, key: &[u8], names: &Names) -> Result<bool> {
-        match self.ask(redis::cmd("XPENDING").arg(key).arg(&names.group))? {
-            Ok(_) => Ok(true),
-            Err(refusal) if refusal.code == "NOGROUP" => Ok(false),
-            Err(refusal) => Err(refused("XPENDING", "xpending", key, &refusal)),
-        }
+    /// Fails if a stream does not have the group.
+    pub(super) fn expect_groups(&mut self, keys: &[Arc<[u8]>], names: &Names) -> Result<()> {
+        let command = |key: &[u8]| {
+            let mut command = redis::cmd("XPENDING");
+            command.arg(key).arg(&names.group);
+            vec![Right { name: "XPENDING", right: "xpending", command }]
+        };
+        self.ask_of_each(keys, command, |key, right, refusal| match &*refusal.code {
+            "NOGROUP" => Err(group_missing(key, names).into()),
+            _ => Err(right.refused(key, refusal)),
+        })
     }
 
     /// Checks the rights that reading needs, before the first entry is read. Servers check rights before arguments, and each of
     /// these commands has an argument that they refuse.
-    pub(super) fn check_rights(&mut self, key: &[u8], names: &Names, acks: bool, claims: bool) -> Result<()> {
-        let mut read = redis::cmd("XREADGROUP");
-        read.arg("GROUP").arg(&names.group).arg(&names.consumer).arg("COUNT").arg("x").arg("STREAMS").arg(key).arg(">");
-        let mut checks = vec![("XREADGROUP", "xreadgroup", read)];
-        let mut add = |name: &'static str, right: &'static str, arguments: &[&[u8]]| {
-            let mut command = redis::cmd(name);
-            command.arg(key).arg(&names.group);
-            for argument in arguments {
-                command.arg(*argument);
-            }
-            checks.push((name, right, command));
-        };
-        if acks {
-            add("XPENDING", "xpending", &[b"x", b"x", b"x"]);
-            add("XACK", "xack", &[b"x"]);
-            add("XCLAIM", "xclaim", &[&names.consumer, b"x", b"0-1"]);
-        }
-        if acks && claims {
-            add("XAUTOCLAIM", "xautoclaim", &[&names.consumer, b"x", b"0-0"]);
-        }
-        if acks {
-            let mut script = redis::cmd("EVAL");
-            script.arg("return 1").arg(1).arg(key);
-            checks.push(("EVAL", "eval", script));
-            // The hash of a script that no server knows.
-            let mut script = redis::cmd("EVALSHA");
-            script.arg("0".repeat(40)).arg(1).arg(key);
-            checks.push(("EVALSHA", "evalsha", script));
-        }
-        for (name, right, command) in checks {
-            if let Err(refusal) = self.ask(&command)?
-                && (refusal.code == "NOPERM" || refusal.code == "WRONGTYPE")
-            {
-                return Err(refused(name, right, key, &refusal));
+    pub(super) fn check_rights(&mut self, keys: &[Arc<[u8]>], names: &Names, acks: bool, claims: bool) -> Result<()> {
+        self.ask_of_each(
+            keys,
+            |key| rights(key, names, acks, claims),
+            |key, right, refusal| match &*refusal.code {
+                "NOPERM" | "WRONGTYPE" => Err(right.refused(key, refusal)),
+                _ => Ok(()),
+            },
+        )
+    }
+
+    /// Sends the commands of each stream, those of many streams in one go, and lets `judge` look at each refusal, in order.
+    fn ask_of_each(
+        &mut self,
+        keys: &[Arc<[u8]>],
+        commands: impl Fn(&[u8]) -> Vec<Right>,
+        judge: impl Fn(&[u8], &Right, &Fault) -> Result<()>,
+    ) -> Result<()> {
+        for keys in keys.chunks(STREAMS_AT_ONCE) {
+            let asked: Vec<(&[u8], Right)> =
+                keys.iter().flat_map(|key| commands(key).into_iter().map(move |right| (&**key, right))).collect();
+            let mut packed = Vec::new();
+            asked.iter().for_each(|(_, right)| right.command.write_packed_command(&mut packed));
+            let mut refusals = Vec::new();
+            self.send(&packed, asked.len(), NO_PARTS, |reply| refusals.push(reply.err()))?;
+            for ((key, right), refusal) in asked.iter().zip(refusals) {
+                refusal.map_or(Ok(()), |refusal| judge(key, right, &refusal))?;
             }
         }
         Ok(())
     }
 
-    fn ask(&mut self, command: &redis::Cmd) -> Result<std::result::Result<Value, Fault>> {
+    fn ask(&mut self, command: &redis::Cmd) -> Result<Reply> {
+        let mut only = Ok(Value::Nil);
+        self.send(&command.get_packed_command(), 1, WHOLE, |reply| only = reply)?;
+        Ok(only)
+    }
+
+    fn send(&mut self, packed: &[u8], replies: usize, depth: usize, mut each: impl FnMut(Reply)) -> Result<()> {
         let mut patience = match self.until {
             Some(until) => Deadline::new(until.min(Instant::now() + self.silence), self.watch),
             None => Deadline::of_silence(self.silence, self.watch),
         };
-        block_on(self.transport.query(command, &mut patience)).map_err(|error| match error {
+        let sent = block_on(self.transport.query_all(packed, replies, depth, &mut patience, &mut each));
+        sent.map_err(|error| match error {
             ConnectError::Interrupted => Error::Interrupted.into(),
             ConnectError::Fault(fault) => Trouble::Fault(fault),
         })
     }
 }
 
-fn refused(name: &str, right: &str, key: &[u8], refusal: &Fault) -> Trouble {
-    if Classifier::default().may_pass(refusal) {
-        return Trouble::Fault(refusal.clone());
-    }
-    if is_redirect(refusal) {
-        // The slot has moved since the nodes were last asked for it: the next connection goes to its new node.
-        return Trouble::Fault(refusal.clone().of_command(name));
-    }
-    let (stream, key) = (key.to_vec(), escaped(key));
-    let said = &refusal.message;
-    let message = if refusal.code == "NOPERM" {
-        format!("{name} was refused: the ACL user needs +{right} ~{key}: {said}")
-    } else if refusal.code == "WRONGTYPE" {
-        format!("the key '{key}' does not hold a stream: {name}: {said}")
-    } else {
-        format!("{name} of the key '{key}' was refused: {said}")
+/// A command, and the right that it needs.
+struct Right {
+    name: &'static str,
+    right: &'static str,
+    command: redis::Cmd,
+}
+
+/// The rights of a consumer that acknowledges and claims, each with a command that does nothing.
+fn rights(key: &[u8], names: &Names, acks: bool, claims: bool) -> Vec<Right> {
+    let mut read = redis::cmd("XREADGROUP");
+    read.arg("GROUP").arg(&names.group).arg(&names.consumer).arg("COUNT").arg("x").arg("STREAMS").arg(key).arg(">");
+    let mut rights = vec![Right { name: "XREADGROUP", right: "xreadgroup", command: read }];
+    let mut add = |name: &'static str, right: &'static str, arguments: &[&[u8]]| {
+        let mut command = redis::cmd(name);
+        command.arg(key).arg(&names.group);
+        for argument in arguments {
+            command.arg(*argument);
+        }
+        rights.push(Right { name, right, command });
     };
-    let (code, kind) = (refusal.code.to_string(), Classifier::default().kind(refusal));
-    Error::StreamRefused { stream, code, kind, message }.into()
+    if acks {
+        add("XPENDING", "xpending", &[b"x", b"x", b"x"]);
+        add("XACK", "xack", &[b"x"]);
+        add("XCLAIM", "xclaim", &[&names.consumer, b"x", b"0-1"]);
+    }
+    if acks && claims {
+        add("XAUTOCLAIM", "xautoclaim", &[&names.consumer, b"x", b"0-0"]);
+    }
+    if acks {
+        let mut command = redis::cmd("EVAL");
+        command.arg("return 1").arg(1).arg(key);
+        rights.push(Right { name: "EVAL", right: "eval", command });
+        // The hash of a script that no server knows.
+        let mut command = redis::cmd("EVALSHA");
+        command.arg("0".repeat(40)).arg(1).arg(key);
+        rights.push(Right { name: "EVALSHA", right: "evalsha", command });
+    }
+    rights
+}
+
+impl Right {
+    /// The error if the command was refused.
+    fn refused(&self, key: &[u8], refusal: &Fault) -> Trouble {
+        let Self { name, right, .. } = self;
+        if Classifier::default().may_pass(refusal) {
+            return Trouble::Fault(refusal.clone());
+        }
+        if is_redirect(refusal) {
+            // The slot has moved since the nodes were last asked for it: the next connection goes to its new node.
+            return Trouble::Fault(refusal.clone().of_command(name));
+        }
+        let (stream, key) = (key.to_vec(), escaped(key));
+        let said = &refusal.message;
+        let message = if refusal.code == "NOPERM" {
+            format!("{name} was refused: the ACL user needs +{right} ~{key}: {said}")
+        } else if refusal.code == "WRONGTYPE" {
+            format!("the key '{key}' does not hold a stream: {name}: {said}")
+        } else {
+            format!("{name} of the key '{key}' was refused: {said}")
+        };
+        let (code, kind) = (refusal.code.to_string(), Classifier::default().kind(refusal));
+        Error::StreamRefused { stream, code, kind, message }.into()
+    }
 }
 
 /// The error for a missing group.

@@ -11,6 +11,7 @@ use crate::error::Fault;
 use crate::resp::framing::{Framing, MAX_REPLY};
 use crate::resp::line_reader::LineReader;
 use crate::resp::outline::{Outline, WHOLE, WITHOUT_FIELDS};
+use crate::resp::parts::{Part, Parts};
 
 /// Longer than anything that may be waited for before bytes that are not a reply are refused.
 static FILLER: [u8; 66 * 1024] = [b'x'; 66 * 1024];
@@ -110,6 +111,7 @@ fn check_outline(bytes: &[u8], expected: &Result<usize, Stop>, chance: &mut Chan
                 let (kept, whole) = (outline.finish(), &bytes[..*length]);
                 assert!(depth == WITHOUT_FIELDS || kept == whole, "{}", bytes.escape_ascii());
                 if let Ok(value) = redis::parse_redis_value(whole) {
+                    check_parts(whole, &value);
                     let found = redis::parse_redis_value(&kept);
                     assert_eq!(found.ok(), Some(cut(value, depth)), "{}", bytes.escape_ascii());
                 }
@@ -122,6 +124,29 @@ fn check_outline(bytes: &[u8], expected: &Result<usize, Stop>, chance: &mut Chan
             // Skipped parts may be larger and more numerous.
             Err(Stop::Wrong) => assert!(depth == WITHOUT_FIELDS || end.is_err(), "{}", bytes.escape_ascii()),
         }
+    }
+}
+
+/// Checks the parts of a whole reply, which redis-rs has read as `value`.
+fn check_parts(whole: &[u8], value: &Value) {
+    let mut expected = Vec::new();
+    flatten(value, &mut expected);
+    // Only redis-rs takes a number with a plus sign, which no server sends.
+    let has_plus = memchr::memmem::find(whole, b":+").is_some();
+    assert!(has_plus || Parts::of(whole).eq(expected), "{}", whole.escape_ascii());
+    let mut parts = Parts::of(whole);
+    assert!(parts.pass_value().is_some() && parts.next().is_none(), "{}", whole.escape_ascii());
+}
+
+fn flatten<'a>(value: &'a Value, parts: &mut Vec<Part<'a>>) {
+    parts.push(match value {
+        Value::Array(values) => Part::Array(values.len() as u64),
+        Value::BulkString(bytes) => Part::Bulk(bytes),
+        Value::Int(number) => u64::try_from(*number).map_or(Part::Other, Part::Number),
+        _ => Part::Other,
+    });
+    if let Value::Array(values) = value {
+        values.iter().for_each(|value| flatten(value, parts));
     }
 }
 
