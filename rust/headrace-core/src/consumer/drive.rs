@@ -130,7 +130,7 @@ impl Drive {
 
     /// The greatest standing of all streams.
     fn standing(&self) -> Standing {
-        self.lines.iter().map(|line| line.session.standing()).max().unwrap_or_default()
+        Standing::greatest(self.lines.iter().map(|line| line.session.standing()))
     }
 
     /// Lets the servers be asked again about streams that they refused: periodically, or at once if no other stream is left.

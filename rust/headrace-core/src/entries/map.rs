@@ -33,14 +33,15 @@ pub(crate) struct MapPlan {
 impl MapPlan {
     /// The column as pyarrow's `map_` and `list_` describe it. A null row is a deleted entry.
     pub(crate) fn field(self) -> Field {
+        let pair = DataType::Struct(self.pair());
         let data_type = match self.fields_as {
-            FieldsAs::Map => DataType::Map(Arc::new(Field::new("entries", self.pair(), false)), false),
-            FieldsAs::List => DataType::List(Arc::new(Field::new_list_field(self.pair(), true))),
+            FieldsAs::Map => DataType::Map(Arc::new(Field::new("entries", pair, false)), false),
+            FieldsAs::List => DataType::List(Arc::new(Field::new_list_field(pair, true))),
         };
         Field::new(FIELDS, data_type, true)
     }
 
-    fn pair(self) -> DataType {
+    fn pair(self) -> Fields {
         let name = match self.names_as {
             NamesAs::Utf8 => DataType::Utf8,
             NamesAs::Binary => DataType::Binary,
@@ -50,7 +51,7 @@ impl MapPlan {
             FieldsAs::List => ("name", true),
         };
         let fields = [Field::new(label, name, is_nullable), Field::new("value", DataType::Binary, true)];
-        DataType::Struct(Fields::from_iter(fields))
+        Fields::from_iter(fields)
     }
 }
 
@@ -59,7 +60,10 @@ impl MapPlan {
 pub(super) struct MapColumn {
     /// The column's name, for errors.
     name: &'static str,
-    plan: MapPlan,
+    names_as: NamesAs,
+    /// The type of the column, and the two fields of its pairs.
+    data_type: DataType,
+    pair: Fields,
     /// The end of each row's fields.
     offsets: Vec<i32>,
     valid: NullBufferBuilder,
@@ -74,7 +78,9 @@ impl MapColumn {
         let names = Names::new(plan.names_as, plan.fields_as == FieldsAs::Map);
         let (keys, values) = (VarBytes::new(), VarBytes::new());
         let valid = NullBufferBuilder::new(0);
-        Self { name, plan, offsets: vec![0], valid, names, keys, values, is_deleted: false }
+        let (data_type, pair) = (plan.field().data_type().clone(), plan.pair());
+        let names_as = plan.names_as;
+        Self { name, names_as, data_type, pair, offsets: vec![0], valid, names, keys, values, is_deleted: false }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -126,7 +132,7 @@ impl MapColumn {
     /// Finishes the column. Resets the builder.
     pub(super) fn finish(&mut self) -> Result<ArrayRef> {
         let values = self.values.finish_binary(self.name, None)?;
-        let keys = match self.plan.names_as {
+        let keys = match self.names_as {
             NamesAs::Utf8 => self.keys.finish_utf8(self.name, None)?,
             NamesAs::Binary => self.keys.finish_binary(self.name, None)?,
         };
@@ -134,9 +140,9 @@ impl MapColumn {
         next.push(0);
         let offsets = OffsetBuffer::new(ScalarBuffer::from(std::mem::replace(&mut self.offsets, next)));
         let valid = self.valid.finish();
-        let DataType::Struct(fields) = self.plan.pair() else { unreachable!("a pair is a struct") };
-        let pairs = StructArray::try_new(fields, vec![keys, values], None).map_err(|error| defect(&error))?;
-        let array: ArrayRef = match self.plan.field().data_type() {
+        let pairs =
+            StructArray::try_new(self.pair.clone(), vec![keys, values], None).map_err(|error| defect(&error))?;
+        let array: ArrayRef = match &self.data_type {
             DataType::Map(entries, is_sorted) => Arc::new(
                 MapArray::try_new(Arc::clone(entries), offsets, pairs, valid, *is_sorted)
                     .map_err(|error| defect(&error))?,
@@ -147,7 +153,7 @@ impl MapColumn {
             ),
             _ => unreachable!("the column is a map or a list"),
         };
-        debug_assert_eq!(array.data_type(), self.plan.field().data_type());
+        debug_assert_eq!(*array.data_type(), self.data_type);
         Ok(array)
     }
 }

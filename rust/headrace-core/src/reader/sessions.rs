@@ -94,7 +94,7 @@ impl Sessions {
 
     /// The greatest standing of all streams.
     pub(super) fn standing(&self) -> Standing {
-        self.all.iter().map(|session| session.standing()).max().unwrap_or_default()
+        Standing::greatest(self.all.iter().map(|session| session.standing()))
     }
 
     /// Lets the server be asked again about streams that it refused. If no other one is left, they are reported again.

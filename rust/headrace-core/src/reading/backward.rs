@@ -381,7 +381,7 @@ impl Pages for BackwardSession {
     }
 
     fn standing(&self) -> Standing {
-        self.streams.iter().map(|stream| stream.standing).max().unwrap_or_default()
+        Standing::greatest(self.streams.iter().map(|stream| stream.standing))
     }
 
     /// One stream is read after the other, so those that were refused are only asked about if no other one is left.

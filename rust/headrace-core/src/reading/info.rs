@@ -4,9 +4,9 @@ use super::errors::protocol;
 use super::input::Input;
 use super::loss::StreamInfo;
 use crate::error::{Fault, ReplyText};
+use crate::resp::entry_id;
 use crate::resp::outline::{Outline, WITHOUT_FIELDS};
 use crate::resp::parts::{Part, Parts};
-use crate::resp::{EntryId, entry_id};
 
 /// The most bytes of the reply without the fields of its entries: about forty names and numbers.
 const MOST_BYTES: usize = 128 * 1024;
@@ -24,6 +24,13 @@ impl Default for InfoReply {
 impl InfoReply {
     /// Takes the reply from the bytes that have arrived; `None`: it is not complete yet. A stream that does not exist is empty.
     pub(super) fn take(&mut self, input: &mut Input) -> Result<Option<StreamInfo>, Fault> {
+        // Most replies have arrived whole, and are read where they are.
+        if !self.0.has_begun()
+            && let Some((info, rest)) = read(input.unread())
+        {
+            input.consume(input.unread().len() - rest);
+            return Ok(Some(info));
+        }
         let (taken, is_complete) = self.0.take(input.unread()).map_err(protocol)?;
         input.consume(taken);
         if !is_complete {
@@ -38,56 +45,52 @@ impl InfoReply {
                 }
                 Ok(Some(StreamInfo { added: Some(0), ..StreamInfo::default() }))
             }
-            None => read(&reply).ok_or_else(|| protocol("a reply that does not fit XINFO STREAM")).map(Some),
+            None => {
+                let info = read(&reply).map(|(info, _)| info);
+                info.ok_or_else(|| protocol("a reply that does not fit XINFO STREAM")).map(Some)
+            }
         }
     }
 }
 
-/// Reads the reply, a flat list of names and values; `None`: it is not such a reply, or lacks what every server sends.
-fn read(reply: &[u8]) -> Option<StreamInfo> {
-    let mut parts = Parts::of(reply);
-    let Some(Part::Array(count)) = parts.next() else { return None };
+/// Reads the reply, a flat list of names and values, and counts the bytes behind it; `None`: it is incomplete, is not such a
+/// reply, or lacks what every server sends.
+fn read(bytes: &[u8]) -> Option<(StreamInfo, usize)> {
+    let mut parts = Parts::of(bytes);
+    let Part::Array(count) = parts.next()? else { return None };
     let (mut length, mut last_id, mut first_id, mut info) = (None, None, None, StreamInfo::default());
     for _ in 0..count / 2 {
-        let mut name = parts.clone();
-        parts.pass_value()?;
-        let mut value = parts.clone();
-        parts.pass_value()?;
-        match name.next()? {
-            Part::Bulk(b"length") => length = number(&mut value),
-            Part::Bulk(b"entries-added") => info.added = number(&mut value),
-            Part::Bulk(b"last-generated-id") => last_id = id(&mut value),
-            Part::Bulk(b"max-deleted-entry-id") => info.max_deleted_id = id(&mut value).unwrap_or_default(),
-            Part::Bulk(b"first-entry") => {
-                first_id = Some(match value.next()? {
-                    Part::Array(_) => Some(id(&mut value)?),
-                    _ => None,
-                });
+        let name = parts.next()?;
+        if let Part::Array(parts_of_name) = name {
+            parts.pass(parts_of_name)?;
+        }
+        let value = parts.next()?;
+        match (name, value) {
+            (Part::Bulk(b"length"), Part::Number(number)) => length = Some(number),
+            (Part::Bulk(b"entries-added"), Part::Number(number)) => info.added = Some(number),
+            (Part::Bulk(b"last-generated-id"), Part::Bulk(id)) => last_id = entry_id(id),
+            (Part::Bulk(b"max-deleted-entry-id"), Part::Bulk(id)) => {
+                info.max_deleted_id = entry_id(id).unwrap_or_default();
             }
+            (Part::Bulk(b"first-entry"), Part::Array(_)) => match parts.clone().next()? {
+                Part::Bulk(id) => first_id = Some(Some(entry_id(id)?)),
+                _ => return None,
+            },
+            (Part::Bulk(b"first-entry"), _) => first_id = Some(None),
             _ => {}
         }
+        if let Part::Array(parts_of_value) = value {
+            parts.pass(parts_of_value)?;
+        }
     }
-    Some(StreamInfo { length: length?, last_id: last_id?, first_id: first_id?, ..info })
-}
-
-fn number(value: &mut Parts<'_>) -> Option<u64> {
-    match value.next()? {
-        Part::Number(number) => Some(number),
-        _ => None,
-    }
-}
-
-fn id(value: &mut Parts<'_>) -> Option<EntryId> {
-    match value.next()? {
-        Part::Bulk(text) => entry_id(text),
-        _ => None,
-    }
+    Some((StreamInfo { length: length?, last_id: last_id?, first_id: first_id?, ..info }, parts.rest().len()))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::resp::EntryId;
 
     /// Names, each with its value as the server writes it.
     fn reply(fields: &[(&str, &str)]) -> Vec<u8> {
@@ -97,6 +100,12 @@ mod tests {
 
     fn bulk(text: &str) -> String {
         format!("${}\r\n{text}\r\n", text.len())
+    }
+
+    fn whole(reply: &[u8]) -> Option<StreamInfo> {
+        let (info, rest) = read(reply)?;
+        assert_eq!(rest, 0);
+        Some(info)
     }
 
     /// The result of reading bytes that arrive in pieces of this size, and the most bytes that waited to be taken.
@@ -176,22 +185,22 @@ mod tests {
         let last_id = EntryId { ms: 7, seq: u64::MAX };
         let expected =
             StreamInfo { length: 2, last_id, first_id: Some(EntryId { ms: 5, seq: 0 }), ..StreamInfo::default() };
-        assert_eq!(read(&reply(&fields)).unwrap(), expected);
+        assert_eq!(whole(&reply(&fields)).unwrap(), expected);
         fields.extend([("entries-added", ":9\r\n"), ("max-deleted-entry-id", &*deleted)]);
         let max_deleted_id = EntryId { ms: 6, seq: 1 };
-        assert_eq!(read(&reply(&fields)).unwrap(), StreamInfo { added: Some(9), max_deleted_id, ..expected });
+        assert_eq!(whole(&reply(&fields)).unwrap(), StreamInfo { added: Some(9), max_deleted_id, ..expected });
         for nil in ["$-1\r\n", "*-1\r\n"] {
             fields[2].1 = nil;
-            assert_eq!(read(&reply(&fields)).unwrap().first_id, None);
+            assert_eq!(whole(&reply(&fields)).unwrap().first_id, None);
         }
         fields[2].1 = "*0\r\n";
-        assert_eq!(read(&reply(&fields)), None, "an entry without an ID");
+        assert_eq!(whole(&reply(&fields)), None, "an entry without an ID");
         for missing in 0..3 {
             let mut fields = fields.clone();
             fields[2].1 = "$-1\r\n";
             fields.remove(missing);
-            assert_eq!(read(&reply(&fields)), None);
+            assert_eq!(whole(&reply(&fields)), None);
         }
-        assert_eq!(read(b"*-1\r\n"), None);
+        assert_eq!(whole(b"*-1\r\n"), None);
     }
 }

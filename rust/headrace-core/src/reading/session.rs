@@ -170,7 +170,7 @@ impl Pages for Session {
     }
 
     fn standing(&self) -> Standing {
-        self.streams.iter().map(|stream| stream.standing).max().unwrap_or_default()
+        Standing::greatest(self.streams.iter().map(|stream| stream.standing))
     }
 
     fn try_again(&mut self, reports: bool) {

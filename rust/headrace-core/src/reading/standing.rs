@@ -21,6 +21,18 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
+    /// The greatest of all; that of no stream is the default. One stream that is read decides: the others are not looked at.
+    pub(crate) fn greatest(all: impl IntoIterator<Item = Self>) -> Self {
+        let mut greatest = None;
+        for standing in all {
+            greatest = greatest.max(Some(standing));
+            if standing == Self::Read {
+                break;
+            }
+        }
+        greatest.unwrap_or_default()
+    }
+
     /// Whether the other streams are read without it.
     pub(crate) fn is_left_out(self) -> bool {
         matches!(self, Self::Dropped | Self::Replaced | Self::Refused)
@@ -68,6 +80,16 @@ mod tests {
         assert!(!standing.refuse() && standing.is_left_out());
         standing.try_again(true);
         assert!(standing.refuse() && !standing.refuse());
+    }
+
+    #[test]
+    fn the_greatest_of_several_counts() {
+        use Standing::{Dropped, Read, Refused, Replaced};
+        for (all, greatest) in
+            [(&[][..], Read), (&[Dropped, Refused, Replaced], Refused), (&[Dropped, Read, Refused], Read)]
+        {
+            assert_eq!(Standing::greatest(all.iter().copied()), greatest);
+        }
     }
 
     #[test]

@@ -43,6 +43,11 @@ impl Outline {
         }
     }
 
+    /// Whether it has taken a part of a reply.
+    pub(crate) const fn has_begun(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
     /// Returns the kept bytes of a complete reply, and prepares for the next one.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let next = Self::new(self.depth, self.most);

@@ -1,4 +1,4 @@
-//! The parts of a reply that is complete, one after the other, where they are: nothing is copied or allocated.
+//! The parts of replies, one after the other, where they are: nothing is copied or allocated.
 
 use super::framing::Head;
 use crate::decimal;
@@ -20,21 +20,25 @@ pub(crate) enum Part<'a> {
 pub(crate) struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {
-    /// Those of `reply`, of which [`Framing`](super::framing::Framing) or [`Outline`](super::outline::Outline) has found the end.
-    pub(crate) const fn of(reply: &'a [u8]) -> Self {
-        Self(reply)
+    /// Those of replies, of which the last one may be incomplete.
+    pub(crate) const fn of(replies: &'a [u8]) -> Self {
+        Self(replies)
     }
 
-    /// Passes over one value: a part, and all that it contains.
-    pub(crate) fn pass_value(&mut self) -> Option<()> {
-        let mut left = 1;
-        while left > 0 {
-            left -= 1;
+    /// Passes over so many values, each with all that it contains.
+    pub(crate) fn pass(&mut self, mut values: u64) -> Option<()> {
+        while values > 0 {
+            values -= 1;
             if let Part::Array(parts) = self.next()? {
-                left += parts;
+                values = values.checked_add(parts)?;
             }
         }
         Some(())
+    }
+
+    /// The bytes behind the parts so far.
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.0
     }
 }
 
@@ -78,7 +82,8 @@ mod tests {
         for reply in REPLIES {
             let followed = [reply, b":7\r\n"].concat();
             let mut parts = Parts::of(&followed);
-            parts.pass_value().unwrap();
+            parts.pass(1).unwrap();
+            assert_eq!(parts.rest(), b":7\r\n");
             assert_eq!(parts.collect::<Vec<_>>(), [Part::Number(7)], "{}", reply.escape_ascii());
         }
     }
@@ -86,7 +91,7 @@ mod tests {
     #[test]
     fn an_incomplete_reply_ends_early() {
         for reply in REPLIES {
-            assert_eq!(Parts::of(&reply[..reply.len() - 1]).pass_value(), None, "{}", reply.escape_ascii());
+            assert_eq!(Parts::of(&reply[..reply.len() - 1]).pass(1), None, "{}", reply.escape_ascii());
         }
     }
 }

@@ -82,7 +82,7 @@ impl Session {
 
     /// The greatest standing of its streams.
     pub(in crate::consumer) fn standing(&self) -> Standing {
-        self.streams.iter().map(|stream| stream.standing).max().unwrap_or_default()
+        Standing::greatest(self.streams.iter().map(|stream| stream.standing))
     }
 
     /// Lets the server be asked again about streams that it refused; with `reports`, each that it still refuses is reported again.
