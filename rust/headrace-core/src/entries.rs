@@ -9,6 +9,7 @@ mod metadata;
 mod names;
 mod packed;
 mod raw;
+mod spare;
 #[cfg(test)]
 mod tests;
 pub(crate) mod var_bytes;
@@ -34,6 +35,7 @@ use self::packed::PackedColumns;
 pub(crate) use self::packed::{PackedPlan, Unpack};
 use self::raw::RawColumn;
 pub(crate) use self::raw::{RAW, RawPlan};
+pub(crate) use self::spare::SpareColumns;
 use self::var_bytes::defect;
 use crate::error::{Error, Result};
 use crate::resp::EntryId;

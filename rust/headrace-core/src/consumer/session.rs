@@ -20,7 +20,7 @@ use super::shared::Shared;
 use super::sink::Page;
 use super::stream::{Pending, Stream};
 use super::work::{Known, Names, Work};
-use crate::entries::{ColumnsPlan, EntryColumns};
+use crate::entries::{ColumnsPlan, SpareColumns};
 use crate::error::{Fault, Result, code};
 use crate::reading::{Exchange, Input, Outbox};
 use crate::resp::EntryId;
@@ -110,12 +110,11 @@ enum Alone {
 #[derive(Debug)]
 pub(super) struct Session {
     options: SessionOptions,
-    plan: Arc<ColumnsPlan>,
     streams: Vec<Stream>,
     shared: Arc<Shared>,
     /// The place of its ledger.
     place: usize,
-    spare: Vec<EntryColumns>,
+    spare: SpareColumns,
     in_flight: VecDeque<Ask>,
     ahead: Ahead,
     outbox: Outbox,
@@ -164,11 +163,10 @@ impl Session {
         }
         Self {
             options,
-            plan,
             streams,
             shared,
             place,
-            spare: Vec::new(),
+            spare: SpareColumns::new(plan),
             in_flight: VecDeque::new(),
             ahead: Ahead::No,
             outbox: Outbox::default(),

@@ -1,10 +1,9 @@
 //! Collects the entries of a reply in the open batch of their stream.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::stream::{Open, Pending, Stream};
-use crate::entries::{ColumnsPlan, EntryColumns};
+use crate::entries::SpareColumns;
 use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
@@ -29,8 +28,7 @@ impl Page {
 /// The destination of the entries of a reply.
 pub(super) struct Sink<'a> {
     pub(super) streams: &'a mut [Stream],
-    pub(super) plan: &'a Arc<ColumnsPlan>,
-    pub(super) spare: &'a mut Vec<EntryColumns>,
+    pub(super) spare: &'a mut SpareColumns,
     /// The consumer's pending entries that were requested; `None`: new entries were requested.
     pub(super) wanted: Option<&'a [Pending]>,
     pub(super) pages: &'a mut Vec<Page>,
@@ -86,8 +84,7 @@ impl EntrySink for Sink<'_> {
         self.is_left_out = false;
         let is_reclaimed = stream.is_reclaimed && deliveries.is_some();
         let open = stream.open.get_or_insert_with(|| {
-            let mut columns = self.spare.pop().unwrap_or_else(|| EntryColumns::new(self.plan));
-            columns.stream(&stream.key);
+            let columns = self.spare.take(&stream.key);
             Open { columns, ids: Vec::new(), deliveries: Vec::new(), is_reclaimed, since: self.since }
         });
         open.columns.entry(id, fields);

@@ -131,10 +131,10 @@ impl MapColumn {
 
     /// Finishes the column. Resets the builder.
     pub(super) fn finish(&mut self) -> Result<ArrayRef> {
-        let values = self.values.finish_binary(self.name, None)?;
+        let values = self.values.take().finish_binary(self.name, None)?;
         let keys = match self.names_as {
-            NamesAs::Utf8 => self.keys.finish_utf8(self.name, None)?,
-            NamesAs::Binary => self.keys.finish_binary(self.name, None)?,
+            NamesAs::Utf8 => self.keys.take().finish_utf8(self.name, None)?,
+            NamesAs::Binary => self.keys.take().finish_binary(self.name, None)?,
         };
         let mut next = Vec::with_capacity(self.offsets.len());
         next.push(0);

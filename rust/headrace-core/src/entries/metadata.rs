@@ -196,7 +196,7 @@ impl Metadata {
 }
 
 fn keys(streams: &[StreamRun]) -> Result<ArrayRef> {
-    let mut texts = VarBytes::new();
+    let mut texts = VarBytes::with_capacity(streams.iter().map(|run| run.rows).sum(), 0);
     for StreamRun { key, rows } in streams {
         texts.push_repeated(key.as_bytes(), *rows);
     }
@@ -204,8 +204,7 @@ fn keys(streams: &[StreamRun]) -> Result<ArrayRef> {
 }
 
 fn ids(ms: &[u64], seq: &[u64]) -> Result<ArrayRef> {
-    let mut texts = VarBytes::new();
-    texts.reserve(ms.len(), ms.len() * 20 + WIDTH);
+    let mut texts = VarBytes::with_capacity(ms.len(), ms.len() * 20 + WIDTH);
     let mut digits = itoa::Buffer::new();
     let mut text = [0; WIDTH];
     // The milliseconds in `text`, and the start of the sequence number. Entries of the same millisecond follow each other.

@@ -181,12 +181,12 @@ fn a_column_that_would_be_too_large_is_an_error() {
     // None of the bytes are stored.
     texts.push_repeated(&vec![b'x'; 1 << 20], 1 << 11);
     assert_eq!((texts.count(), texts.bytes()), (2049, 1 + 2050 * 4));
-    let error = texts.finish_utf8("fields", None).unwrap_err();
+    let error = texts.take().finish_utf8("fields", None).unwrap_err();
     assert_eq!(error, Error::schema("column 'fields' of one record batch would hold 2 GiB or more"));
     texts.push_repeated(b"abc", 5);
     texts.push_repeated(b"", 2);
     texts.push_repeated(b"abc", 0);
-    let array = texts.finish_utf8("fields", None).unwrap();
+    let array = texts.take().finish_utf8("fields", None).unwrap();
     let values: Vec<_> = array.as_string::<i32>().iter().flatten().collect();
     assert_eq!(values, ["abc", "abc", "abc", "abc", "abc", "", ""]);
 }

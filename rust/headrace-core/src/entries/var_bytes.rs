@@ -23,7 +23,14 @@ pub(crate) struct VarBytes {
 
 impl VarBytes {
     pub(crate) fn new() -> Self {
-        Self { offsets: vec![0], bytes: Vec::new(), is_over: false }
+        Self::with_capacity(0, 0)
+    }
+
+    /// With memory for this number of values, and for their bytes.
+    pub(crate) fn with_capacity(values: usize, bytes: usize) -> Self {
+        let mut offsets = Vec::with_capacity(values + 1);
+        offsets.push(0);
+        Self { offsets, bytes: Vec::with_capacity(bytes.min(MOST_BYTES)), is_over: false }
     }
 
     /// The number of values.
@@ -90,12 +97,6 @@ impl VarBytes {
         self.offsets.extend((1..=count).map(|n| (start + n * length) as i32));
     }
 
-    /// Reserves memory for this number of values, and for their bytes.
-    pub(crate) fn reserve(&mut self, values: usize, bytes: usize) {
-        self.offsets.reserve(values);
-        self.bytes.reserve(bytes.min(MOST_BYTES));
-    }
-
     /// Removes those of the last `kept.len()` values that are not kept.
     #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // offsets are not negative
     pub(crate) fn retain_last(&mut self, kept: &[bool]) {
@@ -142,34 +143,35 @@ impl VarBytes {
         fits
     }
 
-    /// Finishes the values as a column of binary. Resets the builder.
-    pub(crate) fn finish_binary(&mut self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
-        let (offsets, bytes) = self.take(column)?;
+    /// Takes the values. The builder that is left reserves as much memory, for the next batch.
+    pub(super) fn take(&mut self) -> Self {
+        let values = self.count().min(MOST_RESERVED / size_of::<i32>());
+        let next = Self::with_capacity(values, self.bytes.len().min(MOST_RESERVED));
+        std::mem::replace(self, next)
+    }
+
+    /// The values as a column of binary.
+    pub(crate) fn finish_binary(self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let (offsets, bytes) = self.checked_parts(column)?;
         Ok(Arc::new(BinaryArray::try_new(offsets, bytes, nulls).map_err(|error| defect(&error))?))
     }
 
-    /// Finishes the values, which must be UTF-8, as a column of utf8. Resets the builder.
-    pub(crate) fn finish_utf8(&mut self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
-        let (offsets, bytes) = self.take(column)?;
+    /// The values, which must be UTF-8, as a column of utf8.
+    pub(crate) fn finish_utf8(self, column: &str, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let (offsets, bytes) = self.checked_parts(column)?;
         Ok(Arc::new(StringArray::try_new(offsets, bytes, nulls).map_err(|error| defect(&error))?))
     }
 
-    fn take(&mut self, column: &str) -> Result<(OffsetBuffer<i32>, Buffer)> {
-        let is_over = self.is_over;
-        let parts = self.take_parts();
-        if is_over {
+    fn checked_parts(self, column: &str) -> Result<(OffsetBuffer<i32>, Buffer)> {
+        if self.is_over {
             return Err(Error::schema(format!("column '{column}' of one record batch would hold 2 GiB or more")));
         }
-        Ok(parts)
+        Ok(self.into_parts())
     }
 
-    /// Takes the offsets and the bytes of the values. Resets the builder.
-    pub(super) fn take_parts(&mut self) -> (OffsetBuffer<i32>, Buffer) {
-        let mut next = Self::new();
-        next.offsets.reserve(self.offsets.len().min(MOST_RESERVED / size_of::<i32>()));
-        next.bytes.reserve(self.bytes.len().min(MOST_RESERVED));
-        let full = std::mem::replace(self, next);
-        (OffsetBuffer::new(ScalarBuffer::from(full.offsets)), Buffer::from_vec(full.bytes))
+    /// The offsets and the bytes of the values.
+    pub(super) fn into_parts(self) -> (OffsetBuffer<i32>, Buffer) {
+        (OffsetBuffer::new(ScalarBuffer::from(self.offsets)), Buffer::from_vec(self.bytes))
     }
 }
 

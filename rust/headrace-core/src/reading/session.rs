@@ -26,7 +26,7 @@ use super::position::Place;
 use super::sink::Page;
 use super::standing::Standing;
 use super::stream::Stream;
-use crate::entries::{ColumnsPlan, EntryColumns};
+use crate::entries::{ColumnsPlan, SpareColumns};
 use crate::error::Fault;
 use crate::resp::EntryId;
 use crate::resp::stream_reply::{Shape, StreamReply};
@@ -94,9 +94,8 @@ enum LookAhead {
 #[derive(Debug)]
 pub(crate) struct Session {
     options: SessionOptions,
-    plan: Arc<ColumnsPlan>,
     streams: Vec<Stream>,
-    spare: Vec<EntryColumns>,
+    spare: SpareColumns,
     /// The number of entries that may still be read.
     left: u64,
     in_flight: VecDeque<Ask>,
@@ -135,9 +134,8 @@ impl Session {
             begun: (0..streams.len()).collect(),
             left: options.limit,
             options,
-            plan,
             streams,
-            spare: Vec::new(),
+            spare: SpareColumns::new(plan),
             in_flight: VecDeque::new(),
             look_ahead: LookAhead::No,
             ahead: None,

@@ -1,9 +1,7 @@
 //! Collects the entries of a reply in the open batch of their stream.
 
-use std::sync::Arc;
-
 use super::stream::{Bad, Open, Stream};
-use crate::entries::{ColumnsPlan, EntryColumns};
+use crate::entries::{EntryColumns, SpareColumns};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
@@ -23,8 +21,7 @@ pub(crate) struct Page {
 /// The destination of the entries of one page.
 pub(crate) struct Sink<'a> {
     pub(crate) streams: &'a mut [Stream],
-    pub(crate) plan: &'a Arc<ColumnsPlan>,
-    pub(crate) spare: &'a mut Vec<EntryColumns>,
+    pub(crate) spare: &'a mut SpareColumns,
     /// The number of entries that may still be read from all streams.
     pub(crate) left: &'a mut u64,
     /// The pages of the reply, each with its stream. The current entries belong to the last one.
@@ -88,8 +85,7 @@ impl EntrySink for Sink<'_> {
         self.is_left_out = false;
         page.has_gap |= is_first && stream.begins_with_gap(id);
         let open = stream.open.get_or_insert_with(|| {
-            let mut columns = self.spare.pop().unwrap_or_else(|| EntryColumns::new(self.plan));
-            columns.stream(&stream.key);
+            let columns = self.spare.take(&stream.key);
             Open { columns, first_id: id, proven: 0 }
         });
         open.columns.entry(id, fields);

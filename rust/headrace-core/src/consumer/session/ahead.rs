@@ -12,7 +12,7 @@ impl Session {
     /// contents. With several streams it is not, because only the whole reply shows which of them have no more entries.
     pub(super) fn look_ahead(&mut self, wants: bool) {
         let is_settled = matches!(&*self.streams, [stream] if stream.paging.is_settled());
-        let may = wants && is_settled && !self.plan.is_packed();
+        let may = wants && is_settled && !self.spare.plan().is_packed();
         if matches!(self.ahead, Ahead::No | Ahead::May) {
             self.ahead = if may { Ahead::May } else { Ahead::No };
         }

@@ -10,9 +10,6 @@ use crate::entries::escaped;
 use crate::error::Error;
 use crate::reading::Standing;
 
-/// The most column builders kept for later batches.
-const MAX_SPARE: usize = 4;
-
 impl Session {
     /// Makes batches of what was read, if they are full or nothing more is available.
     pub(super) fn hand_out(&mut self) {
@@ -65,13 +62,12 @@ impl Session {
         }
         if let Some(mut open) = stream.open.take() {
             if open.ids.is_empty() {
-                self.spare.push(open.columns);
+                self.spare.keep(open.columns, 0);
             } else {
+                let bytes = open.columns.bytes();
                 let finished = open.columns.finish();
                 let Open { columns, ids, deliveries, is_reclaimed, since } = open;
-                if self.spare.len() < MAX_SPARE {
-                    self.spare.push(columns);
-                }
+                self.spare.keep(columns, bytes);
                 let number = match (&finished, self.options.acks) {
                     (Ok(_), true) => self.ledger().hold(at, ids.clone(), deliveries.clone(), since),
                     _ => 0,

@@ -62,7 +62,6 @@ impl Session {
             let (mut violation, mut has_strays, mut deleted) = (None, false, Vec::new());
             let mut sink = Sink {
                 streams: &mut self.streams,
-                plan: &self.plan,
                 spare: &mut self.spare,
                 wanted,
                 pages: &mut self.pages,

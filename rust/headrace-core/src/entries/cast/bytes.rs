@@ -110,7 +110,7 @@ impl Values for ByteStrings {
     }
 
     fn finish(&mut self) -> crate::Result<ArrayRef> {
-        let (offsets, bytes) = self.values.take_parts();
+        let (offsets, bytes) = self.values.take().into_parts();
         self.layout.array(offsets, bytes, self.nulls.finish()).map_err(|error| defect(&error))
     }
 }

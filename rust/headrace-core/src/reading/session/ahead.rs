@@ -12,7 +12,7 @@ impl Session {
     pub(super) fn may_look_ahead(&mut self) {
         let is_settled = matches!(&*self.streams, [stream] if stream.paging.is_settled());
         self.stop_looking_ahead();
-        if self.look_ahead == LookAhead::No && is_settled && !self.plan.is_packed() {
+        if self.look_ahead == LookAhead::No && is_settled && !self.spare.plan().is_packed() {
             self.look_ahead = LookAhead::May;
         }
     }

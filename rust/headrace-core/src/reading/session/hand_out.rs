@@ -11,9 +11,6 @@ use super::super::stream::{Open, Stream};
 use super::{Linger, Session};
 use crate::error::Error;
 
-/// The most column builders kept for later batches.
-const MAX_SPARE: usize = 4;
-
 impl Session {
     /// Makes batches of what was read, if they are full or nothing more is available.
     pub(super) fn hand_out(&mut self) {
@@ -22,9 +19,10 @@ impl Session {
         }
         let is_last = self.left == 0;
         let lingers = self.options.follows && !is_last && !self.options.linger.is_zero() && self.linger != Linger::Over;
-        let mut waits = false;
+        let (mut waits, mut is_behind, mut bytes) = (false, false, 0);
         for at in 0..self.streams.len() {
             let stream = &self.streams[at];
+            is_behind |= stream.has_pages();
             if stream.open.is_none() && stream.bad.is_none() {
                 continue;
             }
@@ -32,15 +30,16 @@ impl Session {
             let is_at_end = is_last || stream.bad.is_some() || stream.is_finished() || (!stream.is_behind && !lingers);
             if is_full || is_at_end {
                 self.hand_out_stream(at);
-            } else if !stream.is_behind {
-                waits = true;
+            } else {
+                waits |= !stream.is_behind;
+                bytes += stream.bytes();
             }
         }
-        while self.streams.iter().map(Stream::bytes).sum::<usize>() >= self.options.batch_bytes {
+        while bytes >= self.options.batch_bytes {
             let Some(largest) = (0..self.streams.len()).max_by_key(|at| self.streams[*at].bytes()) else { break };
+            bytes -= self.streams[largest].bytes();
             self.hand_out_stream(largest);
         }
-        let is_behind = self.streams.iter().any(Stream::has_pages);
         self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
     }
 
@@ -66,7 +65,7 @@ impl Session {
         };
         match open {
             Some(open) if open.columns.rows() > 0 => self.push_batch(at, open, None, before),
-            Some(open) => self.spare.push(open.columns),
+            Some(open) => self.spare.keep(open.columns, 0),
             None => {}
         }
         if let Some(bad) = bad {
@@ -82,10 +81,9 @@ impl Session {
     /// Adds a batch of what is open, or of its first `rows` rows, which ends at `place`.
     pub(super) fn push_batch(&mut self, at: usize, mut open: Open, rows: Option<usize>, place: Place) {
         let entries = if rows.is_some() { open.proven } else { open.columns.entries() } as u64;
+        let bytes = open.columns.bytes();
         let finished = open.columns.finish();
-        if self.spare.len() < MAX_SPARE {
-            self.spare.push(open.columns);
-        }
+        self.spare.keep(open.columns, bytes);
         let lost = self.streams[at].lost.take();
         let stream = Arc::clone(&self.streams[at].key);
         let result = finished.map(|batch| ReadBatch {

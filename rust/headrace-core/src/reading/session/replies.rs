@@ -37,7 +37,6 @@ impl Session {
         let mut violation = None;
         let mut sink = Sink {
             streams: &mut self.streams,
-            plan: &self.plan,
             spare: &mut self.spare,
             left: &mut self.left,
             anchor,
@@ -71,7 +70,7 @@ impl Session {
         if !done && needed == 0 {
             self.hand_out_full();
         }
-        if !done && needed == 0 && self.plan.is_packed() {
+        if !done && needed == 0 && self.spare.plan().is_packed() {
             // The entries after it may unpack to many times their size.
             self.is_suspended = true;
             return Ok(false);

@@ -1,0 +1,45 @@
+//! Column builders between two batches.
+
+use std::sync::Arc;
+
+use super::{ColumnsPlan, EntryColumns};
+use crate::resp::stream_reply::EntrySink;
+
+/// The most builders kept of any size.
+const MOST: usize = 4;
+/// The most builders kept of small batches: so many streams are read in one request.
+const MOST_SMALL: usize = 64;
+/// The bytes of a small batch.
+const SMALL: usize = 16 * 1024;
+
+/// Builders for later batches. Each has reserved as much memory as its last batch took.
+#[derive(Debug)]
+pub(crate) struct SpareColumns {
+    plan: Arc<ColumnsPlan>,
+    kept: Vec<EntryColumns>,
+}
+
+impl SpareColumns {
+    pub(crate) const fn new(plan: Arc<ColumnsPlan>) -> Self {
+        Self { plan, kept: Vec::new() }
+    }
+
+    pub(crate) fn plan(&self) -> &ColumnsPlan {
+        &self.plan
+    }
+
+    /// A builder for a batch of this stream.
+    pub(crate) fn take(&mut self, stream: &[u8]) -> EntryColumns {
+        let mut columns = self.kept.pop().unwrap_or_else(|| EntryColumns::new(&self.plan));
+        columns.stream(stream);
+        columns
+    }
+
+    /// Keeps the empty builder of a batch that took so many bytes.
+    pub(crate) fn keep(&mut self, columns: EntryColumns, bytes: usize) {
+        let most = if bytes <= SMALL { MOST_SMALL } else { MOST };
+        if self.kept.len() < most {
+            self.kept.push(columns);
+        }
+    }
+}
