@@ -6,16 +6,23 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["consumer_letter", "row_letter", "spark_letter"]
+__all__ = ["MOST_FIELDS", "consumer_letter", "row_letter", "spark_letter"]
+
+#: Of an entry with more fields a letter has one value, and a transaction in place of a script replays it.
+MOST_FIELDS = 3_500
 
 
 def consumer_letter(
-    client: Any, number: int, *, dead: str = "dead", stream: str = "orders", reason: str = "bad"
+    client: Any, number: int, *, dead: str = "dead", stream: str = "orders", reason: str = "bad", others: int = 0
 ) -> str:
-    """Add a letter of a consumer, of an entry with one payload. Returns its ID."""
-    fields = {"payload": f"order {number}", "dead:stream": stream, "dead:id": f"5-{number}"}
-    entry_id = client.xadd(dead, {**fields, "dead:reason": reason, "dead:failures": 3})
-    return str(entry_id.decode())
+    """Add a letter of a consumer, of an entry with one payload and other fields. Returns its ID."""
+    fields = {"payload": f"order {number}", **{f"field {other}": "" for other in range(others)}}
+    tail = {"dead:stream": stream, "dead:id": f"5-{number}", "dead:reason": reason, "dead:failures": 3}
+    letter = {**fields, **tail}
+    if len(fields) > MOST_FIELDS:
+        parts = [part for pair in fields.items() for part in pair]
+        letter = {**tail, "dead:fields": "".join(f"{len(part)}:{part}" for part in parts)}
+    return str(client.xadd(dead, letter).decode())
 
 
 def spark_letter(

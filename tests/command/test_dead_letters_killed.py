@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from command.conftest import HEADRACE
-from command.letters import consumer_letter
+from command.letters import MOST_FIELDS, consumer_letter
 from faults.proxy import Direction, Proxy
 from headrace.testing import LocalCluster, LocalServer
 from support import Program
@@ -59,7 +59,9 @@ def transferred(client: Any, direction: Direction, work: Callable[[], None]) -> 
 
 
 def numbers(client: Any, key: str) -> Counter[bytes]:
-    return Counter(fields[b"payload"] for _, fields in client.xrange(key))
+    """The payloads of entries and of letters."""
+    found = [fields for _, fields in client.xrange(key)]
+    return Counter(fields.get(b"payload") or b"order " + fields[b"dead:id"][2:] for fields in found)
 
 
 @pytest.fixture
@@ -67,9 +69,11 @@ def tcp(start_server: StartServer, program: Program) -> LocalServer:
     return start_server(program, transport="tcp")
 
 
-@pytest.mark.parametrize("direction", ["replies", *thorough("requests")])
+@pytest.mark.parametrize(
+    ("direction", "others"), [("replies", 0), ("requests", MOST_FIELDS), *thorough(("requests", 0))]
+)
 def test_a_killed_replay_neither_loses_nor_repeats_dead_letters(
-    tcp: LocalServer, connect: Callable[..., Any], direction: Direction
+    tcp: LocalServer, connect: Callable[..., Any], direction: Direction, others: int
 ) -> None:
     client = connect(tcp)
     expected = Counter({b"order %d" % number: 1 for number in range(LETTERS)})
@@ -77,7 +81,7 @@ def test_a_killed_replay_neither_loses_nor_repeats_dead_letters(
     def fill() -> None:
         client.delete("{a}dead", "{a}t")
         for number in range(LETTERS):
-            consumer_letter(client, number, dead="{a}dead")
+            consumer_letter(client, number, dead="{a}dead", others=others)
 
     with Proxy(tcp.port or 0) as proxy:
         arguments = ("--to", "{a}t", "--host", "127.0.0.1", "--port", str(proxy.port))
