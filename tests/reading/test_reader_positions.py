@@ -203,6 +203,27 @@ def test_what_is_trimmed_between_the_opening_and_the_first_page_is_lost(
         assert (found[b"trimmed"].num_rows, found[b"trimmed"].lost) == (left, 10 - left)
 
 
+@pytest.mark.parametrize(("on_loss", "lost"), [("fail", 4), ("report", 1)])
+def test_what_is_forgotten_because_of_a_gap_and_then_trimmed_is_lost_too(
+    endpoint: Endpoint, client: redis.Redis, on_loss: Literal["fail", "report"], lost: int
+) -> None:
+    """The page from 6-0 to 8-0 is under way while they are trimmed: an error returns none of it, a report does."""
+    with Reader(endpoint, ["trimmed"], end="latest", on_loss=on_loss, batch_rows=2, linger=0) as reader:
+        found = [reader.read()]
+        client.xtrim("trimmed", minid="6-0", approximate=False)
+        found.append(reader.read())
+        client.xtrim("trimmed", minid="9-0", approximate=False)
+        if on_loss == "fail":
+            with pytest.raises(DataLossError, match=f": {lost} entries") as error:
+                reader.read()
+            assert places(error.value.position) == {"trimmed": {"id": "4-0", "n": 8}}
+        found += reader
+        assert (reader.lost, reader.is_lost_exact) == (lost, True)
+    ids = [entry_id for batch in found for entry_id in pa.record_batch(batch)["entry_id"].to_pylist()]
+    kept = ["6-0", "7-0", "8-0"] if on_loss == "report" else []
+    assert ids == [f"{number}-0" for number in range(1, 5)] + kept + ["9-0", "10-0"]
+
+
 def test_the_server_is_asked_once_about_each_stream_that_nothing_is_lost_of(
     endpoint: Endpoint, client: redis.Redis
 ) -> None:

@@ -139,7 +139,13 @@ impl Session {
             self.replace(at, reason);
             return;
         }
-        let loss = self.streams[at].since.loss(info);
+        let mut loss = self.streams[at].since.loss(info);
+        let fails = self.options.fails_on_loss && loss.is_some_and(|loss| loss.entries > 0);
+        if fails {
+            // What was read behind the gap is requested again, so it is lost too if it was removed since.
+            self.forget_unproven(at);
+            loss = self.streams[at].since.loss(info);
+        }
         // Nothing can be missing before the first entry of a stream if reading starts in the middle of it.
         let stream = &self.streams[at];
         if loss.is_some() || stream.has_anchor || stream.was_at_tail {
@@ -149,7 +155,7 @@ impl Session {
             self.lost = Loss { entries: self.lost.entries + loss.entries, exact: self.lost.exact && loss.exact };
         }
         match loss {
-            Some(loss) if loss.entries > 0 && self.options.fails_on_loss => self.fail(at, loss, info),
+            Some(loss) if fails => self.fail(at, loss, info),
             _ => self.streams[at].prove(info, loss),
         }
         let stream = &mut self.streams[at];
@@ -166,9 +172,8 @@ impl Session {
         }
     }
 
-    /// Makes a batch of what was read before the gap, then reports what is missing.
-    pub(super) fn fail(&mut self, at: usize, loss: Loss, info: &StreamInfo) {
-        self.forget_unproven(at);
+    /// Reports what is missing.
+    fn fail(&mut self, at: usize, loss: Loss, info: &StreamInfo) {
         let stream = &mut self.streams[at];
         stream.since.added = stream.since.added_with(0, loss, info);
         // If the entries up to here were not counted, later counts of removed entries are compared with this one.
