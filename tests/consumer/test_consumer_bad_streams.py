@@ -156,7 +156,7 @@ def test_a_dropped_stream_of_a_consumer_is_not_read_any_longer(
 def test_entries_of_a_dropped_stream_can_be_settled_and_the_rest_goes_to_others(
     endpoint: Endpoint, client: Any
 ) -> None:
-    options: dict[str, Any] = {"batch_rows": 2, "min_idle": 0.2, "claim_interval": 0.02}
+    options: dict[str, Any] = {"batch_rows": 2, "claim_interval": 0.02}
     with consumer_of(endpoint, "c", STREAMS, **options) as consumer:
         first = next_batch(consumer)
         name = first.stream.decode()
@@ -166,7 +166,7 @@ def test_entries_of_a_dropped_stream_can_be_settled_and_the_rest_goes_to_others(
         consumer.ack(first)
         assert consumer.flush().acked == 12
         assert polling.errors == []
-        with consumer_of(endpoint, "other", [name], **options) as other:
+        with consumer_of(endpoint, "other", [name], min_idle=0.2, **options) as other:
             Polling(other).until(**{name: 3})
         for stream in consumer.streams:
             consumer.drop_stream(stream)

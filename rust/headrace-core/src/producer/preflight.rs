@@ -70,12 +70,20 @@ impl Server<'_, '_> {
     /// Sends a command. As long as a node still has a slot, it refuses commands for keys that it has already handed over. Such a
     /// command is sent again until the move is over and the node names the new owner, or until the time is up.
     async fn ask(&mut self, command: &redis::Cmd) -> Result<Result<Value, Fault>, ConnectError> {
+        let mut moving = None;
         loop {
-            let replied = self.transport.query(command, self.patience).await?;
+            let replied = match (self.transport.query(command, self.patience).await, moving) {
+                // The move is why the time is up, not the server that has yet to reply.
+                (Err(ConnectError::Fault(fault)), Some(moving)) if fault.code == code::TIMEOUT => {
+                    return Err(ConnectError::Fault(moving));
+                }
+                (replied, _) => replied?,
+            };
             let is_moving = replied.as_ref().is_err_and(|refusal| ["ASK", "TRYAGAIN"].contains(&&*refusal.code));
             if !is_moving || self.patience.left() <= WHILE_MOVING {
                 return Ok(replied);
             }
+            moving = replied.err();
             self.patience.pause(WHILE_MOVING).await?;
         }
     }
@@ -222,5 +230,25 @@ fn text(reply: &Value) -> String {
     match reply {
         Value::SimpleString(text) => text.clone(),
         reply => String::from_utf8_lossy(bytes(reply).unwrap_or_default()).into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::io::Write;
+
+    use super::*;
+    use crate::net::{NeverInterrupted, block_on};
+
+    #[test]
+    fn a_slot_that_moves_until_the_time_is_up_is_why_a_check_fails() {
+        let (mut transport, mut peer) = Transport::pair();
+        peer.write_all(b"-ASK 9102 127.0.0.1:7001\r\n").unwrap();
+        let script = [Requirement::Script { marker_key: b"marker".to_vec() }];
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let checked = block_on(check(&script, &mut transport, b"key", false, deadline, &mut NeverInterrupted));
+        let Err(ConnectError::Fault(fault)) = checked else { panic!("no fault") };
+        assert_eq!(fault.code, "ASK", "{fault:?}");
     }
 }
