@@ -114,7 +114,7 @@ impl Setup<'_> {
         let command = |key: &[u8]| {
             let mut command = redis::cmd("XGROUP");
             command.arg("CREATE").arg(key).arg(&names.group).arg(&create.after).arg("MKSTREAM");
-            vec![Right { name: "XGROUP CREATE", right: "xgroup|create", command }]
+            vec![Right { name: "XGROUP CREATE", acl: "xgroup|create", command }]
         };
         self.ask_of_each(keys, command, |key, right, refusal| match &*refusal.code {
             "BUSYGROUP" => Ok(()),
@@ -127,7 +127,7 @@ impl Setup<'_> {
         let command = |key: &[u8]| {
             let mut command = redis::cmd("XPENDING");
             command.arg(key).arg(&names.group);
-            vec![Right { name: "XPENDING", right: "xpending", command }]
+            vec![Right { name: "XPENDING", acl: "xpending", command }]
         };
         self.ask_of_each(keys, command, |key, right, refusal| match &*refusal.code {
             "NOGROUP" => Err(group_missing(key, names).into()),
@@ -159,7 +159,9 @@ impl Setup<'_> {
             let asked: Vec<(&[u8], Right)> =
                 keys.iter().flat_map(|key| commands(key).into_iter().map(move |right| (&**key, right))).collect();
             let mut packed = Vec::new();
-            asked.iter().for_each(|(_, right)| right.command.write_packed_command(&mut packed));
+            for (_, right) in &asked {
+                right.command.write_packed_command(&mut packed);
+            }
             let mut refusals = Vec::new();
             self.send(&packed, asked.len(), NO_PARTS, |reply| refusals.push(reply.err()))?;
             for ((key, right), refusal) in asked.iter().zip(refusals) {
@@ -191,7 +193,8 @@ impl Setup<'_> {
 /// A command, and the right that it needs.
 struct Right {
     name: &'static str,
-    right: &'static str,
+    /// As an ACL names it.
+    acl: &'static str,
     command: redis::Cmd,
 }
 
@@ -199,14 +202,14 @@ struct Right {
 fn rights(key: &[u8], names: &Names, acks: bool, claims: bool) -> Vec<Right> {
     let mut read = redis::cmd("XREADGROUP");
     read.arg("GROUP").arg(&names.group).arg(&names.consumer).arg("COUNT").arg("x").arg("STREAMS").arg(key).arg(">");
-    let mut rights = vec![Right { name: "XREADGROUP", right: "xreadgroup", command: read }];
-    let mut add = |name: &'static str, right: &'static str, arguments: &[&[u8]]| {
+    let mut rights = vec![Right { name: "XREADGROUP", acl: "xreadgroup", command: read }];
+    let mut add = |name: &'static str, acl: &'static str, arguments: &[&[u8]]| {
         let mut command = redis::cmd(name);
         command.arg(key).arg(&names.group);
         for argument in arguments {
             command.arg(*argument);
         }
-        rights.push(Right { name, right, command });
+        rights.push(Right { name, acl, command });
     };
     if acks {
         add("XPENDING", "xpending", &[b"x", b"x", b"x"]);
@@ -219,11 +222,11 @@ fn rights(key: &[u8], names: &Names, acks: bool, claims: bool) -> Vec<Right> {
     if acks {
         let mut command = redis::cmd("EVAL");
         command.arg("return 1").arg(1).arg(key);
-        rights.push(Right { name: "EVAL", right: "eval", command });
+        rights.push(Right { name: "EVAL", acl: "eval", command });
         // The hash of a script that no server knows.
         let mut command = redis::cmd("EVALSHA");
         command.arg("0".repeat(40)).arg(1).arg(key);
-        rights.push(Right { name: "EVALSHA", right: "evalsha", command });
+        rights.push(Right { name: "EVALSHA", acl: "evalsha", command });
     }
     rights
 }
@@ -231,7 +234,7 @@ fn rights(key: &[u8], names: &Names, acks: bool, claims: bool) -> Vec<Right> {
 impl Right {
     /// The error if the command was refused.
     fn refused(&self, key: &[u8], refusal: &Fault) -> Trouble {
-        let Self { name, right, .. } = self;
+        let Self { name, acl, .. } = self;
         if Classifier::default().may_pass(refusal) {
             return Trouble::Fault(refusal.clone());
         }
@@ -242,7 +245,7 @@ impl Right {
         let (stream, key) = (key.to_vec(), escaped(key));
         let said = &refusal.message;
         let message = if refusal.code == "NOPERM" {
-            format!("{name} was refused: the ACL user needs +{right} ~{key}: {said}")
+            format!("{name} was refused: the ACL user needs +{acl} ~{key}: {said}")
         } else if refusal.code == "WRONGTYPE" {
             format!("the key '{key}' does not hold a stream: {name}: {said}")
         } else {

@@ -19,7 +19,7 @@ pub(super) struct Pending {
 /// Entries that are being collected into a batch.
 #[derive(Debug)]
 pub(super) struct Open {
-    pub(super) columns: EntryColumns,
+    pub(super) columns: Box<EntryColumns>,
     pub(super) ids: Vec<EntryId>,
     /// The server's counters of deliveries; empty: each was delivered for the first time.
     pub(super) deliveries: Vec<u64>,

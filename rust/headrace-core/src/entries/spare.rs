@@ -16,7 +16,8 @@ const SMALL: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct SpareColumns {
     plan: Arc<ColumnsPlan>,
-    kept: Vec<EntryColumns>,
+    #[allow(clippy::vec_box)] // a builder is large, and goes from hand to hand
+    kept: Vec<Box<EntryColumns>>,
 }
 
 impl SpareColumns {
@@ -29,14 +30,14 @@ impl SpareColumns {
     }
 
     /// A builder for a batch of this stream.
-    pub(crate) fn take(&mut self, stream: &[u8]) -> EntryColumns {
-        let mut columns = self.kept.pop().unwrap_or_else(|| EntryColumns::new(&self.plan));
+    pub(crate) fn take(&mut self, stream: &[u8]) -> Box<EntryColumns> {
+        let mut columns = self.kept.pop().unwrap_or_else(|| Box::new(EntryColumns::new(&self.plan)));
         columns.stream(stream);
         columns
     }
 
     /// Keeps the empty builder of a batch that took so many bytes.
-    pub(crate) fn keep(&mut self, columns: EntryColumns, bytes: usize) {
+    pub(crate) fn keep(&mut self, columns: Box<EntryColumns>, bytes: usize) {
         let most = if bytes <= SMALL { MOST_SMALL } else { MOST };
         if self.kept.len() < most {
             self.kept.push(columns);

@@ -151,7 +151,9 @@ fn flatten<'a>(value: &'a Value, parts: &mut Vec<Part<'a>>) {
         _ => Part::Other,
     });
     if let Value::Array(values) = value {
-        values.iter().for_each(|value| flatten(value, parts));
+        for value in values {
+            flatten(value, parts);
+        }
     }
 }
 

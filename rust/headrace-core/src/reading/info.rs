@@ -37,19 +37,15 @@ impl InfoReply {
             return Ok(None);
         }
         let reply = self.0.finish();
-        match reply.strip_prefix(b"-") {
-            Some(line) => {
-                let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
-                if fault.text != ReplyText::NoSuchKey {
-                    return Err(fault.of_command("XINFO STREAM"));
-                }
-                Ok(Some(StreamInfo { added: Some(0), ..StreamInfo::default() }))
+        if let Some(line) = reply.strip_prefix(b"-") {
+            let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
+            if fault.text != ReplyText::NoSuchKey {
+                return Err(fault.of_command("XINFO STREAM"));
             }
-            None => {
-                let info = read(&reply).map(|(info, _)| info);
-                info.ok_or_else(|| protocol("a reply that does not fit XINFO STREAM")).map(Some)
-            }
+            return Ok(Some(StreamInfo { added: Some(0), ..StreamInfo::default() }));
         }
+        let info = read(&reply).map(|(info, _)| info);
+        info.ok_or_else(|| protocol("a reply that does not fit XINFO STREAM")).map(Some)
     }
 }
 

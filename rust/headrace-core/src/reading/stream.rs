@@ -60,7 +60,7 @@ pub(crate) struct Bad {
 /// Entries that are being collected into a batch.
 #[derive(Debug)]
 pub(crate) struct Open {
-    pub(crate) columns: EntryColumns,
+    pub(crate) columns: Box<EntryColumns>,
     pub(crate) first_id: EntryId,
     /// The number of proven entries.
     pub(crate) proven: usize,
