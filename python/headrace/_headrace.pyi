@@ -664,8 +664,10 @@ class Reader:
         schema: _ArrowSchema | None = None,
     ) -> Self: ...
     def read(self, timeout: float | None = None) -> ReadBatch | None:
-        """Return the next batch, or None after `timeout` seconds or once everything was read. Call `_doubt` with the reason first
-        if the number of lost entries is not known or not exact. If that raises, the next call returns the batch.
+        """Return the next batch, or None after `timeout` seconds or once everything was read.
+
+        If the number of lost entries is not known or not exact, `_doubt` is called with the reason first. If that
+        raises, the next call returns the batch.
         """
     @property
     def is_finished(self) -> bool:

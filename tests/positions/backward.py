@@ -123,7 +123,7 @@ class Backward:
                 is_known &= place.life is None
                 continue
             self._skip(place, life, before(end))
-            # Of a later stream that was empty when its turn came, the reader knows nothing; also if none before it could be read.
+            # Of a later stream that was empty when its turn came, the reader knows nothing.
             is_unbegun = place.reached is None and key != next(iter(self.places))
             untold = max(0, place.lost - place.told)
             lost += 0 if is_unbegun else untold

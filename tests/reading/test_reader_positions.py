@@ -184,9 +184,11 @@ def test_a_warning_that_is_raised_keeps_the_batch_for_the_next_call(
 def test_a_table_made_of_a_reader_warns_of_a_bound_too(endpoint: Endpoint, client: redis.Redis) -> None:
     client.xtrim("trimmed", maxlen=2, approximate=False)
     start = json.dumps({"v": 1, "streams": {"trimmed": {"id": "5-0"}}})
-    with Reader(endpoint, ["trimmed"], start=start, end="latest", on_loss="report") as reader:
-        with pytest.warns(RuntimeWarning, match="is an upper bound: the position"):
-            table = pa.table(reader)
+    with (
+        Reader(endpoint, ["trimmed"], start=start, end="latest", on_loss="report") as reader,
+        pytest.warns(RuntimeWarning, match="is an upper bound: the position"),
+    ):
+        table = pa.table(reader)
     assert table["entry_id"].to_pylist() == ["9-0", "10-0"]
 
 

@@ -68,8 +68,10 @@ impl PyReader {
         Ok(Self { schema, counters, inner: Mutex::new(inner) })
     }
 
-    /// Return the next batch, or None after `timeout` seconds or once everything was read. Call `_doubt` with the reason first
-    /// if the number of lost entries is not known or not exact. If that raises, the next call returns the batch.
+    /// Return the next batch, or None after `timeout` seconds or once everything was read.
+    ///
+    /// If the number of lost entries is not known or not exact, `_doubt` is called with the reason first. If that
+    /// raises, the next call returns the batch.
     #[pyo3(signature = (timeout = None))]
     fn read(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Option<PyReadBatch>> {
         let py = slf.py();
