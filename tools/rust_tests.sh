@@ -5,8 +5,12 @@ cd "$(dirname "$0")/.."
 
 locked=${CI:+--locked}
 packages="--package headrace-core --package headrace-bench"
-# The server that they start; without it they look on PATH.
+# The server that they start; without it they look on PATH. If there is none either, it is that of a Python package.
 server=$PWD/.servers/redis-8.6
+packaged='from headrace.testing.local_server import packaged_servers as found; print(next(found(), ""))'
+if ! [ -x "$server" ] && ! command -v redis-server > /dev/null && ! command -v valkey-server > /dev/null; then
+    server=$(.venv/bin/python -c "$packaged" || true)
+fi
 if [ -x "$server" ]; then export HEADRACE_TEST_SERVER=$server; fi
 
 # As many as the processes of pytest: many tests wait.
