@@ -7,7 +7,7 @@ use crate::resp::stream_reply::EntrySink;
 
 /// The most builders kept of any size.
 const MOST: usize = 4;
-/// The most builders kept of small batches: so many streams are read in one request.
+/// The most builders kept of small batches: the number of streams that one request reads.
 const MOST_SMALL: usize = 64;
 /// The bytes of a small batch.
 const SMALL: usize = 16 * 1024;
@@ -36,7 +36,7 @@ impl SpareColumns {
         columns
     }
 
-    /// Keeps the empty builder of a batch that took so many bytes.
+    /// Keeps a builder that is empty again. `bytes`: what its last batch took.
     pub(crate) fn keep(&mut self, columns: Box<EntryColumns>, bytes: usize) {
         let most = if bytes <= SMALL { MOST_SMALL } else { MOST };
         if self.kept.len() < most {

@@ -25,7 +25,7 @@ impl<'a> Parts<'a> {
         Self(replies)
     }
 
-    /// Passes over so many values, each with all that it contains.
+    /// Passes over this number of values, each with all that it contains.
     pub(crate) fn pass(&mut self, mut values: u64) -> Option<()> {
         while values > 0 {
             values -= 1;
