@@ -110,6 +110,9 @@ pub(crate) struct Session {
     /// The number of bytes that must have arrived before scanning again helps.
     needed: usize,
     ready: VecDeque<Taken>,
+    /// The streams whose open batches are complete. Each is made when it is taken: one batch exists at a time, not one for each
+    /// of many streams.
+    due: VecDeque<usize>,
     /// Whether the rest of a reply that has arrived waits until the batches before it are taken.
     is_suspended: bool,
     linger: Linger,
@@ -146,6 +149,7 @@ impl Session {
             pages: Vec::new(),
             needed: 1,
             ready: VecDeque::new(),
+            due: VecDeque::new(),
             is_suspended: false,
             linger: Linger::No,
             turn: 0,
@@ -180,11 +184,16 @@ impl Pages for Session {
     }
 
     fn take(&mut self) -> Option<Taken> {
+        if self.ready.is_empty()
+            && let Some(at) = self.due.pop_front()
+        {
+            self.hand_out_stream(at);
+        }
         self.ready.pop_front()
     }
 
     fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.due.is_empty()
     }
 
     fn has_begun(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Requests the next page before the current one is read, so that the server prepares it in the meantime.
 
 use super::super::errors::protocol;
+use super::super::pages::Pages;
 use super::{Ask, LookAhead, Session};
 use crate::error::Fault;
 use crate::resp::EntryId;
@@ -35,7 +36,7 @@ impl Session {
         let stream = &self.streams[at];
         let read = self.pages.last().map_or(0, |(_, page)| page.entries);
         let is_last = read + rest.entries < count || stream.until.unwrap_or(EntryId::MAX) <= rest.last;
-        if is_last || self.left <= rest.entries || stream.is_unproven() || !self.ready.is_empty() {
+        if is_last || self.left <= rest.entries || stream.is_unproven() || self.is_ready() {
             return false;
         }
         let rows = stream.rows() + rest.entries as usize - usize::from(read == 0 && stream.has_anchor);

@@ -12,14 +12,18 @@ use super::{Linger, Session};
 use crate::error::Error;
 
 impl Session {
-    /// Makes batches of what was read, if they are full or nothing more is available.
+    /// Hands out what was read, if it is full or nothing more is available.
     pub(super) fn hand_out(&mut self) {
+        while let Some(at) = self.due.pop_front() {
+            self.hand_out_stream(at);
+        }
         if self.streams.iter().any(Stream::is_unproven) {
             return;
         }
         let is_last = self.left == 0;
         let lingers = self.options.follows && !is_last && !self.options.linger.is_zero() && self.linger != Linger::Over;
         let (mut waits, mut is_behind, mut bytes) = (false, false, 0);
+        let mut kept = Vec::new();
         for at in 0..self.streams.len() {
             let stream = &self.streams[at];
             is_behind |= stream.has_pages();
@@ -29,18 +33,30 @@ impl Session {
             let is_full = stream.rows() >= self.options.batch_rows || stream.bytes() >= self.options.batch_bytes;
             let is_at_end = is_last || stream.bad.is_some() || stream.is_finished() || (!stream.is_behind && !lingers);
             if is_full || is_at_end {
-                self.hand_out_stream(at);
+                self.complete(at);
             } else {
                 waits |= !stream.is_behind;
                 bytes += stream.bytes();
+                kept.push(at);
             }
         }
         while bytes >= self.options.batch_bytes {
-            let Some(largest) = (0..self.streams.len()).max_by_key(|at| self.streams[*at].bytes()) else { break };
-            bytes -= self.streams[largest].bytes();
-            self.hand_out_stream(largest);
+            let Some(largest) = (0..kept.len()).max_by_key(|place| self.streams[kept[*place]].bytes()) else { break };
+            let at = kept.swap_remove(largest);
+            bytes -= self.streams[at].bytes();
+            self.complete(at);
         }
         self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
+    }
+
+    /// Ends the open batch of a stream. While replies are due, which may add to it, it is made at once.
+    fn complete(&mut self, at: usize) {
+        let stream = &self.streams[at];
+        if self.in_flight.is_empty() && stream.bad.is_none() && stream.rows() > 0 {
+            self.due.push_back(at);
+        } else {
+            self.hand_out_stream(at);
+        }
     }
 
     /// Makes a batch that has reached its maximum size in the middle of a page.

@@ -167,7 +167,8 @@ impl Session {
         let stream = &mut self.streams[at];
         self.left += stream.since.ids.len() as u64;
         let place = stream.proven();
-        if let Some((open, rows)) = stream.forget_unproven() {
+        self.due.retain(|due| *due != at);
+        if let Some((open, rows)) = self.streams[at].forget_unproven() {
             self.push_batch(at, open, Some(rows), place);
         }
     }

@@ -26,7 +26,7 @@ impl Session {
     /// server may wait for new entries; `None`: new entries are not requested.
     pub(super) fn ask(&mut self, waits: Option<Duration>) {
         if self.awaits_reply()
-            || (!self.ready.is_empty() && self.has_begun())
+            || (self.is_ready() && self.has_begun())
             || self.linger == Linger::Waits
             || self.is_finished()
         {
@@ -43,7 +43,7 @@ impl Session {
             }
             return;
         }
-        if !self.ready.is_empty() || self.ask_pages() || self.ask_to_catch_up(waits) || !self.options.follows {
+        if self.is_ready() || self.ask_pages() || self.ask_to_catch_up(waits) || !self.options.follows {
             return;
         }
         let Some(waits) = waits else { return };
