@@ -115,6 +115,13 @@ pub(crate) struct Session {
     due: VecDeque<usize>,
     /// Whether the rest of a reply that has arrived waits until the batches before it are taken.
     is_suspended: bool,
+    /// Whether any stream may have changed since [`hand_out`](Self::hand_out) looked at all, or one needs a description. If not,
+    /// only the streams in `touched` have: with many streams, a look at all of them costs more than a page.
+    is_unsettled: bool,
+    /// The streams that got a page since.
+    touched: Vec<usize>,
+    /// At most this number of bytes was in open batches then.
+    open_bytes: usize,
     linger: Linger,
     /// The stream whose turn it is.
     turn: usize,
@@ -151,6 +158,9 @@ impl Session {
             ready: VecDeque::new(),
             due: VecDeque::new(),
             is_suspended: false,
+            is_unsettled: true,
+            touched: Vec::new(),
+            open_bytes: 0,
             linger: Linger::No,
             turn: 0,
             is_refused: false,
@@ -176,6 +186,7 @@ impl Pages for Session {
     }
 
     fn try_again(&mut self, reports: bool) {
+        self.is_unsettled = true;
         self.streams.iter_mut().for_each(|stream| stream.standing.try_again(reports));
     }
 
@@ -302,6 +313,7 @@ impl Exchange for Session {
         self.info = InfoReply::default();
         self.needed = 1;
         self.is_suspended = false;
+        self.is_unsettled = true;
         self.is_refused = false;
         self.linger = Linger::No;
         for stream in &mut self.streams {
@@ -335,6 +347,7 @@ impl Exchange for Session {
             }
             self.in_flight.pop_front();
             self.needed = 1;
+            self.is_unsettled |= !matches!(ask, Ask::Page { .. });
             let is_ahead = self.check_ahead();
             if is_ahead || self.in_flight.is_empty() {
                 self.hand_out();

@@ -1,5 +1,6 @@
 //! How a session turns entries into batches.
 
+use std::mem::take;
 use std::sync::Arc;
 
 use super::super::batch::ReadBatch;
@@ -17,16 +18,18 @@ impl Session {
         while let Some(at) = self.due.pop_front() {
             self.hand_out_stream(at);
         }
-        if self.streams.iter().any(Stream::is_unproven) {
+        let is_last = self.left == 0;
+        let looks_at_all = self.must_look_at_all();
+        let looked = if looks_at_all { (0..self.streams.len()).collect() } else { take(&mut self.touched) };
+        self.touched.clear();
+        if looked.iter().any(|at| self.streams[*at].is_unproven()) {
+            self.is_unsettled = true;
             return;
         }
-        let is_last = self.left == 0;
         let lingers = self.options.follows && !is_last && !self.options.linger.is_zero() && self.linger != Linger::Over;
-        let (mut waits, mut is_behind, mut bytes) = (false, false, 0);
-        let mut kept = Vec::new();
-        for at in 0..self.streams.len() {
+        let (mut waits, mut bytes, mut kept) = (false, 0, Vec::new());
+        for at in looked {
             let stream = &self.streams[at];
-            is_behind |= stream.has_pages();
             if stream.open.is_none() && stream.bad.is_none() {
                 continue;
             }
@@ -40,13 +43,35 @@ impl Session {
                 kept.push(at);
             }
         }
+        self.linger = Linger::No;
+        if !looks_at_all {
+            self.open_bytes += bytes;
+            return;
+        }
         while bytes >= self.options.batch_bytes {
             let Some(largest) = (0..kept.len()).max_by_key(|place| self.streams[kept[*place]].bytes()) else { break };
             let at = kept.swap_remove(largest);
             bytes -= self.streams[at].bytes();
             self.complete(at);
         }
-        self.linger = if waits && !is_behind { Linger::Waits } else { Linger::No };
+        self.open_bytes = bytes;
+        self.is_unsettled = self.streams.iter().any(|stream| stream.needs_info() || stream.lag.is_suspected());
+        if waits && !self.is_behind() {
+            self.linger = Linger::Waits;
+        }
+    }
+
+    /// Whether more than the streams that got a page must be looked at: others have changed, or their open batches are due.
+    fn must_look_at_all(&self) -> bool {
+        let added: usize = self.touched.iter().map(|at| self.streams[*at].bytes()).sum();
+        let is_due = self.left == 0 || self.linger == Linger::Over || self.open_bytes + added >= self.options.batch_bytes;
+        self.is_unsettled || is_due || !self.is_behind()
+    }
+
+    /// Whether pages of any stream are to be requested. The next one to be asked is the first that is looked at.
+    fn is_behind(&self) -> bool {
+        let (asked, next) = self.streams.split_at(self.turn);
+        next.iter().chain(asked).any(Stream::has_pages)
     }
 
     /// Ends the open batch of a stream. While replies are due, which may add to it, it is made at once.

@@ -13,6 +13,7 @@ impl Session {
         if !is_of_stream(&fault) {
             return Err(fault);
         }
+        self.is_unsettled = true;
         if fault.code == "WRONGTYPE" {
             self.streams[at].note_missing();
         }
@@ -30,6 +31,7 @@ impl Session {
             return Err(fault);
         }
         self.is_refused = true;
+        self.is_unsettled = true;
         for stream in self.streams.iter_mut().filter(|stream| stream.standing == Standing::Read) {
             stream.standing = Standing::Suspect { is_known: false };
         }
@@ -45,6 +47,7 @@ impl Session {
 
     /// Ends the reading of a stream, at the last entry that is proven.
     fn leave_out(&mut self, at: usize) {
+        self.is_unsettled = true;
         self.forget_unproven(at);
         self.streams[at].lag = Lag::default();
         // A request that named it may have been refused because of it.

@@ -102,6 +102,7 @@ impl Session {
                 || stream.bad.is_some()
                 || (shape == Shape::Streams && stream.is_behind);
             stream.paging.page(page.largest, is_full, is_slow);
+            self.touched.push(at);
         }
     }
 

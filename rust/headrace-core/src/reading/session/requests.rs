@@ -33,14 +33,7 @@ impl Session {
             return;
         }
         (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
-        if self.ask_role() {
-            return;
-        }
-        let unknown = self.which(Stream::needs_info);
-        if !unknown.is_empty() {
-            for stream in unknown.into_iter().take(MAX_INFOS) {
-                self.ask_info(stream);
-            }
+        if self.is_unsettled && (self.ask_role() || self.ask_infos()) {
             return;
         }
         if self.is_ready() || self.ask_pages() || self.ask_to_catch_up(waits) || !self.options.follows {
@@ -70,6 +63,15 @@ impl Session {
 
     pub(super) fn which(&self, is_one: impl Fn(&Stream) -> bool) -> Vec<usize> {
         self.streams.iter().enumerate().filter(|(_, stream)| is_one(stream)).map(|(at, _)| at).collect()
+    }
+
+    /// Asks the server to describe streams, as many as one request may name; returns whether one needs it.
+    fn ask_infos(&mut self) -> bool {
+        let unknown = self.which(Stream::needs_info);
+        for stream in unknown.iter().take(MAX_INFOS) {
+            self.ask_info(*stream);
+        }
+        !unknown.is_empty()
     }
 
     pub(super) fn ask_info(&mut self, stream: usize) {
