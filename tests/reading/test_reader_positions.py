@@ -326,6 +326,20 @@ def test_the_last_possible_id_is_that_of_an_entry(endpoint: Endpoint, client: re
         list(reader)
 
 
+@pytest.mark.parametrize("refill", [0, 1])
+def test_a_stream_that_is_replaced_before_the_last_page_does_not_end_the_reader(
+    endpoint: Endpoint, client: redis.Redis, refill: int
+) -> None:
+    """An empty page is not the end of what there was when the reader was created."""
+    position = json.dumps({"v": 1, "streams": {"whole": {"id": "3-0", "n": 3}}})
+    with Reader(endpoint, ["whole"], start=position, end="latest") as reader:
+        client.delete("whole")
+        for _ in range(refill):
+            client.xadd("whole", {"n": 1}, id="1-0")
+        with pytest.raises(StreamReplacedError, match="stream whole is not the one that was read before"):
+            list(reader)
+
+
 def test_a_reader_goes_on_with_the_stream_that_replaced_another(endpoint: Endpoint, client: redis.Redis) -> None:
     position = json.dumps({"v": 1, "streams": {"trimmed": {"id": "10-0", "n": 10}, "whole": {"id": "5-0", "n": 5}}})
     client.delete("trimmed")

@@ -61,6 +61,11 @@ impl Lag {
     pub(crate) fn waits(self) -> bool {
         self.state == State::Waits
     }
+
+    /// Whether it is not known yet what to make of the server.
+    pub(crate) fn is_open(self) -> bool {
+        self.is_suspected() || self.waits()
+    }
 }
 
 #[cfg(test)]

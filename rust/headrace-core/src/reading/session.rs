@@ -216,7 +216,7 @@ impl Pages for Session {
             stream.standing.is_left_out()
                 || (stream.asked.is_none()
                     && !stream.standing.is_suspect()
-                    && !stream.lag.waits()
+                    && !stream.lag.is_open()
                     && (stream.is_finished() || (!self.options.follows && !stream.is_behind)))
         };
         self.in_flight.is_empty() && self.is_handed_out() && (self.left == 0 || self.streams.iter().all(is_read))
@@ -242,7 +242,8 @@ impl Pages for Session {
     fn has_more(&self) -> bool {
         let has_some = |stream: &Stream| {
             let has_pages = stream.has_pages() && !stream.lag.waits();
-            stream.open.is_some() || stream.bad.is_some() || stream.needs_info() || has_pages
+            let needs_answer = stream.needs_info() || stream.lag.is_suspected();
+            stream.open.is_some() || stream.bad.is_some() || needs_answer || has_pages
         };
         self.is_ready() || self.streams.iter().any(has_some)
     }
