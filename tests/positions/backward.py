@@ -101,7 +101,8 @@ class Backward:
     def told(self, key: bytes, lost: int, *, exact: bool) -> None:
         place, life = self.places[key], self.world.now(key)
         place.told += lost
-        if life is None or life.number != place.life:
+        # What is missing of a stream that was replaced was lost with it, even if nothing shows that it is another one.
+        if life is None or life.number != place.life or key in self.may_be_replaced():
             return
         removed = [entry.trimmed or (not exact and entry.deleted) or 0 for entry in life.entries]
         if not any(when > place.since for when in removed):
