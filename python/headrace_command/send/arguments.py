@@ -5,10 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from headrace_command.option_groups import add_producer
+from headrace_command.send.form import FORMATS
 
-__all__ = ["FORMATS", "add"]
-
-FORMATS = ("lines", "jsonl", "csv", "tsv", "parquet", "arrow")
+__all__ = ["add"]
 
 
 def add(parser: ArgumentParser) -> None:
@@ -26,7 +25,7 @@ def add(parser: ArgumentParser) -> None:
 def _add_input(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("input")
     text = (
-        "Format of the input. By default from the extension of the first file, before .gz, .bz2, .xz or .zst; "
+        "Format of the input. By default from the extensions of the files, before .gz, .bz2, .xz or .zst; "
         "stdin has lines."
     )
     group.add_argument("-f", "--format", choices=FORMATS, help=text)

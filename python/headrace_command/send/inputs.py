@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import select
 import stat
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -13,10 +15,12 @@ from typing import IO
 from headrace_command.send.arrow import pyarrow_for
 from headrace_command.usage_error import UsageError
 
-__all__ = ["Input", "inputs_of", "without_compression"]
+__all__ = ["DAMAGED", "Input", "inputs_of", "without_compression"]
 
 #: Bytes per read.
 _CHUNK = 1 << 20
+#: What reading a damaged file raises.
+DAMAGED = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -80,6 +84,23 @@ class Input:
     def open(self) -> IO[bytes]:
         """Open it for reading, decompressed."""
         return opened(self._file) if not self.is_stdin else sys.stdin.buffer
+
+    def head(self, size: int) -> tuple[bytes, bool] | None:
+        """Return its first bytes, and whether they are all, without reading it; None if it cannot be read twice.
+
+        What is damaged is reported once it is read.
+        """
+        if self.size is None:
+            return None
+        if self.is_stdin:
+            found = os.pread(0, size + 1, os.lseek(0, 0, os.SEEK_CUR))
+        else:
+            try:
+                with self.open() as file:
+                    found = file.read(size + 1)
+            except DAMAGED:
+                return None
+        return found[:size], len(found) <= size
 
     def chunks(self, linger: float) -> Iterator[bytes | None]:
         """Yield its bytes, and None if nothing arrived for `linger` seconds, once per pause of a pipe."""

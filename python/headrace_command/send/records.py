@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import lzma
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from headrace_command.send.block import Block
 from headrace_command.send.input_error import InputError
-from headrace_command.send.inputs import Input
+from headrace_command.send.inputs import DAMAGED, Input
 from headrace_command.send.line_splitter import LineSplitter
 
 __all__ = ["Records"]
@@ -26,16 +24,25 @@ class Records:
         quoted: Whether a row continues on the next line while a quote is open, as in CSV.
         linger: Seconds without input after which a pipe counts as paused.
         block_bytes: Bytes after which a block ends; None: after each read.
+        check: Called with each input that cannot be read twice, and its first bytes.
     """
 
     def __init__(
-        self, inputs: Sequence[Input], max_row_bytes: int, *, quoted: bool, linger: float, block_bytes: int | None
+        self,
+        inputs: Sequence[Input],
+        max_row_bytes: int,
+        *,
+        quoted: bool,
+        linger: float,
+        block_bytes: int | None,
+        check: Callable[[Input, bytes], None],
     ) -> None:
         self._inputs = inputs
         self._max_row_bytes = max_row_bytes
         self._quoted = quoted
         self._linger = linger
         self._block_bytes = block_bytes or 0
+        self._check = check
         #: The bytes read so far; for compressed files, after decompression.
         self.bytes_read = 0
 
@@ -44,15 +51,18 @@ class Records:
         for file in self._inputs:
             try:
                 yield from self._of_file(file)
-            except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+            except DAMAGED as error:
                 raise InputError(f"{file.name} cannot be read further: {error}") from None
 
     def _of_file(self, file: Input) -> Iterator[Block | None]:
         splitter = LineSplitter(self._max_row_bytes, strips_cr=not self._quoted)
         quotes = _OpenQuotes(self._max_row_bytes) if self._quoted else None
-        first, rows, size = 1, [], 0
+        first, rows, size, is_begun = 1, [], 0, False
         for chunk in file.chunks(self._linger):
             if chunk is not None:
+                if not is_begun and file.size is None:
+                    self._check(file, chunk)
+                is_begun = True
                 self.bytes_read += len(chunk)
                 lines = splitter.feed(chunk)
                 size += len(chunk)

@@ -7,7 +7,6 @@ import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace_command.escape import printable
@@ -18,6 +17,7 @@ from headrace_command.send.batches import Batches, BatchRows
 from headrace_command.send.block import Block
 from headrace_command.send.checkpoint import Checkpoints
 from headrace_command.send.csv_rows import CsvRows
+from headrace_command.send.form import HEAD, check_head, form_of
 from headrace_command.send.inputs import Input, inputs_of, without_compression
 from headrace_command.send.json_rows import JsonRows
 from headrace_command.send.layout import Layout
@@ -36,16 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_ENDINGS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".feather": "arrow",
-}
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _LARGEST_ROW = 512 << 20
 #: A block of a resumable import: at most 16 MiB, including the read that ends it.
@@ -61,7 +51,7 @@ def run(run: Run) -> ExitCode:
 
     arguments = run.arguments
     inputs = inputs_of(arguments.files)
-    form = arguments.format or _form_of(inputs[0])
+    form = arguments.format or form_of([without_compression(file.name) for file in inputs])
     max_row_bytes = _bytes(arguments.max_row_bytes)
     rows = _rows(arguments, form, max_row_bytes)
     source = _source(inputs, form, arguments, max_row_bytes)
@@ -175,12 +165,6 @@ def _stopped(run: Run, tally: Tally) -> str:
     )
 
 
-def _form_of(file: Input) -> str:
-    if file.is_stdin:
-        return "lines"
-    return _ENDINGS.get(Path(without_compression(file.name)).suffix.lower(), "lines")
-
-
 def _rows(arguments: Namespace, form: str, max_row_bytes: int) -> Rows:
     """The object that makes rows of the input."""
     payload, fields, json = arguments.payload, _names(arguments.fields), _names(arguments.json)
@@ -212,9 +196,21 @@ def _source(inputs: Sequence[Input], form: str, arguments: Namespace, max_row_by
                 raise UsageError(f"--{name} is for csv and tsv; the format is {form}")
     if form in ("parquet", "arrow"):
         return Batches(inputs, form)
-    block_bytes = None if arguments.exactly_once is None else _BLOCK_BYTES
+
+    def check(file: Input, head: bytes, *, is_all: bool = False) -> None:
+        check_head(head[:HEAD], file.name, form, is_given=arguments.format is not None, is_all=is_all)
+
+    for file in inputs:
+        if found := file.head(HEAD):
+            head, is_all = found
+            check(file, head, is_all=is_all)
     return Records(
-        inputs, max_row_bytes, quoted=form in ("csv", "tsv"), linger=arguments.linger, block_bytes=block_bytes
+        inputs,
+        max_row_bytes,
+        quoted=form in ("csv", "tsv"),
+        linger=arguments.linger,
+        block_bytes=None if arguments.exactly_once is None else _BLOCK_BYTES,
+        check=check,
     )
 
 
