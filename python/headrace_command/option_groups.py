@@ -17,7 +17,9 @@ def add_connection(parser: ArgumentParser) -> None:
     group = parser.add_argument_group(
         "connection", "An option takes precedence over the URL, and the URL over the environment."
     )
-    group.add_argument("-u", "--url", metavar="URL", help="redis://[user@]host[:port][/db]; by default $HEADRACE_URL")
+    group.add_argument(
+        "-u", "--url", metavar="URL", help="redis://[user@]host[:port][/db]; by default $HEADRACE_URL, else $REDIS_URL"
+    )
     add_rows(group, SERVER + STREAM)
     group.add_argument("--ask-password", action="store_true", help="Ask for the password on the terminal.")
 

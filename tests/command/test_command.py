@@ -100,6 +100,27 @@ def test_the_environment_url_is_ignored_when_an_option_names_another_server(
     assert any_command(*arguments, stdin=b"x", environment=environment).code == 0
 
 
+def test_redis_url_is_used_and_named_without_headrace_url(any_command: Command, tcp_server: LocalServer) -> None:
+    url = f"redis://127.0.0.1:{tcp_server.port}"
+    ended = any_command("send", "s", stdin=b"x", environment={"HEADRACE_URL": "", "REDIS_URL": url})
+    said, delivered, _ = ended.err.split("\n")
+    assert said == f"the server is that of $REDIS_URL, because $HEADRACE_URL is not set: {url} stream key s"
+    assert delivered.startswith("1 delivered")
+    other = any_command("send", "s", stdin=b"x", environment={"REDIS_URL": "redis://elsewhere.invalid"})
+    assert (other.code, other.err.count("REDIS_URL")) == (0, 0)
+
+
+@pytest.mark.parametrize("variable", ["HEADRACE_URL", "REDIS_URL"])
+def test_a_wrong_url_of_the_environment_names_its_variable(any_command: Command, variable: str) -> None:
+    environment = {"HEADRACE_URL": "", variable: "localhost:21000"}
+    ended = any_command("send", "s", stdin=b"x", environment=environment)
+    assert ended.code == 2
+    assert f"${variable}: the URL must be of the form " in ended.err
+    assert ended.err.endswith(": write redis://localhost:21000\n")
+    secret = any_command("send", "s", stdin=b"x", environment={"HEADRACE_URL": "", variable: "u:geheim@localhost"})
+    assert (secret.code, "geheim" in secret.err) == (2, False)
+
+
 def test_a_password_in_the_arguments_causes_a_warning(any_command: Command, closed_port: int) -> None:
     ended = any_command("send", "s", "-u", f"redis://u:geheim@127.0.0.1:{closed_port}", stdin=b"x")
     assert "warning: the URL contains a password, which other users can see" in ended.err
