@@ -63,7 +63,8 @@ class Reader(_headrace.Reader):
     short text that states the reader's position after the batch, in all its streams. Store it with the rows, in the
     same transaction: a reader that starts there reads what follows, and a crash neither loses nor duplicates rows.
 
-    With `end` or `reverse`, the reader itself is an Arrow stream: `pa.table(reader)`, `polars.DataFrame(reader)`.
+    With `end`, `limit` or `reverse`, the reader itself is an Arrow stream: `pa.table(reader)`,
+    `polars.DataFrame(reader)`.
 
     **Loss.** Entries that are trimmed before they are read are counted, by means of the server's own count of all
     entries ever added (Redis 7.0 and later, Valkey). By default `DataLossError` is raised after the last batch before
@@ -92,6 +93,7 @@ class Reader(_headrace.Reader):
 
     _endpoint: Endpoint
     _streams: list[bytes]
+    _ends: bool
 
     def __new__(  # noqa: D102, see the class
         cls,
@@ -111,6 +113,7 @@ class Reader(_headrace.Reader):
         self = super().__new__(cls, endpoint, keys, given, schema)
         self._endpoint = endpoint
         self._streams = keys or [key_bytes(endpoint.stream_key)]
+        self._ends = bool(given.get("reverse")) or any(given.get(name) is not None for name in ("end", "limit"))
         return self
 
     @property
@@ -147,6 +150,20 @@ class Reader(_headrace.Reader):
             ClosedError: The reader is closed.
         """
         return super().read(timeout)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Export all remaining batches as a `PyCapsule` of the Arrow C stream interface.
+
+        Raises:
+            ConfigError: The reader follows its streams: the export would never end.
+        """
+        if not self._ends:
+            msg = (
+                "a reader that follows its streams never ends, so it is not a table: give it end='latest', another end or "
+                "limit=, or read batch by batch"
+            )
+            raise ConfigError(msg, option="end")
+        return super().__arrow_c_stream__(requested_schema)
 
     def _doubt(self, text: str, /) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=3)  # at the line that reads

@@ -164,3 +164,27 @@ def test_each_library_reads_names_that_are_not_utf8(
         assert library(key) == []
     with Reader(endpoint, [b"re\xff"], end="latest", metadata=["stream"], fields=["a"]) as reader:
         assert library(reader) == [{"stream": "re\\xff", "a": "1"}]
+
+
+@pytest.mark.parametrize("options", [{}, {"block": 0.1}, {"start": "latest"}])
+def test_a_reader_that_follows_is_no_table(
+    endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows], options: dict[str, Any]
+) -> None:
+    """It would wait for more entries for ever."""
+    client.xadd("s", {"n": 1}, id="1-1")
+    with (
+        Reader(endpoint, **options) as reader,
+        pytest.raises(
+            Exception, match=r"never ends, so it is not a table: give it end='latest', another end or limit="
+        ),
+    ):
+        library(reader)
+
+
+@pytest.mark.parametrize("options", [{"limit": 1}, {"end": "1-1"}, {"reverse": True}])
+def test_a_reader_that_ends_is_a_table(
+    endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows], options: dict[str, Any]
+) -> None:
+    client.xadd("s", {"n": 1}, id="1-1")
+    with Reader(endpoint, fields=["n"], **options) as reader:
+        assert [row["n"] for row in library(reader)] == ["1"]
