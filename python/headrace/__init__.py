@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         StreamReplacedError,
     )
     from headrace.failure import Failure
+    from headrace.forgotten import ForgottenWarning
     from headrace.group import Group
     from headrace.inspection import Inspection, inspect
     from headrace.reader import ReadBatch, Reader
@@ -58,6 +59,7 @@ __all__ = [
     "Endpoint",
     "Failure",
     "FieldError",
+    "ForgottenWarning",
     "Group",
     "GroupMissingError",
     "HeadraceError",
@@ -89,6 +91,7 @@ _MODULES = {
     "Dispatcher": "dispatcher",
     "Endpoint": "endpoint",
     "Failure": "failure",
+    "ForgottenWarning": "forgotten",
     "Group": "group",
     "InsecureWarning": "endpoint",
     "Inspection": "inspection",

@@ -7,7 +7,6 @@ import atexit
 import contextlib
 import math
 import os
-import warnings
 import weakref
 from asyncio import get_running_loop
 from collections import deque
@@ -21,7 +20,8 @@ from headrace.dispatcher import FLUSH_AFTER_EXCEPTION, DispatcherOptions
 from headrace.endpoint import Endpoint
 from headrace.errors import ClosedError, ConfigError, StateError
 from headrace.failure import Failure
-from headrace.report import DeliveryReport, delivery_error, not_delivered
+from headrace.forgotten import tell, without_outcome
+from headrace.report import DeliveryReport, counted, delivery_error, not_delivered
 from headrace.retry import resolved
 from headrace.stats import Stats, read_stats
 from headrace.tables import DISPATCHER, documented, signature
@@ -74,8 +74,8 @@ class AsyncDispatcher:
     cancellation, it waits for outcomes for at most 5 s.
 
     **Loops and processes.** The first call binds the dispatcher to the running loop. Calls from another loop, or in a
-    forked process, raise `StateError`. If the loop is closed while messages have no outcome, a ResourceWarning states
-    how many.
+    forked process, raise `StateError`. If the loop is closed while messages have no outcome, a
+    `ForgottenWarning` states how many.
 
     **Exactly once.** With `exactly_once="script"` messages are safe against lost connections; `begin` is refused,
     because another run does not repeat the order in which tasks produce. After a failure, messages wait until all
@@ -314,7 +314,7 @@ class AsyncDispatcher:
         try:
             await self._drain(None)
         except BaseException as error:
-            error.add_note(f"headrace: closed while {self._native.unsettled:,} messages had no outcome")
+            error.add_note(f"headrace: closed with {counted(self._native.unsettled)} without an outcome")
             raise
         finally:
             self._shut()
@@ -345,27 +345,31 @@ class AsyncDispatcher:
             await self._drain(FLUSH_AFTER_EXCEPTION)
         finally:
             self._shut()
-        error.add_note(f"headrace: flushed after this exception: {self._take_report()!r}")
+        if len(report := self._take_report()):
+            error.add_note(f"headrace: flushed after this exception: {report!r}")
         if unhandled := self._unread.take():
             error.add_note(f"headrace: unhandled delivery failures: {delivery_error(unhandled)}")
 
     def __del__(self) -> None:
         # Without `_sockets` the constructor did not finish.
         if "_sockets" in self.__dict__:
-            self._warn_of_lost_messages()
+            self._tell_of_the_forgotten()
 
-    def _warn_of_lost_messages(self) -> None:
-        """Warn once about messages that will have no outcome."""
+    def _tell_of_the_forgotten(self) -> None:
+        """Warn once of messages that will have no outcome, and of failures that nobody read."""
         if self._is_closed or self._is_lost or self._process != os.getpid():
             return
+        with contextlib.suppress(RuntimeError):  # a call panicked
+            self._take_report()
+        if unhandled := self._unread.take():
+            tell(f"{delivery_error(unhandled)}; nobody read the report of {self!r} on it")
         count = self._native.unsettled + sum(not turn.future.done() for turn in self._line)
         if count:
             self._is_lost = True
-            warnings.warn(
-                f"{count:,} messages were dropped with {self!r}, whose event loop ended before they had an outcome",
-                ResourceWarning,
-                stacklevel=3,
-                source=self,
+            lost = without_outcome(count, self._endpoint)
+            tell(
+                f"{lost}, because their event loop ended, and may not have been sent: await flush(), or use `async "
+                "with AsyncDispatcher(…) as dispatcher:`"
             )
 
     def __reduce__(self) -> NoReturn:
@@ -662,7 +666,7 @@ _open_dispatchers: weakref.WeakSet[AsyncDispatcher] = weakref.WeakSet()
 def _warn_at_exit() -> None:
     """Warn for each dispatcher with messages left, because its loop may never be closed."""
     for dispatcher in tuple(_open_dispatchers):
-        dispatcher._warn_of_lost_messages()
+        dispatcher._tell_of_the_forgotten()
 
 
 _KEYWORDS: Final = {name: option for name, option in DISPATCHER.items() if not name.startswith("retry")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import warnings
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypedDict, Unp
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.failure import Failure
-from headrace.report import DeliveryReport, delivery_error, not_delivered
+from headrace.forgotten import tell, without_outcome
+from headrace.report import DeliveryReport, counted, delivery_error, not_delivered
 from headrace.retry import RetryPolicy, resolved
 from headrace.tables import DISPATCHER, documented, signature
 from headrace.unread import UnreadReports
@@ -74,7 +74,7 @@ class Dispatcher(_headrace.Dispatcher):
     **Threads and processes.** A dispatcher serves one caller at a time; a second one gets `ConcurrentUseError`. After a
     fork the child's dispatcher is empty: messages produced before the fork belong to the parent. The GIL is released
     while a call waits and while a record batch is encoded; Ctrl-C is noticed within 0.1 s. At exit the process does not
-    wait for a server: a ResourceWarning states how many messages are lost.
+    wait for a server: a `ForgottenWarning` states how many messages have no outcome.
 
     Args:
         endpoint: Where and how entries are stored.
@@ -173,7 +173,7 @@ class Dispatcher(_headrace.Dispatcher):
         try:
             self.flush()
         except BaseException as error:
-            error.add_note(f"headrace: closed while {self.unreported:,} messages had no outcome in a report")
+            error.add_note(f"headrace: closed with {counted(self.unreported)} without an outcome in a report")
             raise
         finally:
             super().close()
@@ -198,10 +198,11 @@ class Dispatcher(_headrace.Dispatcher):
                 return
             try:
                 report = self.flush(FLUSH_AFTER_EXCEPTION)
-                error.add_note(f"headrace: flushed after this exception: {report!r}")
+                if len(report):
+                    error.add_note(f"headrace: flushed after this exception: {report!r}")
             finally:
                 if self.unreported:
-                    error.add_note(f"headrace: {self.unreported:,} messages have no outcome in a report")
+                    error.add_note(f"headrace: {counted(self.unreported)} without an outcome in a report")
                 super().close()
         except BaseException as second:
             error.add_note(f"headrace: cannot flush after this exception: {second!r}")
@@ -211,12 +212,14 @@ class Dispatcher(_headrace.Dispatcher):
     def __del__(self) -> None:
         # Without `_endpoint` the constructor did not finish.
         if "_endpoint" in self.__dict__:
-            self._warn_of_lost_messages()
+            self._tell_of_the_forgotten()
 
-    def _warn_of_lost_messages(self) -> None:
-        """Warn once about messages that will have no outcome."""
+    def _tell_of_the_forgotten(self) -> None:
+        """Warn once of messages that will have no outcome, and of failures that nobody read."""
         if self._is_lost:
             return
+        if unhandled := self._unread.take():
+            tell(f"{delivery_error(unhandled)}; nobody read the report of {self!r} on it")
         try:
             count = 0 if self.closed else self.unreported
         except RuntimeError:  # a daemon thread is in a call as the process ends, or a call panicked
@@ -224,12 +227,8 @@ class Dispatcher(_headrace.Dispatcher):
             count = counts["messages"] - counts["delivered"] - sum(counts["failed_by_code"].values())
         if count:
             self._is_lost = True
-            warnings.warn(
-                f"{count:,} messages were dropped with {self!r}, which was neither flushed nor closed",
-                ResourceWarning,
-                stacklevel=3,
-                source=self,
-            )
+            lost = without_outcome(count, self._endpoint)
+            tell(f"{lost}, and may not have been sent: call flush(), or use `with Dispatcher(…) as dispatcher:`")
 
     def __reduce__(self) -> NoReturn:
         msg = "a dispatcher cannot be pickled: it owns a connection; pickle the endpoint, and create a dispatcher there"
@@ -246,7 +245,7 @@ _open_dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 def _warn_at_exit() -> None:
     """Warn for each dispatcher with messages left, because objects in frames of daemon threads are never collected."""
     for dispatcher in tuple(_open_dispatchers):
-        dispatcher._warn_of_lost_messages()
+        dispatcher._tell_of_the_forgotten()
 
 
 _KEYWORDS: Final = {name: option for name, option in DISPATCHER.items() if not name.startswith("retry")}

@@ -143,6 +143,11 @@ class UnhandledFailures:
         self.first = (self.first + other.first)[:FIRST_FAILURES]
 
 
+def counted(count: int) -> str:
+    """A number of messages, in words."""
+    return f"{count:,} {'message' if count == 1 else 'messages'}"
+
+
 def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0) -> DeliveryError:
     """Make the error for these failures; `delivered` is the number of messages that were delivered."""
     reports = iter(unhandled)
@@ -155,11 +160,12 @@ def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0
             codes[code] = codes.get(code, 0) + count
     counts = ", ".join(f"{code} {count:,}" for code, count in sorted(codes.items()))
     example = first[0]
-    of_all = f" of {failed + delivered:,}" if delivered else ""
+    total_of = f"{failed:,} of {counted(failed + delivered)}" if delivered else counted(failed)
+    was = "was" if failed == 1 else "were"
+    the_first = "" if failed == 1 else "the first, "
     message = (
-        f"{failed:,}{of_all} messages were not delivered ({counts}); "
-        f"the first, {example.message_id!r}: {example.code} ({example.kind}, written: {example.written}): "
-        f"{example.message}"
+        f"{total_of} {was} not delivered ({counts}); {the_first}message ID {example.message_id!r}: "
+        f"{example.code} ({example.kind}, written: {example.written}): {example.message}"
     )
     return DeliveryError(message, failures=first, delivered=delivered, failed=failed, failed_by_code=codes)
 

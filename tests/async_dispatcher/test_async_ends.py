@@ -17,6 +17,7 @@ from headrace import (
     ClosedError,
     Delivered,
     DeliveryError,
+    ForgottenWarning,
     InternalError,
     StateError,
     async_dispatcher,
@@ -59,7 +60,7 @@ def test_the_block_waits_for_outcomes_only_briefly_after_an_exception(run: Run, 
     assert time.perf_counter() - began < LATE
     notes = caught.value.__notes__
     assert notes[0] == "headrace: flushed after this exception: <DeliveryReport: 0 delivered, 1 failed (TIMEOUT 1)>"
-    assert notes[1].startswith("headrace: unhandled delivery failures: 1 messages were not delivered")
+    assert notes[1].startswith("headrace: unhandled delivery failures: 1 message was not delivered")
 
 
 def test_messages_are_delivered_after_an_exception_in_the_block(
@@ -161,7 +162,7 @@ def test_messages_left_in_a_closed_loop_cause_a_warning(
     del loop
     dropped = [dispatcher]
     del dispatcher
-    with pytest.warns(ResourceWarning, match=r"^1,234 messages were dropped with <AsyncDispatcher to ") as caught:
+    with pytest.warns(ForgottenWarning, match=r"^1,234 messages to unix:.* await flush\(\)") as caught:
         collect(dropped)
     caught.clear()  # the warning holds its dispatcher
     gc.collect()

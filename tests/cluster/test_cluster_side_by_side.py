@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
+from headrace import DeliveryReport, Dispatcher, Endpoint, ForgottenWarning, RetryPolicy
 from headrace.testing import LocalCluster
 from support.clusters import StartCluster, rows_of
 from support.interrupts import interrupted
@@ -195,7 +195,7 @@ def test_a_dropped_dispatcher_leaves_no_open_socket(still: Still) -> None:
     with still.stopped():
         dispatcher = Dispatcher(still.endpoint())
         still.begin_to_connect(dispatcher)
-        with pytest.warns(ResourceWarning, match="messages were dropped with"):
+        with pytest.warns(ForgottenWarning, match="will have no outcome"):
             del dispatcher
         gc.collect()
         assert not still.sockets()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ConfigError, DeliveryError, DeliveryReport, Dispatcher, Endpoint
+from headrace import ConfigError, DeliveryError, DeliveryReport, Dispatcher, Endpoint, ForgottenWarning
 from headrace.testing import LocalServer
 from support import Monitor, Program
 from support.endpoints import CANARY
@@ -275,7 +275,7 @@ def test_no_password_in_reports_exceptions_logs_and_warnings(
         warnings.simplefilter("always")
         del dropped
         gc.collect()
-    assert [one.category for one in warned] == [ResourceWarning]
+    assert [one.category for one in warned] == [ForgottenWarning]
     texts = [
         *(reported(error) for error in (by_dispatch, by_report, by_close, by_body)),
         *map(repr, (endpoint, dispatcher, report, report.failed, report.failed_by_code, vars(dispatcher))),

@@ -183,7 +183,7 @@ PLACES: dict[str, tuple[Callable[[Trace], Texts], str]] = {
     "exceptions, pickles": (lambda t: pickles(e for e in t.errors if isinstance(e, DeliveryError)), "DeliveryError"),
     "exceptions, their attributes": (lambda t: [x for e in t.errors for x in attributes(e)], "__traceback__"),
     "log records": (logs, "<Dispatcher to "),
-    "warnings": (lambda t: [x for w in t.warned for x in (str(w), repr(vars(w)))], "ResourceWarning"),
+    "warnings": (lambda t: [x for w in t.warned for x in (str(w), repr(vars(w)))], "ForgottenWarning"),
     "what cannot be raised": (lambda t: t.unraisable or ["nothing"], "nothing"),
     "stdout": (lambda t: [t.stdout], "<Dispatcher to "),
     "stderr": (lambda t: [t.stderr], "Exception in thread"),

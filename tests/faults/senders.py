@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow
 import redis
 
-from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
+from headrace import DeliveryReport, Dispatcher, Endpoint, ForgottenWarning, RetryPolicy
 from headrace.stats import Stats
 from support.pipelines import Outcome, outcomes
 
@@ -180,7 +180,7 @@ class Headrace(ModeSender):
 
     def close(self) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
+            warnings.simplefilter("ignore", ForgottenWarning)
             super(Dispatcher, self._dispatcher).close()
 
     def account(self, messages: Sequence[Message], stored: Stored) -> tuple[Sequence[Message], list[Violation]]:

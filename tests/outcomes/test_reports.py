@@ -192,7 +192,7 @@ def test_raise_for_failures(dispatcher: Dispatcher) -> None:
     error = caught.value
     assert str(error) == (
         "12 of 17 messages were not delivered (NULL_PAYLOAD 12); "
-        "the first, 5: NULL_PAYLOAD (permanent, written: no): the payload is null"
+        "the first, message ID 5: NULL_PAYLOAD (permanent, written: no): the payload is null"
     )
     assert (error.delivered, error.failed, error.failed_by_code) == (5, 12, {"NULL_PAYLOAD": 12})
     assert [failure.message_id for failure in error.failures] == list(range(5, 15))  # the first ten
@@ -255,7 +255,8 @@ def test_unreported_failures_raise(any_server: LocalServer, how: str) -> None:
     """Leaving `with` and `close` flush."""
     dispatcher = failing(any_server)
     leave = dispatcher.close if how == "close" else lambda: dispatcher.__exit__(None, None, None)
-    with pytest.raises(DeliveryError, match=r"^3 messages were not delivered \(NULL_PAYLOAD 3\); the first, 1: "):
+    text = r"^3 messages were not delivered \(NULL_PAYLOAD 3\); the first, message ID 1: "
+    with pytest.raises(DeliveryError, match=text):
         leave()
     assert dispatcher.closed
     assert dispatcher.unreported == 0
@@ -325,8 +326,8 @@ def test_an_exception_in_the_block_gets_a_note(any_server: LocalServer, connect:
     notes = [f"headrace: flushed after this exception: <DeliveryReport: {delivered}, {failed}>"]
     if not look:
         notes.append(
-            "headrace: unhandled delivery failures: 3 messages were not delivered (NULL_PAYLOAD 3); the first, 1: "
-            "NULL_PAYLOAD (permanent, written: no): the payload is null"
+            "headrace: unhandled delivery failures: 3 messages were not delivered (NULL_PAYLOAD 3); the first, "
+            "message ID 1: NULL_PAYLOAD (permanent, written: no): the payload is null"
         )
     assert caught.value.__notes__ == notes
     assert seen[0].closed

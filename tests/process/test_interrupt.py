@@ -199,7 +199,7 @@ def test_ctrl_c_in_close(waiting: Dispatcher, how: str) -> None:
     leave = waiting.close if how == "close" else lambda: waiting.__exit__(None, None, None)
     with interrupted() as caught:
         leave()
-    assert caught.value.__notes__ == ["headrace: closed while 2,000 messages had no outcome in a report"]
+    assert caught.value.__notes__ == ["headrace: closed with 2,000 messages without an outcome in a report"]
     assert waiting.closed
 
 
@@ -217,7 +217,7 @@ def test_ctrl_c_in_the_flush_after_an_exception(waiting: Dispatcher) -> None:
     ):
         work()
     assert caught.value.__notes__ == [
-        "headrace: 1 messages have no outcome in a report",
+        "headrace: 1 message without an outcome in a report",
         "headrace: cannot flush after this exception: KeyboardInterrupt()",
     ]
     assert waiting.closed

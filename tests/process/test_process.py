@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace import ClosedError, ConcurrentUseError, DeliveryError, Dispatcher, Endpoint
+from headrace import ClosedError, ConcurrentUseError, DeliveryError, Dispatcher, Endpoint, ForgottenWarning
 from headrace.testing import LocalServer
 from support.patience import NEVER, PATIENCE
 from support.pipelines import DELIVERED, KEY, connections, endpoint_to, labels, outcomes, produce_all, stored
@@ -281,7 +281,7 @@ def test_a_dispatcher_cannot_be_pickled(any_server: LocalServer) -> None:
 def test_a_dropped_dispatcher_warns_of_lost_messages(any_server: LocalServer) -> None:
     dispatcher = Dispatcher(endpoint_to(any_server))
     produce_all(dispatcher, payloads_of("x", 1_234))
-    with pytest.warns(ResourceWarning, match=r"^1,234 messages were dropped with .* neither flushed"):
+    with pytest.warns(ForgottenWarning, match=r"^1,234 messages to unix:.* will have no outcome, .*: call flush\(\)"):
         del dispatcher
     gc.collect()
 
@@ -335,7 +335,7 @@ def test_the_interpreter_exits_with_messages_in_flight(any_server: LocalServer, 
         with stopped(any_server):
             _, errors = process.communicate("go\n")
     assert process.returncode == 0, errors
-    assert "ResourceWarning: 100 messages were dropped" in errors
+    assert "ForgottenWarning: 100 messages to unix:" in errors
     assert "Traceback" not in errors
 
 
