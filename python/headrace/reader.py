@@ -159,8 +159,8 @@ class Reader(_headrace.Reader):
         """
         if not self._ends:
             msg = (
-                "a reader that follows its streams never ends, so it is not a table: give it end='latest', another end or "
-                "limit=, or read batch by batch"
+                "a reader that follows its streams never ends, so it is not a table: give it end='latest', another end "
+                "or limit=, or read batch by batch"
             )
             raise ConfigError(msg, option="end")
         return super().__arrow_c_stream__(requested_schema)
