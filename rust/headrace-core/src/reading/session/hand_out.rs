@@ -64,7 +64,8 @@ impl Session {
     /// Whether more than the streams that got a page must be looked at: others have changed, or their open batches are due.
     fn must_look_at_all(&self) -> bool {
         let added: usize = self.touched.iter().map(|at| self.streams[*at].bytes()).sum();
-        let is_due = self.left == 0 || self.linger == Linger::Over || self.open_bytes + added >= self.options.batch_bytes;
+        let is_due =
+            self.left == 0 || self.linger == Linger::Over || self.open_bytes + added >= self.options.batch_bytes;
         self.is_unsettled || is_due || !self.is_behind()
     }
 
