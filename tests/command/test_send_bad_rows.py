@@ -271,3 +271,27 @@ def test_send_stops_at_a_file_with_different_columns(any_command: Command, clien
     assert "has different columns from" in ended.err
     assert "1,000,000 delivered" in ended.err
     assert client.xlen("s") == 1_000_000
+
+
+def test_a_cause_that_is_not_a_row_is_shown_once(any_command: Command, client: Any) -> None:
+    client.set("s", "no stream")
+    ended = any_command("send", "s", stdin=b"x\n" * 1_000)
+    first, more, stopped, total, end = ended.err.split("\n")
+    assert first.startswith("headrace: stdin:1: WRONGTYPE: ")
+    assert more == "headrace: … and 999 more"
+    assert stopped == "stopped where the server refused a row: the rest was not sent"
+    assert (total.partition(" in ")[0], end) == ("0 delivered, 1,000 failed (WRONGTYPE 1,000)", "")
+
+
+def test_a_server_that_is_away_is_named_once(any_command: Command, closed_port: int) -> None:
+    ended = any_command("send", "s", "-u", f"redis://127.0.0.1:{closed_port}", stdin=b"x\n" * 1_000)
+    assert ended.code == 3
+    assert ended.err.count("connection refused") == 1
+    assert "headrace: … and 999 more\n" in ended.err
+    assert "0 delivered, 1,000 failed (CONNECT 1,000)" in ended.err
+
+
+def test_each_bad_row_is_shown(any_command: Command, client: Any) -> None:
+    ended = any_command("send", "s", "--format", "jsonl", "--json", "--on-bad-row", "skip", stdin=b"nope\n" * 12)
+    assert [f"stdin:{number}: BAD_ROW: " in ended.err for number in range(1, 13)] == [True] * 10 + [False] * 2
+    assert "headrace: … and 2 more\n" in ended.err

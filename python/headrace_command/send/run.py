@@ -135,9 +135,10 @@ def _interrupted(run: Run, sender: Sender) -> ExitCode:
 
 
 def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> None:
-    for place, code, message in tally.first:
+    shown = _causes(tally)
+    for place, code, message in shown:
         run.messages.error(f"{place}: {code}: {message}")
-    if (more := tally.failures - len(tally.first)) > 0:
+    if (more := tally.failures - len(shown)) > 0:
         run.messages.error(f"… and {more:,} more")
     if is_stopped and not tally.unreachable:
         run.messages.say(_stopped(run, tally))
@@ -151,13 +152,29 @@ def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> Non
         run.messages.say(f"the dead letters are in {key}: headrace dead-letters list shows them")
 
 
-def _stopped(run: Run, tally: Tally) -> str:
-    """Where it stopped, and how to continue."""
+def _causes(tally: Tally) -> list[tuple[str, str, str]]:
+    """The first failures, of which those that are not the fault of a row are shown once each."""
+    shown: dict[tuple[str, ...], tuple[str, str, str]] = {}
+    for place, code, message in tally.first:
+        cause = (place, code) if _is_of_row(code) else (code, message)
+        shown.setdefault(cause, (place, code, message))
+    return list(shown.values())
+
+
+def _is_of_row(code: str) -> bool:
     from headrace.tables import ROW_CODES
 
-    if run.arguments.exactly_once is None:
+    return code == BAD_ROW or code in ROW_CODES
+
+
+def _stopped(run: Run, tally: Tally) -> str:
+    """Where it stopped, and how to continue."""
+    is_of_row = any(map(_is_of_row, tally.failed))
+    if run.arguments.exactly_once is None and is_of_row:
         return "stopped at the first bad row: the rest was not sent; with --on-bad-row skip or dead-letter it is"
-    if run.arguments.on_bad_row == "stop" and not tally.failed.keys().isdisjoint({BAD_ROW, *ROW_CODES}):
+    if run.arguments.exactly_once is None:
+        return "stopped where the server refused a row: the rest was not sent"
+    if run.arguments.on_bad_row == "stop" and is_of_row:
         # Other options are refused.
         return "stopped at the first bad row: the rest was not sent; correct the row, and run the command again"
     return (
