@@ -196,7 +196,7 @@ def test_streams_stay_in_order_while_a_replica_takes_over(
             running.result()
     # A new master has no replica for a moment, and may not know yet that it is one. The old one closes connections that
     # wait for replicas.
-    assert set(load.codes) <= {"NOT_REPLICATED", "CLUSTERDOWN", *(["EOF"] if "wait_replicas" in mode else [])}
+    assert set(load.codes) <= {"NOT_REPLICATED", "CLUSTERDOWN", *(["EOF", "RESET"] if "wait_replicas" in mode else [])}
     there = [rows_of(cluster, key) for key in keys]
     for number, rows in enumerate(there):
         assert rows == sorted(set(rows))
