@@ -52,7 +52,7 @@ def test_delivered_messages_are_kept_when_a_master_is_killed(start_cluster: Star
     """At this rate the replica has what was acknowledged. Until the nodes agree that it is gone, all refuse."""
     cluster = start_cluster()
     options: dict[str, Any] = {"retry": PATIENT, "exactly_once": mode}
-    with Dispatcher(endpoint_of(cluster, "{s}"), wait_replicas=1) as dispatcher:
+    with Dispatcher(endpoint_of(cluster, "{s}"), wait_replicas=1, wait_timeout=NEVER) as dispatcher:
         dispatcher.produce(b"x")
         assert dispatcher.flush().ok, "its replica is not there yet"
     with (

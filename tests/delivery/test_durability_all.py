@@ -58,7 +58,8 @@ def test_all_requires_the_replicas_that_were_counted_at_connect(three: list[Loca
 
 def test_replicas_are_counted_before_a_wait_is_due(three: list[LocalServer]) -> None:
     """Messages are encoded before there is a connection; with few per WAIT, one of them covers these together."""
-    with Dispatcher(endpoint_to(three[0]), wait_replicas="all", wait_every=2, window_max_entries=8) as dispatcher:
+    options: dict[str, Any] = {"wait_replicas": "all", "wait_every": 2, "wait_timeout": NEVER}
+    with Dispatcher(endpoint_to(three[0]), window_max_entries=8, **options) as dispatcher:
         for number in range(100):
             dispatcher.produce(b"x", number)
         report = dispatcher.flush()
@@ -81,7 +82,7 @@ def test_a_retry_policy_waits_for_the_first_replica(replicate: Replicate, connec
     client = connect(master)
     wait_until(lambda: client.info("replication")["connected_slaves"] == 0)
     retry = RetryPolicy(initial_backoff=0.01, max_backoff=0.01, deadline=NEVER)
-    with Dispatcher(endpoint_to(master), wait_replicas="all", retry=retry) as dispatcher:
+    with Dispatcher(endpoint_to(master), wait_replicas="all", wait_timeout=NEVER, retry=retry) as dispatcher:
         dispatcher.produce(b"x")
         connect(replica).replicaof("127.0.0.1", master.port)
         assert labels(dispatcher.flush()) == [DELIVERED]
@@ -99,7 +100,7 @@ def test_a_user_without_permission_for_info_is_refused_before_the_first_message(
     assert message.startswith("wait_replicas 'all' has to count the replicas: INFO was refused: NOPERM")
     assert client.exists(KEY) == 0
     # With a number they need not be counted.
-    with Dispatcher(endpoint, wait_replicas=1) as dispatcher:
+    with Dispatcher(endpoint, wait_replicas=1, wait_timeout=NEVER) as dispatcher:
         assert outcome_of(dispatcher) == (DELIVERED, "")
 
 

@@ -40,7 +40,7 @@ def code_of(endpoint: Endpoint) -> tuple[str, str, str]:
 
 def test_writing_and_reading_go_to_the_master(group: LocalSentinel) -> None:
     endpoint = endpoint_of(group)
-    with Dispatcher(endpoint, wait_replicas=2) as dispatcher:
+    with Dispatcher(endpoint, wait_replicas=2, wait_timeout=NEVER) as dispatcher:
         dispatcher.produce_batch(pa.table({"payload": [b"a", b"b"]}), payload="payload")
         assert dispatcher.flush().delivered == 2
     with Reader(endpoint, fields=["payload"], end="latest") as reader:
