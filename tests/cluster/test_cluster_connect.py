@@ -65,7 +65,7 @@ def test_urls_and_the_topology_option_reach_the_same_cluster(cluster: LocalClust
     host, _, port = cluster.nodes[0].partition(":")
     endpoints = [
         endpoint_of(cluster, key),
-        endpoint_of(cluster, key, topology="cluster"),
+        Endpoint(nodes=cluster.nodes, topology="cluster", stream_key=key),
         Endpoint.from_url(cluster.url, stream_key=key),
         Endpoint(host=host, port=int(port), topology="cluster", stream_key=key),
         Endpoint.from_url(f"redis://{cluster.nodes[0]}?topology=cluster", stream_key=key),

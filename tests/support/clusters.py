@@ -10,7 +10,7 @@ import redis
 
 from headrace import Endpoint
 from headrace.testing import LocalCluster, LocalServer
-from support.patience import PATIENCE
+from support.patience import LATE, PATIENCE
 from support.processes import wait_until
 
 #: Starts a cluster: takes the arguments of `LocalCluster`.
@@ -21,8 +21,8 @@ MoveSlot = Callable[[str, LocalServer], object]
 
 
 def endpoint_of(cluster: LocalCluster, key: str | bytes, **options: Any) -> Endpoint:
-    """The endpoint of a stream of the cluster."""
-    return Endpoint(**{"nodes": cluster.nodes, "stream_key": key, **options})
+    """The endpoint of a stream of the cluster, whose nodes may be slow to accept on a busy machine."""
+    return Endpoint(**{"nodes": cluster.nodes, "stream_key": key, "connect_timeout": LATE, **options})
 
 
 def rows_of(cluster: LocalCluster, key: str, without: LocalServer | None = None) -> list[int]:
