@@ -21,7 +21,7 @@ from headrace.endpoint import Endpoint
 from headrace.errors import ClosedError, ConfigError, StateError
 from headrace.failure import Failure
 from headrace.forgotten import tell, without_outcome
-from headrace.report import DeliveryReport, counted, delivery_error, not_delivered
+from headrace.report import DeliveryReport, UnhandledFailures, counted, delivery_error, not_delivered
 from headrace.retry import resolved
 from headrace.stats import Stats, read_stats
 from headrace.tables import DISPATCHER, documented, signature
@@ -353,16 +353,16 @@ class AsyncDispatcher:
     def __del__(self) -> None:
         # Without `_sockets` the constructor did not finish.
         if "_sockets" in self.__dict__:
-            self._tell_of_the_forgotten()
+            self._tell_of_the_forgotten(self._unread.take_dropped)
 
-    def _tell_of_the_forgotten(self) -> None:
-        """Warn once of messages that will have no outcome, and of failures that nobody read."""
+    def _tell_of_the_forgotten(self, take: Callable[[], list[UnhandledFailures]]) -> None:
+        """Warn once of messages that will have no outcome, and of failures in reports that were not read."""
         if self._is_closed or self._is_lost or self._process != os.getpid():
             return
         with contextlib.suppress(RuntimeError):  # a call panicked
             self._take_report()
-        if unhandled := self._unread.take():
-            tell(f"{delivery_error(unhandled)}; nobody read the report of {self!r} on it")
+        if unhandled := take():
+            tell(f"{delivery_error(unhandled)}; the report of {self!r} was not read")
         count = self._native.unsettled + sum(not turn.future.done() for turn in self._line)
         if count:
             self._is_lost = True
@@ -666,7 +666,7 @@ _open_dispatchers: weakref.WeakSet[AsyncDispatcher] = weakref.WeakSet()
 def _warn_at_exit() -> None:
     """Warn for each dispatcher with messages left, because its loop may never be closed."""
     for dispatcher in tuple(_open_dispatchers):
-        dispatcher._tell_of_the_forgotten()
+        dispatcher._tell_of_the_forgotten(dispatcher._unread.take)
 
 
 _KEYWORDS: Final = {name: option for name, option in DISPATCHER.items() if not name.startswith("retry")}

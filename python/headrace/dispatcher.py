@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypedDict, Unpack
 
@@ -12,7 +12,7 @@ from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.failure import Failure
 from headrace.forgotten import tell, without_outcome
-from headrace.report import DeliveryReport, counted, delivery_error, not_delivered
+from headrace.report import DeliveryReport, UnhandledFailures, counted, delivery_error, not_delivered
 from headrace.retry import RetryPolicy, resolved
 from headrace.tables import DISPATCHER, documented, signature
 from headrace.unread import UnreadReports
@@ -212,14 +212,14 @@ class Dispatcher(_headrace.Dispatcher):
     def __del__(self) -> None:
         # Without `_endpoint` the constructor did not finish.
         if "_endpoint" in self.__dict__:
-            self._tell_of_the_forgotten()
+            self._tell_of_the_forgotten(self._unread.take_dropped)
 
-    def _tell_of_the_forgotten(self) -> None:
-        """Warn once of messages that will have no outcome, and of failures that nobody read."""
+    def _tell_of_the_forgotten(self, take: Callable[[], list[UnhandledFailures]]) -> None:
+        """Warn once of messages that will have no outcome, and of failures in reports that were not read."""
         if self._is_lost:
             return
-        if unhandled := self._unread.take():
-            tell(f"{delivery_error(unhandled)}; nobody read the report of {self!r} on it")
+        if unhandled := take():
+            tell(f"{delivery_error(unhandled)}; the report of {self!r} was not read")
         try:
             count = 0 if self.closed else self.unreported
         except RuntimeError:  # a daemon thread is in a call as the process ends, or a call panicked
@@ -245,7 +245,7 @@ _open_dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 def _warn_at_exit() -> None:
     """Warn for each dispatcher with messages left, because objects in frames of daemon threads are never collected."""
     for dispatcher in tuple(_open_dispatchers):
-        dispatcher._tell_of_the_forgotten()
+        dispatcher._tell_of_the_forgotten(dispatcher._unread.take)
 
 
 _KEYWORDS: Final = {name: option for name, option in DISPATCHER.items() if not name.startswith("retry")}

@@ -9,7 +9,7 @@ __all__ = ["ForgottenWarning"]
 
 
 class ForgottenWarning(UserWarning):
-    """A dispatcher is gone, and messages have no outcome, or failed and nobody read of it.
+    """A dispatcher is gone, and messages have no outcome, or failures were not read.
 
     Nothing is sent at that moment, because that may wait for a server. The text says how many messages, to which
     stream of which server, and what to do. Python shows the warning on stderr; where the program has set up `logging`,

@@ -42,6 +42,12 @@ class UnreadReports:
         self._reports, self._dropped = [], None
         return unhandled
 
+    def take_dropped(self) -> list[UnhandledFailures]:
+        """Take the unhandled failures of reports that are gone: the others can still be read."""
+        self._sweep()
+        dropped, self._dropped = self._dropped, None
+        return [] if dropped is None else [dropped]
+
     def _sweep(self) -> None:
         """Forget handled reports; keep the counts of those that were dropped unhandled."""
         self._forget_after_fork()

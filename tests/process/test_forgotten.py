@@ -1,4 +1,4 @@
-"""What a program forgets, it is told on stderr, by default and at once."""
+"""What a program forgets is on stderr, by default and at once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_flush_that_was_forgotten_in_a_function_is_told_before_the_program_goe
     assert last == "the next line"
 
 
-def test_failures_in_a_report_that_nobody_read_are_told(any_server: LocalServer) -> None:
+def test_failures_in_a_report_that_was_not_read_are_shown(any_server: LocalServer) -> None:
     code = """
         dispatcher = Dispatcher(away)
         dispatcher.produce(b"x")
@@ -65,7 +65,29 @@ def test_failures_in_a_report_that_nobody_read_are_told(any_server: LocalServer)
         """
     (line,) = stderr_of(any_server, code)
     assert "ForgottenWarning: 1 message was not delivered (CONNECT 1); message ID 0: CONNECT (retryable, " in line
-    assert line.endswith("; nobody read the report of <Dispatcher to unix:///nonexistent stream key orders> on it")
+    assert line.endswith("; the report of <Dispatcher to unix:///nonexistent stream key orders> was not read")
+
+
+def test_a_report_that_is_read_after_its_dispatcher_is_gone_is_not_told_of(any_server: LocalServer) -> None:
+    code = """
+        def send():
+            dispatcher = Dispatcher(away)
+            dispatcher.produce(b"x")
+            return dispatcher.flush()
+
+        assert len(send().failed) == 1
+        """
+    assert stderr_of(any_server, code) == []
+
+
+def test_a_report_that_was_kept_and_not_read_is_shown_at_exit(any_server: LocalServer) -> None:
+    code = """
+        dispatcher = Dispatcher(away)
+        dispatcher.produce(b"x")
+        report = dispatcher.flush()
+        """
+    (line,) = stderr_of(any_server, code)
+    assert "ForgottenWarning: 1 message was not delivered (CONNECT 1)" in line
 
 
 @pytest.mark.parametrize("reads", ["report.failed", "assert not report.ok", "report.to_arrow()"])
@@ -97,7 +119,7 @@ def test_messages_without_an_outcome_are_told_by_an_async_dispatcher(any_server:
 
 
 @pytest.mark.parametrize("flushes", ["await dispatcher.flush()", "await asyncio.sleep(0.1)"])
-def test_failures_that_nobody_read_are_told_by_an_async_dispatcher(any_server: LocalServer, flushes: str) -> None:
+def test_failures_that_were_not_read_are_shown_by_an_async_dispatcher(any_server: LocalServer, flushes: str) -> None:
     code = f"""
         async def main():
             dispatcher = AsyncDispatcher(away)
