@@ -9,10 +9,10 @@ from pathlib import Path
 
 from headrace_command.usage_error import UsageError
 
-__all__ = ["ENDINGS", "FORMATS", "HEAD", "check_head", "form_of"]
+__all__ = ["FORMATS", "HEAD", "check_head", "form_of"]
 
 #: Each format, and the extensions of its files.
-ENDINGS = {
+_ENDINGS = {
     "lines": ("", ".txt", ".log"),
     "jsonl": (".jsonl", ".ndjson", ".json"),
     "csv": (".csv",),
@@ -20,7 +20,7 @@ ENDINGS = {
     "parquet": (".parquet", ".pq", ".parq"),
     "arrow": (".arrow", ".arrows", ".feather"),
 }
-FORMATS = tuple(ENDINGS)
+FORMATS = tuple(_ENDINGS)
 #: The number of bytes that `check_head` wants to see.
 HEAD = 4096
 
@@ -55,7 +55,7 @@ def form_of(names: Sequence[str]) -> str:
 
 def _form_of(name: str) -> str:
     ending = Path(name).suffix.lower()
-    for form, endings in ENDINGS.items():
+    for form, endings in _ENDINGS.items():
         if ending in endings:
             return form
     formats = ", ".join(FORMATS)
