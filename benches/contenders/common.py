@@ -23,7 +23,7 @@ def payloads(target: Target) -> list[bytes]:
     """Return `target.batch` different JSON objects of `target.payload_bytes` bytes, as hard to compress as most."""
     start, end = b'{"n": "%07d', b'"}'
     if target.payload_bytes >= LIFELIKE_BYTES:
-        start = b'{"order_id": %08d, "status": "shipped", "currency": "EUR", "customer": "'
+        start = b'{"order_id": 1%07d, "status": "shipped", "currency": "EUR", "customer": "'
     random = Random(target.payload_bytes)
     missing = target.payload_bytes - len(start % 0) - len(end)
     fillers = (random.randbytes(missing // 2 + 1).hex()[:missing].encode() for _ in range(target.batch))

@@ -117,6 +117,8 @@ SENT = {
     "a log of brackets": ("x", b"[info] {x}\n[{thread}] y\n", 2),
     "a long line of JSON": ("x.jsonl", json.dumps({"text": "ä" * 5_000}).encode() + b"\n", 1),
     "text that begins like another file": ("x.txt", b"PAR1, BZh and PK\n", 1),
+    "JSON lines of which the first is wrong": ("x.jsonl", b'{"id": 01, "name": "a"}\n{"id": 2}\n', 2),
+    "brackets without an end": ("x.jsonl", b"[" * 3_000 + b"\n{}\n", 2),
     "an empty file": ("x.json", b"", 0),
 }
 

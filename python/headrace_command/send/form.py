@@ -107,11 +107,11 @@ def _check_json(head: bytes, name: str, form: str, *, is_given: bool, is_all: bo
     if form == "lines":
         # Log lines may begin with a bracket.
         is_wrong = line.strip() in (b"[", b"{") or (
-            is_array and b'"' in line[:64] and not is_cut and not _is_json(line)
+            is_array and b'"' in line[:64] and not is_cut and _is_unfinished(line)
         )
     else:
         is_only_line = is_array and not rest.strip() and is_all and not is_given
-        is_wrong = is_only_line or (opens and not is_cut and not _is_json(line))
+        is_wrong = is_only_line or (opens and not is_cut and _is_unfinished(line))
     if is_wrong:
         array = line[:1] == b"["
         what = "a JSON array" if array else "JSON, with a value on several lines"
@@ -123,9 +123,13 @@ def _check_json(head: bytes, name: str, form: str, *, is_given: bool, is_all: bo
         )
 
 
-def _is_json(line: bytes) -> bool:
+def _is_unfinished(line: bytes) -> bool:
+    """Whether a value of JSON begins that the line does not end. A value that is wrong elsewhere is a row as it is."""
+    text = line.decode(errors="replace").rstrip()
     try:
-        json.loads(line)
-    except ValueError:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(text) - 1
+    except RecursionError:
         return False
-    return True
+    return False
