@@ -32,11 +32,21 @@ from headrace.tables import (
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 COMMAND = ROOT / "python" / "headrace_command" / "option_rows.py"
+#: The pages that explain a code further.
+PAGES = {
+    **dict.fromkeys(("BLOCKED", "MARKER_LOST", "BAD_MARKER", "NULL_MESSAGE_ID", "DUPLICATE_ID"), "exactly-once.md"),
+    **dict.fromkeys(("NO_SLOT", "MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN"), "cluster.md"),
+    **dict.fromkeys(("NOT_REPLICATED", "NOREPLICAS"), "durability.md"),
+    **dict.fromkeys(("NO_MASTER", "SWITCHED"), "sentinel.md"),
+    **dict.fromkeys(("TLS", "NOAUTH", "WRONGPASS"), "credentials.md"),
+    **dict.fromkeys(("TIMEOUT", "RESET", "EOF"), "exactly-once.md"),
+    "BAD_SHARDS": "cluster.md#shards",
+}
 MARKED = re.compile(r"(<!-- ([\w: ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> int:
-    tables = {page: tables_of(page) for page in ("options.md", "outcomes.md")}
+    tables = {page: tables_of(page) for page in ("options.md", "outcomes.md", "troubleshooting.md")}
     differing = [page for page, made in tables.items() if not write(DOCS / page, made, check="--check" in sys.argv[1:])]
     differing = [f"docs/{page}: its tables differ" for page in differing]
     made = command_rows()
@@ -67,6 +77,7 @@ def tables_of(page: str) -> dict[str, str]:
             "codes: own": codes(code for code in CODES.values() if code.is_own),
             "codes: server": codes(code for code in CODES.values() if not code.is_own),
         },
+        "troubleshooting.md": {"codes: advice": sections(CODES.values())},
     }[page]
 
 
@@ -134,6 +145,17 @@ def codes(rows: Iterable[Code]) -> str:
         for code in rows
     ]
     return table(["code", "kind", "retried", "written", "when"], cells)
+
+
+def sections(rows: Iterable[Code]) -> str:
+    """Return a section for each code, to which errors refer."""
+    return "\n".join(f"### {code.name}\n\n{section(code)}\n" for code in rows)
+
+
+def section(code: Code) -> str:
+    advice = f" What to do: {code.advice}." if code.advice else ""
+    page = f" See [{PAGES[code.name].partition('#')[0]}]({PAGES[code.name]})." if code.name in PAGES else ""
+    return f"{code.text}{advice}{page}"
 
 
 def retried(code: Code) -> bool:

@@ -26,6 +26,8 @@ __all__ = [
     "Survey",
     "Undelivered",
     "__version__",
+    "advice",
+    "advised",
     "code_table",
     "debug_build",
     "decode_rows",
@@ -43,6 +45,12 @@ debug_build: Final[bool]
 
 _Kind = Literal["permanent", "retryable"]
 _Written = Literal["no", "unknown"]
+
+def advice(code: str, message: str) -> str | None:
+    """Return what the caller can do about a failure with this code and message, or None."""
+
+def advised(code: str, message: str) -> str:
+    """Return the message of a failure, what to do about it, and where the documentation explains its code."""
 
 def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, bool, list[_Written], str | None, str]]:
     """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""

@@ -103,7 +103,7 @@ class AsyncDispatcher:
             )
             raise ConfigError(message, option="exactly_once_key")
         self._endpoint = endpoint
-        self._unread = UnreadReports()
+        self._unread = UnreadReports(endpoint)
         self._process = os.getpid()
         self._is_lost = False
         self._is_closed = False
@@ -187,7 +187,7 @@ class AsyncDispatcher:
             raise
         if outcome.__class__ is Delivered:
             return outcome
-        raise _error(outcome)
+        raise self._error(outcome)
 
     async def produce(self, payload: _Bytes, message_id: int | str | None = None, key: _Bytes | None = None) -> None:
         """Produce one message. Waits only for room in the window; the outcome is in the report of `flush`.
@@ -474,7 +474,7 @@ class AsyncDispatcher:
             raise
         if outcome.__class__ is Delivered:
             return outcome
-        raise _error(outcome)
+        raise self._error(outcome)
 
     def _give_up(self, future: _Future, turn: _Turn | None) -> None:
         """Put into the next report what a cancelled task would have received."""
@@ -640,6 +640,13 @@ class AsyncDispatcher:
                     future.set_result(None)
             self._flushes.clear()
 
+    def _error(self, outcome: object) -> BaseException:
+        """Return the exception for what a call waited for."""
+        if isinstance(outcome, _headrace.Undelivered):
+            return not_delivered(Failure(*outcome.failure), self._endpoint)
+        assert isinstance(outcome, BaseException)
+        return outcome
+
 
 def _kept(value: _Bytes) -> _Bytes:
     """Return the same bytes in a form that does not change while a call waits."""
@@ -649,14 +656,6 @@ def _kept(value: _Bytes) -> _Bytes:
         return memoryview(value).tobytes()
     except TypeError:  # the call that reads it raises the error
         return value
-
-
-def _error(outcome: object) -> BaseException:
-    """Return the exception for what a call waited for."""
-    if isinstance(outcome, _headrace.Undelivered):
-        return not_delivered(Failure(*outcome.failure))
-    assert isinstance(outcome, BaseException)
-    return outcome
 
 
 _open_dispatchers: weakref.WeakSet[AsyncDispatcher] = weakref.WeakSet()

@@ -103,7 +103,7 @@ class Dispatcher(_headrace.Dispatcher):
         self = super().__new__(cls, endpoint, options, text)
         self._endpoint = endpoint
         self._is_lost = False
-        self._unread = UnreadReports()
+        self._unread = UnreadReports(endpoint)
         _open_dispatchers.add(self)
         return self
 
@@ -154,7 +154,7 @@ class Dispatcher(_headrace.Dispatcher):
         outcome = super().dispatch(payload, key)
         if isinstance(outcome, str):
             return outcome
-        raise not_delivered(Failure(0, *outcome))
+        raise not_delivered(Failure(0, *outcome), self._endpoint)
 
     def stats(self) -> Stats:
         """Return the counters of this dispatcher since its creation. Any thread may call this, at any time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, NoReturn, Self, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, Literal, Never, NoReturn, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from headrace import _headrace
 from headrace.tables import ENDPOINT, documented, signature
@@ -196,13 +196,15 @@ class Endpoint(_headrace.Endpoint):
     trim_every = _Attribute[int]()
     nomkstream = _Attribute[bool]()
 
-    def __new__(cls, **options: Unpack[EndpointOptions]) -> Self:  # noqa: D102, see the class
+    def __new__(cls, *values: Never, **options: Unpack[EndpointOptions]) -> Self:  # noqa: D102, see the class
         try:
+            if values:
+                raise TypeError("options of an Endpoint need their names, as in host='redis'; a URL is for from_url")
             return super().__new__(cls, {**options})._warned()
         finally:
             # Tools that show the locals of a traceback must find no secret here, not even one given to the wrong
             # option.
-            del options
+            del options, values
 
     @classmethod
     def from_url(cls, url: str, **options: Unpack[EndpointOptions]) -> Self:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace import _headrace
+
 __all__ = ["Failure"]
 
 
@@ -26,3 +28,13 @@ class Failure:
     code: str
     message: str
     written: Literal["no", "unknown"]
+
+    @property
+    def advice(self) -> str | None:
+        """What to do about it, if headrace knows."""
+        return _headrace.advice(self.code, self.message)
+
+    def explained(self) -> str:
+        """The code, the reason, and what to do about it, as errors show them."""
+        text = f"{self.code} ({self.kind}, written: {self.written}): {_headrace.advised(self.code, self.message)}"
+        return f"{text}; exactly_once lets you send it again without a duplicate" if self.written == "unknown" else text

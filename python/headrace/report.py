@@ -12,6 +12,7 @@ from headrace.tables import CONNECTION_CODES
 
 if TYPE_CHECKING:
     from headrace import _headrace
+    from headrace.endpoint import Endpoint
 
 __all__ = ["DeliveryReport"]
 
@@ -26,9 +27,9 @@ class DeliveryReport:
     `to_arrow`, `raise_for_failures` or `ok` was used; closing the dispatcher raises unhandled delivery failures.
     """
 
-    def __init__(self, native: _headrace.Report) -> None:
+    def __init__(self, native: _headrace.Report, endpoint: Endpoint) -> None:
         self._native = native
-        self._unhandled: UnhandledFailures | None = UnhandledFailures(native) if native.failed else None
+        self._unhandled: UnhandledFailures | None = UnhandledFailures(native, endpoint) if native.failed else None
 
     @property
     def delivered(self) -> int:
@@ -127,9 +128,10 @@ class DeliveryReport:
 class UnhandledFailures:
     """The failures of a report until they are handled: counts, and the first ten."""
 
-    __slots__ = ("failed", "failed_by_code", "first", "handled")
+    __slots__ = ("endpoint", "failed", "failed_by_code", "first", "handled")
 
-    def __init__(self, native: _headrace.Report) -> None:
+    def __init__(self, native: _headrace.Report, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
         self.handled = False
         self.failed = native.failed
         self.failed_by_code = native.failed_by_code()
@@ -164,16 +166,14 @@ def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0
     was = "was" if failed == 1 else "were"
     the_first = "" if failed == 1 else "the first, "
     message = (
-        f"{total_of} {was} not delivered ({counts}); {the_first}message ID {example.message_id!r}: "
-        f"{example.code} ({example.kind}, written: {example.written}): {example.message}"
+        f"{total_of} {was} not delivered to {total.endpoint} ({counts}); {the_first}message ID {example.message_id!r}: "
+        f"{example.explained()}"
     )
     return DeliveryError(message, failures=first, delivered=delivered, failed=failed, failed_by_code=codes)
 
 
-def not_delivered(failure: Failure) -> DeliveryError:
+def not_delivered(failure: Failure, endpoint: Endpoint) -> DeliveryError:
     """Make the error for one message whose caller waited for the outcome."""
     error = ConnectionFailedError if failure.code in CONNECTION_CODES else DeliveryError
-    text = (
-        f"the message was not delivered: {failure.code} ({failure.kind}, written: {failure.written}): {failure.message}"
-    )
+    text = f"the message was not delivered to {endpoint}: {failure.explained()}"
     return error(text, failures=(failure,), failed=1, failed_by_code={failure.code: 1})

@@ -159,7 +159,8 @@ def signature(function: object, options: Iterable[Option], *, more: bool = False
     With `more` they come before its `**options`, which accepts others too.
     """
     made = inspect.signature(function)  # type: ignore[arg-type]
-    own = [parameter for parameter in made.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    own = [parameter for parameter in made.parameters.values() if parameter.kind not in variadic]
     rest = [parameter for parameter in made.parameters.values() if more and parameter.kind is parameter.VAR_KEYWORD]
     keywords = [
         inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.keyword_default)

@@ -10,6 +10,7 @@ from headrace.report import DeliveryReport, UnhandledFailures
 
 if TYPE_CHECKING:
     from headrace import _headrace
+    from headrace.endpoint import Endpoint
 
 __all__ = ["UnreadReports"]
 
@@ -17,7 +18,8 @@ __all__ = ["UnreadReports"]
 class UnreadReports:
     """Keeps the failures of reports until they are read, so that closing the dispatcher can raise them."""
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         self._process = os.getpid()
         self._reports: list[tuple[weakref.ref[DeliveryReport], UnhandledFailures]] = []
         self._dropped: UnhandledFailures | None = None
@@ -25,7 +27,7 @@ class UnreadReports:
 
     def add(self, native: _headrace.Report) -> DeliveryReport:
         """Make the report for the caller."""
-        report = DeliveryReport(native)
+        report = DeliveryReport(native, self._endpoint)
         if report._unhandled is not None:
             self._forget_after_fork()
             self._reports.append((weakref.ref(report), report._unhandled))

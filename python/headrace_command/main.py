@@ -83,6 +83,7 @@ def _code_of(run: Run, arguments: Namespace) -> ExitCode:
 
 def _explained(error: Exception, given: dict[str, object]) -> tuple[ExitCode, str]:
     import headrace
+    from headrace_command.option_groups import with_flags
 
     text = str(error)
     option = getattr(error, "option", None)
@@ -91,7 +92,8 @@ def _explained(error: Exception, given: dict[str, object]) -> tuple[ExitCode, st
     if isinstance(error, headrace.ConfigError | headrace.SchemaError | headrace.MessageError):
         return ExitCode.USAGE, text
     if isinstance(error, headrace.ConnectionFailedError | headrace.CommandError):
-        return ExitCode.NO_CONNECTION, text
+        what, end, advice = text.rpartition("; ")
+        return ExitCode.NO_CONNECTION, what + end + with_flags(advice)
     if isinstance(error, headrace.HeadraceError):
         return ExitCode.FAILED, text
     if isinstance(error, OSError):

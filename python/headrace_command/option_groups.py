@@ -7,7 +7,7 @@ from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace,
 
 from headrace_command.option_rows import DISPATCHER, PRODUCER, SERVER, STREAM
 
-__all__ = ["add_connection", "add_producer", "add_rows", "connection_options", "producer_options"]
+__all__ = ["add_connection", "add_producer", "add_rows", "connection_options", "producer_options", "with_flags"]
 
 _NAMES = {name for name, *_ in (*SERVER, *STREAM, *PRODUCER, *DISPATCHER)}
 
@@ -68,8 +68,14 @@ def _metavar(name: str) -> str:
     return {"host": "HOST", "port": "PORT", "nodes": "HOST:PORT,…", "db": "N", "shards": "N"}.get(name, "VALUE")
 
 
-def _help(text: str) -> str:
-    """Turn the names of other options in a text, written as in the library, into flags."""
+def with_flags(text: str) -> str:
+    """Turn the names of options in a text, written as in the library, into flags."""
     return re.sub(
-        r"\b[a-z]+(?:_[a-z]+)+\b", lambda found: _flag(found[0]) if found[0] in _NAMES else found[0], text
-    ).replace("%", "%%")
+        r"\b(?:tls|username|[a-z]+(?:_[a-z]+)+)\b",
+        lambda found: _flag(found[0]) if found[0] in _NAMES else found[0],
+        text,
+    )
+
+
+def _help(text: str) -> str:
+    return with_flags(text).replace("%", "%%")

@@ -50,10 +50,14 @@ def test_the_remaining_days_of_the_certificate_are_reported(command: Command, st
 @pytest.mark.parametrize(
     ("pair", "options", "words"),
     [
-        ("server", ("--tls", "--tls-ca-cert", "OTHER_CA"), "give the CA of the server with --tls-ca-cert"),
+        ("server", ("--tls", "--tls-ca-cert", "OTHER_CA"), "give the CA of the server's certificate as --tls-ca-cert"),
         ("expired", ("--tls", "--tls-ca-cert", "CA"), "expired at"),
         ("not_yet_valid", ("--tls", "--tls-ca-cert", "CA"), "set the clock"),
-        ("wrong_name", ("--tls", "--tls-ca-cert", "CA"), "it holds elsewhere.test: connect by a name that it holds"),
+        (
+            "wrong_name",
+            ("--tls", "--tls-ca-cert", "CA"),
+            "it holds elsewhere.test; connect by a name that the",
+        ),
         ("server", (), "give --tls if the server speaks TLS"),
     ],
 )

@@ -221,7 +221,7 @@ def test_the_next_batch_connects_again(any_server: LocalServer, connect: Connect
     admin.config_set("requirepass", CANARY)
     dispatcher.produce(b"x")
     assert dispatcher.flush().delivered == 1
-    with pytest.raises(DeliveryError, match=r"^300 messages were not delivered \(WRONGPASS 300\)"):
+    with pytest.raises(DeliveryError, match=r"^300 messages were not delivered to \S+ .* \(WRONGPASS 300\)"):
         dispatcher.close()
 
 

@@ -165,6 +165,12 @@ def test_errors_name_the_option_the_value_and_the_allowed_values(options: dict[s
     assert pickle.loads(pickle.dumps(error)).option == error.option
 
 
+def test_an_option_without_its_name_is_refused_and_not_shown() -> None:
+    with pytest.raises(TypeError, match="need their names, as in host='redis'; a URL is for from_url") as caught:
+        Endpoint(f"redis://:{CANARY}@h")  # type: ignore[arg-type]
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
 def test_a_mapping_is_strict() -> None:
     with pytest.raises(ConfigError, match="unknown option 'host '; did you mean 'host'"):
         Endpoint.from_mapping({"host ": "h", "stream_key": "s"})

@@ -60,6 +60,11 @@ STREAM_KEY = "stream_key must be text or bytes, of 1 byte to 512 MiB, got "
     ("options", "message"),
     [
         ({"max_len": 5}, "unknown option 'max_len'; did you mean 'maxlen'?"),
+        ({"ssl": True}, "unknown option 'ssl'; here it is 'tls'"),
+        ({"bootstrap.servers": "h"}, "unknown option 'bootstrap.servers'; here it is 'nodes'"),
+        ({"group_id": "g"}, "unknown option 'group_id'; here it is 'group' of a Consumer"),
+        ({"protocol": 3}, "unknown option 'protocol'; RESP2 is the only protocol"),
+        ({"zzz": 1}, "unknown option 'zzz'; docs/options.md lists the options"),
         ({"streamkey": "s"}, "unknown option 'streamkey'; did you mean 'stream_key'?"),
         ({"ca_cert": "/ca"}, "unknown option 'ca_cert'; did you mean 'tls_ca_cert'?"),
         ({"pasword": CANARY}, "unknown option 'pasword'; did you mean 'password'?"),
@@ -238,6 +243,7 @@ VALUES = (
     "(supported: bool, integers, floats, decimals, date, time, timestamp, duration, interval, utf8 and binary of "
     "every kind, dictionaries of these)"
 )
+OTHERS = "; fields writes numbers and times, json also lists and structs"
 IDS = "(supported: int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view, arrow.uuid)"
 COLUMNS = "(columns: payload, id, list, struct, real, fixed, ts)"
 ONE_OF = "payload, fields, fields_from and json are mutually exclusive"
@@ -255,21 +261,22 @@ ONE_OF = "payload, fields, fields_from and json are mutually exclusive"
         ({"json": ["id", "zzz"]}, f'the record batch has no column "zzz" {COLUMNS}'),
         (
             {"payload": "list"},
-            f'column "list" cannot be the payload: it has the type List(Int64), which cannot be written {BYTES}',
+            'column "list" cannot be the payload: it has the type List(Int64), which cannot be written '
+            f"{BYTES}{OTHERS}",
         ),
         (
             {"payload": "struct"},
             f'column "struct" cannot be the payload: it has the type Struct("a": Int64), which cannot be '
-            f"written {BYTES}",
+            f"written {BYTES}{OTHERS}",
         ),
         (
             {"payload": "id"},
-            f'column "id" cannot be the payload: it has the type Int64, which cannot be written {BYTES}',
+            f'column "id" cannot be the payload: it has the type Int64, which cannot be written {BYTES}{OTHERS}',
         ),
         (
             {"payload": "fixed"},
             f'column "fixed" cannot be the payload: it has the type FixedSizeBinary(2), which cannot be '
-            f"written {BYTES}",
+            f"written {BYTES}{OTHERS}",
         ),
         (
             {"fields": ["id", "list"]},

@@ -191,8 +191,9 @@ def test_raise_for_failures(dispatcher: Dispatcher) -> None:
         report.raise_for_failures()
     error = caught.value
     assert str(error) == (
-        "12 of 17 messages were not delivered (NULL_PAYLOAD 12); "
-        "the first, message ID 5: NULL_PAYLOAD (permanent, written: no): the payload is null"
+        f"12 of 17 messages were not delivered to {dispatcher.endpoint} (NULL_PAYLOAD 12); "
+        "the first, message ID 5: NULL_PAYLOAD (permanent, written: no): the payload is null; filter these rows out; "
+        "with Spark, on_failure='report' or 'dead_letter' passes them (docs/troubleshooting.md#null_payload)"
     )
     assert (error.delivered, error.failed, error.failed_by_code) == (5, 12, {"NULL_PAYLOAD": 12})
     assert [failure.message_id for failure in error.failures] == list(range(5, 15))  # the first ten
@@ -255,7 +256,7 @@ def test_unreported_failures_raise(any_server: LocalServer, how: str) -> None:
     """Leaving `with` and `close` flush."""
     dispatcher = failing(any_server)
     leave = dispatcher.close if how == "close" else lambda: dispatcher.__exit__(None, None, None)
-    text = r"^3 messages were not delivered \(NULL_PAYLOAD 3\); the first, message ID 1: "
+    text = r"^3 messages were not delivered to \S+ stream key \S+ \(NULL_PAYLOAD 3\); the first, message ID 1: "
     with pytest.raises(DeliveryError, match=text):
         leave()
     assert dispatcher.closed
@@ -300,7 +301,7 @@ def test_unread_reports_do_not_slow_flush(any_server: LocalServer, monkeypatch: 
         dispatcher.produce_batch(NULLS)
         held.append(dispatcher.flush())
     assert 0 < gone_through < 4 * 3_000
-    with pytest.raises(DeliveryError, match=r"^9,000 messages were not delivered"):
+    with pytest.raises(DeliveryError, match=r"^9,000 messages were not delivered to "):
         dispatcher.close()
     assert not any(report.ok for report in held)
 
@@ -326,8 +327,10 @@ def test_an_exception_in_the_block_gets_a_note(any_server: LocalServer, connect:
     notes = [f"headrace: flushed after this exception: <DeliveryReport: {delivered}, {failed}>"]
     if not look:
         notes.append(
-            "headrace: unhandled delivery failures: 3 messages were not delivered (NULL_PAYLOAD 3); the first, "
-            "message ID 1: NULL_PAYLOAD (permanent, written: no): the payload is null"
+            f"headrace: unhandled delivery failures: 3 messages were not delivered to {seen[0].endpoint} "
+            "(NULL_PAYLOAD 3); the first, message ID 1: NULL_PAYLOAD (permanent, written: no): the payload is null; "
+            "filter these rows out; with Spark, on_failure='report' or 'dead_letter' passes them "
+            "(docs/troubleshooting.md#null_payload)"
         )
     assert caught.value.__notes__ == notes
     assert seen[0].closed
@@ -371,8 +374,9 @@ def test_dispatch_raises_delivery_error_for_a_refused_message(
         dispatcher.dispatch(b"canary")
     assert not isinstance(caught.value, ConnectionFailedError)
     assert str(caught.value) == (
-        "the message was not delivered: WRONGTYPE (permanent, written: no): "
-        "WRONGTYPE Operation against a key holding the wrong kind of value"
+        f"the message was not delivered to {dispatcher.endpoint}: WRONGTYPE (permanent, written: no): WRONGTYPE "
+        "Operation against a key holding the wrong kind of value; the key holds something other than a stream: choose "
+        "another stream_key (docs/troubleshooting.md#wrongtype)"
     )
     (failure,) = caught.value.failures
     assert (failure.kind, failure.code, failure.written) == ("permanent", "WRONGTYPE", "no")

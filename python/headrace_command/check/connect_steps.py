@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from headrace import _headrace
 from headrace.tables import CODES
-from headrace_command.check.advice import advice
 from headrace_command.check.certificate import not_after
 from headrace_command.check.finding import Finding
+from headrace_command.option_groups import with_flags
 
 __all__ = ["findings_of"]
 
@@ -31,7 +32,7 @@ class _Peer:
 
 
 def findings_of(
-    steps: Sequence[Step], failure: Failure | None, total: float, now: datetime, *, has_tls: bool, is_verified: bool
+    steps: Sequence[Step], failure: Failure | None, total: float, now: datetime, *, is_verified: bool
 ) -> Iterator[Finding]:
     """Yield the findings for each server contacted: those asked for the server of the stream come first.
 
@@ -40,7 +41,6 @@ def findings_of(
         failure: Why the attempt failed, or None.
         total: How long it took, in seconds.
         now: The current time.
-        has_tls: Whether TLS is used.
         is_verified: Whether certificates are verified.
     """
     peers: list[_Peer] = []
@@ -54,7 +54,7 @@ def findings_of(
         end = total if is_last else peers[place + 1].steps[0][0]
         yield from _of_peer(peer, end, now, is_verified=is_verified, node=None if is_last else peer.title)
     if failure is not None:
-        yield _failure(failure, peers[-1].steps if peers else [], total, has_tls=has_tls)
+        yield _failure(failure, peers[-1].steps if peers else [], total)
 
 
 def _of_peer(peer: _Peer, end: float, now: datetime, *, is_verified: bool, node: str | None) -> Iterator[Finding]:
@@ -118,15 +118,15 @@ def _tls(
     return Finding("TLS", "ok" if state == "ok" else "warn", text, seconds, node, details=details)
 
 
-def _failure(failure: Failure, steps: Sequence[Step], total: float, *, has_tls: bool) -> Finding:
+def _failure(failure: Failure, steps: Sequence[Step], total: float) -> Finding:
     code, text = failure
     stages = [(began, name) for began, name, _ in steps if name in (*_STAGES, "select", "client", "request")]
     began, stage = stages[-1] if stages else (0.0, "")
     name = _STEP_OF_CODE.get(code) or _STAGES.get(stage, "SERVER")
-    what = advice(code, text, stage, has_tls=has_tls)
+    advice = _headrace.advice(code, text)
     if name == "TCP" and any(other == "peer" and b":" not in detail for _, other, detail in steps):
         name = "SOCKET"
     known = CODES.get(code)
     passes = known is not None and known.passes
-    text = text if what is None else f"{text.removesuffix(': see tls_ca_cert').rstrip('.')}: {what}"
+    text = text if advice is None else f"{text.rstrip('.')}; {with_flags(advice)}"
     return Finding(name, "fail", text, total - began, passes=passes, code=code)

@@ -35,9 +35,6 @@ class Node:
     def __init__(self, endpoint: Endpoint, node: tuple[str, int] | None = None, sentinel: int | None = None) -> None:
         self._endpoint = endpoint
         self._commands = Commands(endpoint, node, sentinel)
-        self._has_tls = bool(
-            endpoint.tls if sentinel is None or endpoint.sentinel_tls is None else endpoint.sentinel_tls
-        )
         self._user = endpoint.username if sentinel is None else endpoint.sentinel_username
 
     def connect(self) -> list[Finding]:
@@ -47,9 +44,7 @@ class Node:
         total = time.monotonic() - began
         is_verified = not self._endpoint.tls_insecure_skip_verify
         now = datetime.now(UTC)
-        return list(
-            connect_steps.findings_of(steps, failure, total, now, has_tls=self._has_tls, is_verified=is_verified)
-        )
+        return list(connect_steps.findings_of(steps, failure, total, now, is_verified=is_verified))
 
     def close(self) -> None:
         """Close the connection."""

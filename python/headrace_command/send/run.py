@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace_command.escape import printable
 from headrace_command.exit_code import ExitCode
-from headrace_command.option_groups import producer_options
+from headrace_command.option_groups import producer_options, with_flags
 from headrace_command.run import Run
 from headrace_command.send.batches import Batches, BatchRows
 from headrace_command.send.block import Block
@@ -135,9 +135,12 @@ def _interrupted(run: Run, sender: Sender) -> ExitCode:
 
 
 def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> None:
+    from headrace import _headrace
+
     shown = _causes(tally)
     for place, code, message in shown:
-        run.messages.error(f"{place}: {code}: {message}")
+        text, advice = _headrace.advised(code, message), _headrace.advice(code, message)
+        run.messages.error(f"{place}: {code}: {text if advice is None else text.replace(advice, with_flags(advice))}")
     if (more := tally.failures - len(shown)) > 0:
         run.messages.error(f"… and {more:,} more")
     if is_stopped and not tally.unreachable:

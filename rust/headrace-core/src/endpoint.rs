@@ -29,6 +29,7 @@ mod node;
 mod node_map;
 mod option;
 mod options;
+mod other_names;
 mod password;
 mod pem;
 mod pem_text;

@@ -138,6 +138,23 @@ pub enum Error {
 }
 
 impl Error {
+    /// An [`Error::Command`] for a refusal; `message` is the sentence, to which advice is added.
+    pub(crate) fn refused(fault: &Fault, message: &str) -> Self {
+        let (code, message) = (fault.code.to_string(), code::advised(&fault.code, message));
+        Self::Command { code, kind: Classifier::default().kind(fault), message }
+    }
+
+    /// An [`Error::StreamRefused`] for a refusal; `message` is the sentence, to which advice is added.
+    pub(crate) fn stream_refused(stream: &[u8], fault: &Fault, message: &str) -> Self {
+        let (code, message) = (fault.code.to_string(), code::advised(&fault.code, message));
+        Self::StreamRefused { stream: stream.to_vec(), code, kind: Classifier::default().kind(fault), message }
+    }
+
+    /// An [`Error::Connection`] for a fault with `code`; `message` is the sentence, to which advice is added.
+    pub(crate) fn lost(code: &str, message: &str) -> Self {
+        Self::Connection { message: code::advised(code, message) }
+    }
+
     /// An [`Error::Config`] for `option`.
     pub fn config(option: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Config { option: option.into(), message: message.into() }

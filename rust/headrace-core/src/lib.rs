@@ -56,6 +56,7 @@ pub mod group;
 pub mod import;
 pub mod inspect;
 pub mod ipc;
+mod nearest;
 mod nested;
 mod net;
 mod producer;

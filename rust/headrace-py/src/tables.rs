@@ -51,6 +51,18 @@ pub(crate) fn code_table() -> Vec<CodeRow> {
     .collect()
 }
 
+/// Return what the caller can do about a failure with this code and message, or None.
+#[pyfunction]
+pub(crate) fn advice(code: &str, message: &str) -> Option<&'static str> {
+    code::advice(code, message)
+}
+
+/// Return the message of a failure, what to do about it, and where the documentation explains its code.
+#[pyfunction]
+pub(crate) fn advised(code: &str, message: &str) -> String {
+    code::advised(code, message)
+}
+
 /// Name, allowed values, default, whether the default depends on something, whether it is secret, text.
 type OptionRow<'py> = (&'static str, String, Bound<'py, PyAny>, bool, bool, &'static str);
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use redis::{Cmd, ToRedisArgs};
 
 use crate::cluster::slot;
-use crate::error::{Classifier, Error, Fault, ReplyText};
+use crate::error::{Error, Fault, code};
 use crate::utf8;
 
 /// The longest key or name that an error shows, in characters.
@@ -82,7 +82,7 @@ impl Command {
     /// The error for a script that was refused one of its own commands.
     pub(crate) fn refused_for(&self, right: &str, fault: &Fault) -> Error {
         let (name, said) = (name_of(right), &fault.message);
-        let message = if fault.code == "NOPERM" || fault.text == ReplyText::DeniedInScript {
+        let message = if fault.code == "NOPERM" {
             let key = self.key.as_ref().map_or_else(String::new, |key| format!(" ~{}", cut(key)));
             format!("{name} was refused: the ACL user needs +{right}{key}: {said}")
         } else if fault.code == "WRONGTYPE" {
@@ -90,13 +90,12 @@ impl Command {
         } else {
             format!("{name} was refused: {said}")
         };
-        let code = if fault.text == ReplyText::DeniedInScript { "NOPERM" } else { &fault.code };
-        Error::Command { code: code.to_owned(), kind: Classifier::default().kind(fault), message }
+        Error::refused(fault, &message)
     }
 
     /// The error for a reply that does not fit this command.
     pub(crate) fn misunderstood(&self) -> Error {
-        Error::Connection { message: format!("the server's reply to {} cannot be read", self.name()) }
+        Error::lost(code::PROTOCOL, &format!("the server's reply to {} cannot be read", self.name()))
     }
 }
 
@@ -154,8 +153,8 @@ mod tests {
     fn a_missing_permission_is_named_as_an_acl_rule() {
         let (code, kind, message) = error("xinfo|groups", Some(b"a\xff"), "NOPERM No permissions to access a key");
         assert_eq!((&*code, kind), ("NOPERM", Kind::Permanent));
-        let expected =
-            "XINFO GROUPS was refused: the ACL user needs +xinfo|groups ~a\\xff: NOPERM No permissions to access a key";
+        let expected = "XINFO GROUPS was refused: the ACL user needs +xinfo|groups ~a\\xff: NOPERM No permissions to access a key; \
+             ACL SETUSER grants it (docs/troubleshooting.md#noperm)";
         assert_eq!(message, expected);
         let denied = "ERR ACL failure in script: User u has no permissions to run the 'xinfo|consumers' command";
         let (code, kind, message) = error("eval", Some(b"s"), denied);
@@ -168,10 +167,14 @@ mod tests {
     fn other_errors_include_the_server_message() {
         let (code, _, message) = error("xpending", Some(b"k"), "WRONGTYPE Operation against a key");
         assert_eq!(code, "WRONGTYPE");
-        assert_eq!(message, "the key 'k' does not hold a stream: XPENDING: WRONGTYPE Operation against a key");
+        let expected = "the key 'k' does not hold a stream: XPENDING: WRONGTYPE Operation against a key; choose another stream_key \
+             (docs/troubleshooting.md#wrongtype)";
+        assert_eq!(message, expected);
         let (code, kind, message) = error("xclaim", Some(b"k"), "LOADING Redis is loading");
         assert_eq!((&*code, kind), ("LOADING", Kind::Retryable));
-        assert_eq!(message, "XCLAIM was refused: LOADING Redis is loading");
+        let expected = "XCLAIM was refused: LOADING Redis is loading; wait until the server has read its data, or set retry \
+             (docs/troubleshooting.md#loading)";
+        assert_eq!(message, expected);
         assert_eq!(shown(b"a\r\n\xff\\"), r"'a\r\n\xff\\'");
         assert_eq!(shown(&b"x".repeat(100)).chars().count(), MAX_SHOWN + 3);
     }

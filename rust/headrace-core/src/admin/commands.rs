@@ -7,7 +7,7 @@ use super::kept_connections::KeptConnections;
 use super::session::Target;
 use crate::contain::contain;
 use crate::endpoint::{Endpoint, Node};
-use crate::error::{Classifier, Error, Fault, Result};
+use crate::error::{Error, Fault, Result};
 use crate::net::{ConnectError, ConnectLog, NotedStep, Watch};
 use crate::resp::outline::WHOLE;
 
@@ -99,7 +99,7 @@ impl Commands {
         let asked = contain(|| {
             self.connections.ask_all(&commands, watch, |command, reply| match reply.map(Answer::read) {
                 Ok(answer) => answer.ok_or_else(|| command.misunderstood()),
-                Err(fault) => Ok(Answer::Refused(refused(fault))),
+                Err(fault) => Ok(Answer::Refused(Error::refused(&fault, &fault.message))),
             })
         });
         asked.unwrap_or_else(|_| Err(Error::Internal { message: "the command ended".to_owned() }))
@@ -130,16 +130,12 @@ impl Answer {
             // In the reply to EXEC.
             Value::ServerError(error) => {
                 let line = [error.code(), error.details().unwrap_or_default()].join(" ");
-                Self::Refused(refused(Fault::from_reply(line.as_bytes())))
+                let fault = Fault::from_reply(line.as_bytes());
+                Self::Refused(Error::refused(&fault, &fault.message))
             }
             _ => return None,
         })
     }
-}
-
-fn refused(fault: Fault) -> Error {
-    let kind = Classifier::default().kind(&fault);
-    Error::Command { code: fault.code.into_owned(), kind, message: fault.message }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::command::Command;
 use crate::endpoint::{Endpoint, Node};
-use crate::error::{Classifier, Error, Fault, Result, code};
+use crate::error::{Error, Fault, Result, code};
 use crate::net::{
     ConnectError, Deadline, Transport, Watch, block_on, connect, connect_to_node, connect_to_sentinel, decide,
 };
@@ -144,11 +144,8 @@ fn open(
 pub(super) fn connect_error(error: ConnectError) -> Error {
     match error {
         ConnectError::Interrupted => Error::Interrupted,
-        ConnectError::Fault(fault) if is_of_connection(&fault) => Error::Connection { message: fault.message },
-        ConnectError::Fault(fault) => {
-            let kind = Classifier::default().kind(&fault);
-            Error::Command { code: fault.code.into_owned(), kind, message: fault.message }
-        }
+        ConnectError::Fault(fault) if is_of_connection(&fault) => Error::lost(&fault.code, &fault.message),
+        ConnectError::Fault(fault) => Error::refused(&fault, &fault.message),
     }
 }
 
@@ -213,7 +210,7 @@ impl Session<'_> {
             Some(write) => format!("{what}; it is unknown whether {} took effect", write.name()),
             None => what,
         };
-        Error::Connection { message }
+        Error::lost(&fault.code, &message)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::command::Command;
 use super::kept_connections::KeptConnections;
 use crate::endpoint::Endpoint;
-use crate::error::{Classifier, Error, Fault, Result, code};
+use crate::error::{Error, Fault, Result, code};
 use crate::net::{ShardRegistry, Watch};
 use crate::resp::value::{bytes, list};
 use crate::shards::{Shards, registry_key};
@@ -78,6 +78,5 @@ fn read_shards(connections: &mut KeptConnections, name: &[u8], watch: &mut dyn W
 }
 
 fn error(fault: Fault) -> Error {
-    let kind = Classifier::default().kind(&fault);
-    Error::Command { code: fault.code.into_owned(), kind, message: fault.message }
+    Error::refused(&fault, &fault.message)
 }

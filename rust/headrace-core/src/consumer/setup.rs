@@ -242,7 +242,7 @@ impl Right {
             // The slot has moved since the nodes were last asked for it: the next connection goes to its new node.
             return Trouble::Fault(refusal.clone().of_command(name));
         }
-        let (stream, key) = (key.to_vec(), escaped(key));
+        let (stream, key) = (key, escaped(key));
         let said = &refusal.message;
         let message = if refusal.code == "NOPERM" {
             format!("{name} was refused: the ACL user needs +{acl} ~{key}: {said}")
@@ -251,8 +251,7 @@ impl Right {
         } else {
             format!("{name} of the key '{key}' was refused: {said}")
         };
-        let (code, kind) = (refusal.code.to_string(), Classifier::default().kind(refusal));
-        Error::StreamRefused { stream, code, kind, message }.into()
+        Error::stream_refused(stream, refusal, &message).into()
     }
 }
 

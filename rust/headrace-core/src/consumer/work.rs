@@ -9,7 +9,7 @@ use redis::Value;
 use super::client_name::ClientName;
 use crate::cluster::tag;
 use crate::entries::escaped;
-use crate::error::{Classifier, Error, Fault, Kind, ReplyText};
+use crate::error::{Classifier, Error, Fault, Kind};
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id, write_array_header, write_bulk};
 
@@ -209,7 +209,6 @@ pub(super) fn refusal(key: &[u8], work: &Work, fault: &Fault) -> Result<Option<E
     }
     let said = within_script(&fault.message);
     let fault = &said.map_or_else(|| fault.clone(), |said| Fault::from_reply(said.as_bytes()));
-    let code = if fault.text == ReplyText::DeniedInScript { "NOPERM" } else { &fault.code };
     if let ("GROUPS", Some((_, groups))) = (fault.code.as_ref(), fault.message.split_once("GROUPS ")) {
         let message = format!(
             "stream {}: ack_delete needs a stream with one consumer group, or Redis 8.2 and later with the right +xackdel; \
@@ -228,9 +227,9 @@ pub(super) fn refusal(key: &[u8], work: &Work, fault: &Fault) -> Result<Option<E
     if (kind == Kind::Retryable && fault.code != "OOM") || fault.ends_connection() {
         return Err(fault.clone());
     }
-    let (stream, name, said) = (key.to_vec(), work.name(), &fault.message);
+    let (name, said) = (work.name(), &fault.message);
     let message = format!("stream {}: {name} was refused, so the entries stay pending: {said}", escaped(key));
-    Ok(Some(Error::StreamRefused { stream, code: code.to_owned(), kind, message }))
+    Ok(Some(Error::stream_refused(key, fault, &message)))
 }
 
 /// The error of a command within a script. Before Redis 7.0 it follows the position in the script:

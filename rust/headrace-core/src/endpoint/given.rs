@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::nearest::nearest;
 use crate::secret::Secret;
 
 use super::option::{Form, OptionDefault, OptionSpec, OptionValue, Takes, quoted};
+use super::other_names;
 use super::provider::Provider;
 
 /// The maximum length of a key or any other string on a server, in bytes:
@@ -23,15 +25,16 @@ const ALTERNATIVES: [&[&str]; 3] = [
 /// The text that stands for "as many as exist" in place of a number.
 const ALL: &str = "all";
 
-/// The name in `specs` that is most similar to `name`.
-fn nearest(specs: &[OptionSpec], name: &str) -> &'static str {
-    let name = name.to_lowercase();
-    let likeness = |spec: &OptionSpec| {
-        // A part of a name (`timeout`, `ca_cert`) counts for more than letters in common.
-        let part = if name.len() > 2 && spec.name.contains(&name) { 1.0 } else { 0.0 };
-        strsim::jaro_winkler(spec.name, &name) + part
-    };
-    specs.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))).map_or("", |spec| spec.name)
+/// The sentence about an option that `specs` does not have.
+fn unknown(specs: &[OptionSpec], name: &str) -> String {
+    let unknown = format!("unknown option {}", quoted(name));
+    if let Some(here) = other_names::explained(specs, name) {
+        return format!("{unknown}; {here}");
+    }
+    match nearest(specs.iter().map(|spec| spec.name), name) {
+        Some(known) => format!("{unknown}; did you mean {}?", quoted(known)),
+        None => format!("{unknown}; docs/options.md lists the options"),
+    }
 }
 
 /// Values given for the options of one table, each under a known name and given only once.
@@ -67,9 +70,7 @@ impl Given {
     /// Adds a value in the form `form`.
     pub(crate) fn add_in(&mut self, form: Form, name: &str, value: OptionValue) -> Result<()> {
         let Some(spec) = self.specs.iter().find(|spec| spec.name == name) else {
-            let known = nearest(self.specs, name);
-            let message = format!("unknown option {}; did you mean {}?", quoted(name), quoted(known));
-            return Err(Error::config(name, message));
+            return Err(Error::config(name, unknown(self.specs, name)));
         };
         if value != OptionValue::Null && self.values.insert(spec.name, (form, value)).is_some() {
             return Err(Error::config(name, format!("{name} is given twice; give it once")));

@@ -27,7 +27,7 @@ impl Classifier {
         let code = code::find(&fault.code);
         match fault.text {
             ReplyText::MaxClients => Kind::Retryable,
-            ReplyText::Auth | ReplyText::UnknownCommand | ReplyText::DeniedInScript => Kind::Permanent,
+            ReplyText::Auth | ReplyText::UnknownCommand => Kind::Permanent,
             ReplyText::BadCommand if self.mode == Classify::Strict => Kind::Permanent,
             ReplyText::Other | ReplyText::ProtocolError | ReplyText::BadCommand | ReplyText::NoSuchKey
                 if fault.in_auth =>

@@ -171,15 +171,15 @@ const UNKNOWN: &[Written] = &[Written::Unknown];
 const PERMANENT: Code = Code::new(Permanent::Always);
 const RETRYABLE: Code = Code::new(Permanent::Never);
 /// A connection that does not exist, or is lost.
-const AWAY: Code = RETRYABLE
-    .passes()
-    .means(&[Means::Connection])
-    .advice("make sure every executor can reach the server; retry_deadline says how long to wait for it");
+const AWAY: Code =
+    RETRYABLE.passes().means(&[Means::Connection]).advice("look whether the server runs and at its log, or set retry");
 /// A row that can never be written.
 const ROW: Code = PERMANENT
     .means(&[Means::Row])
-    .advice("filter these rows out, or let on_failure pass them ('report', 'dead_letter')");
-const PASSWORD: Code = PERMANENT.means(&[Means::Password]).advice("check username, password_env and password_file");
+    .advice("filter these rows out; with Spark, on_failure='report' or 'dead_letter' passes them");
+const PASSWORD: Code = PERMANENT.means(&[Means::Password]);
+/// A connection that was lost.
+const LOST: Code = AWAY.written(NO_OR_UNKNOWN).advice("look whether the server runs and at its log, or set retry");
 
 /// Makes a constant of each row's name, and the table of all of them; the doc comment is the row's text.
 macro_rules! own_codes {
@@ -202,20 +202,20 @@ macro_rules! server_codes {
 
 own_codes! {
     /// The server cannot be reached: refused, no route, no such Unix socket.
-    CONNECT => AWAY;
+    CONNECT => AWAY.advice("check that a server runs and listens there");
     /// The host name has no address.
-    DNS => AWAY;
+    DNS => AWAY.advice("check the name, and the name servers of this machine");
     /// No connection within `connect_timeout` (no); no reply for `command_timeout`, or `flush(timeout)` expired (unknown for
     /// messages that were handed over, no for the rest).
-    TIMEOUT => AWAY.written(NO_OR_UNKNOWN);
+    TIMEOUT => LOST.advice("look at the server's load and SLOWLOG, or raise the timeout");
     /// The connection was reset: unknown for messages that were handed over and not answered, no for the rest.
-    RESET => AWAY.written(NO_OR_UNKNOWN);
+    RESET => LOST;
     /// The server closed the connection: unknown for messages that were handed over and not answered, no for the rest.
-    EOF => AWAY.written(NO_OR_UNKNOWN);
+    EOF => LOST;
     /// No sentinel names a master, or the server that it names is not a master now.
     NO_MASTER => AWAY.advice("check nodes and sentinel_master, and what SENTINEL MASTER says; a failover takes a few seconds");
     /// The sentinels name another master: unknown for messages that were handed over and not answered, no for the rest.
-    SWITCHED => AWAY.written(NO_OR_UNKNOWN);
+    SWITCHED => LOST;
     /// No node of the cluster has the slot of the stream, or the nodes disagree about it.
     NO_SLOT => AWAY.advice("check nodes, and what CLUSTER SLOTS says; a failover takes a few seconds");
     /// The TLS handshake failed: trust, name, validity, client certificate, version, or a tampered connection.
@@ -258,10 +258,10 @@ own_codes! {
     BLOCKED => RETRYABLE.advice("exactly once keeps the order of a stream: see what failed before these rows");
     /// `exactly_once`: the marker of the batch is missing, or behind messages that were acknowledged.
     MARKER_LOST => PERMANENT
-        .advice("the server lost the marker that records how far the batch got: see docs/exactly-once.md");
+        .advice("the server lost the marker that records how far the batch got");
     /// `shards`: the stream has a different number of shards, a different hash or different names; or the key that records them
     /// is missing.
-    BAD_SHARDS => PERMANENT.advice("use the shards that the stream has: see docs/cluster.md#shards");
+    BAD_SHARDS => PERMANENT.advice("use the shards that the stream has");
     /// The server does not support what an option asks for; the message says what is required.
     UNSUPPORTED => PERMANENT.advice("the message says what is required");
     /// `exactly_once_key="message_id"`: the message has no ID.
@@ -274,16 +274,16 @@ own_codes! {
     /// `wait_replicas`, `wait_aof`: the server has the message, but too few replicas or files had it in time, or the connection
     /// ended before that was known.
     NOT_REPLICATED => RETRYABLE.written(UNKNOWN)
-        .advice("make sure enough replicas keep up, or raise wait_timeout: see docs/durability.md");
+        .advice("make sure enough replicas keep up, or raise wait_timeout");
 }
 
 server_codes! {
     /// The server requires a password, and the endpoint has none.
-    NOAUTH => PASSWORD;
+    NOAUTH => PASSWORD.advice("give the password: password_env, password_file, or in the URL");
     /// Wrong user name or password; a password that can change was read once more: docs/credentials.md.
-    WRONGPASS => PASSWORD;
+    WRONGPASS => PASSWORD.advice("check username and the password, and that the user is on (ACL GETUSER)");
     /// The ACL user is not allowed to use the command or the key.
-    NOPERM => PERMANENT.advice("grant the ACL user what the message names");
+    NOPERM => PERMANENT.advice("grant the ACL user what the message names, with ACL SETUSER");
     /// The key holds something other than a stream.
     WRONGTYPE => PERMANENT.advice("the key holds something other than a stream: choose another stream_key");
     /// The server's `maxmemory` is reached.
@@ -293,9 +293,10 @@ server_codes! {
     READONLY => Code::new(Permanent::ExceptFailover).passes()
         .advice("connect to the primary; classify=failover waits for a failover");
     /// `exactly_once`: the script found something else under the key of the batch's marker.
-    BAD_MARKER => PERMANENT.advice("the key of the batch's marker holds something else: see docs/exactly-once.md");
+    BAD_MARKER => PERMANENT.advice("the key of the batch's marker holds something else");
     /// The server refuses connections from other hosts (protected mode).
-    DENIED => Code::new(Permanent::OnlyStrict).means(&[Means::Close]);
+    DENIED => Code::new(Permanent::OnlyStrict).means(&[Means::Close])
+        .advice("set a password on the server, or bind it to this address");
     /// The server does not support the version of the protocol.
     NOPROTO => Code::new(Permanent::OnlyStrict);
     /// The keys of one command are in different slots of a cluster: `exactly_once="script"`, and a stream key with a `}` and
@@ -303,27 +304,69 @@ server_codes! {
     CROSSSLOT => PERMANENT.advice("give the stream a key without braces, or with a {tag}");
     /// The server is a node of a cluster, and the key is on another one: with topology 'cluster' after `max_redirects` tries,
     /// otherwise immediately.
-    MOVED => RETRYABLE.advice("set nodes, or topology='cluster': see docs/cluster.md");
+    MOVED => RETRYABLE.advice("set nodes, or topology='cluster'");
     /// The server is a node of a cluster, and the key is moving to another one: like `MOVED`.
-    ASK => RETRYABLE.advice("set nodes, or topology='cluster': see docs/cluster.md");
+    ASK => RETRYABLE.advice("set nodes, or topology='cluster'");
     /// The server is loading its data after a start.
-    LOADING => RETRYABLE.passes().means(&[Means::NotYet]);
+    LOADING => RETRYABLE.passes().means(&[Means::NotYet]).advice("wait until the server has read its data, or set retry");
     /// The replica has lost its primary, and is not allowed to answer with old data.
-    MASTERDOWN => RETRYABLE.passes().means(&[Means::NotYet]);
+    MASTERDOWN => RETRYABLE.passes().means(&[Means::NotYet])
+        .advice("wait until the replica has its primary again, or connect to the primary");
     /// A script or function is blocking the server.
-    BUSY => RETRYABLE.passes().means(&[Means::NotYet]);
+    BUSY => RETRYABLE.passes().means(&[Means::NotYet]).advice("wait until the script ends, or end it: SCRIPT KILL");
     /// Fewer replicas are connected than `min-replicas-to-write` requires, or none where `wait_replicas='all'` needs one.
-    NOREPLICAS => RETRYABLE.passes();
+    NOREPLICAS => RETRYABLE.passes().advice("start the replicas, or lower min-replicas-to-write or wait_replicas");
     /// The cluster is down, or the slot has no node.
-    CLUSTERDOWN => RETRYABLE.passes();
+    CLUSTERDOWN => RETRYABLE.passes().advice("see CLUSTER INFO; a failover takes a few seconds");
     /// The slot is being moved between nodes.
     TRYAGAIN => RETRYABLE.passes();
     /// The server cannot save to disk, and refuses writes until it can.
-    MISCONF => RETRYABLE.passes();
+    MISCONF => RETRYABLE.passes().advice("free disk space of the server, and see its log");
     /// The server does not know the script; it is sent again with its text.
     NOSCRIPT => RETRYABLE.passes();
     /// When reading: the server became a replica while it waited for new entries.
     UNBLOCKED => RETRYABLE.passes();
+}
+
+/// Advice for a code by what its message contains, where one code has several causes.
+const ADVICE_BY_WORDS: &[(&str, &str, &str)] = &[
+    (TLS, "unknown CA", "give the CA of the server's certificate as tls_ca_cert"),
+    (TLS, "expired at", "renew the server's certificate, or set the clock of this machine"),
+    (TLS, "is not valid before", "set the clock of this machine, or of the one that issued the certificate"),
+    (TLS, "is not for", "connect by a name that the certificate holds, or give one as tls_server_name"),
+    (TLS, "client certificate", "give tls_cert and tls_key with a certificate that the server trusts"),
+    (
+        PROTOCOL,
+        "cannot connect to",
+        "check that host and port are those of a Redis or Valkey server; tls needs its TLS port",
+    ),
+    (TIMEOUT, "in the TLS handshake", "give the TLS port of the server, or leave tls out"),
+    (TIMEOUT, "while resolving", "check the name servers of this machine"),
+    (TIMEOUT, "while opening", "check the address, and for a firewall that drops packets"),
+    (EOF, "expects TLS", "give tls if the server speaks TLS on this port"),
+    (RESET, "expects TLS", "give tls if the server speaks TLS on this port"),
+    ("WRONGTYPE", "does not hold a stream", "choose another stream_key"),
+    ("NOPERM", "the ACL user needs", "ACL SETUSER grants it"),
+    ("ERR", "max number of clients", "close connections that are not needed, or raise maxclients of the server"),
+    ("ERR", "called without any password", "leave the password out, or give the user with username"),
+    ("ERR", "DB index is out of range", "choose a db that the server has"),
+];
+
+/// What the caller can do about a failure with this code and this message.
+pub fn advice(name: &str, message: &str) -> Option<&'static str> {
+    let by_words = ADVICE_BY_WORDS.iter().find(|(code, words, _)| *code == name && message.contains(words));
+    by_words.map(|(_, _, advice)| *advice).or_else(|| find(name)?.advice)
+}
+
+/// The message, what the caller can do about it, and where the documentation explains the code.
+pub fn advised(name: &str, message: &str) -> String {
+    match advice(name, message) {
+        Some(advice) => {
+            let (message, section) = (message.trim_end_matches('.'), name.to_ascii_lowercase());
+            format!("{message}; {advice} (docs/troubleshooting.md#{section})")
+        }
+        None => message.to_owned(),
+    }
 }
 
 /// The row of `name`, if there is one.
@@ -359,6 +402,21 @@ mod tests {
         for code in OWN.iter().chain(SERVER) {
             assert!(code.text.trim().ends_with('.'), "{}", code.name);
         }
+    }
+
+    #[test]
+    fn advice_is_by_words_first_and_else_by_code() {
+        for (name, words, advice) in ADVICE_BY_WORDS {
+            assert!(*name == "ERR" || find(name).is_some(), "{name}");
+            assert_eq!(super::advice(name, &format!("it said: {words}.")), Some(*advice));
+        }
+        assert_eq!(advice(CONNECT, ""), Some("check that a server runs and listens there"));
+        assert_eq!(advice("ERR", "ERR syntax error"), None);
+        assert_eq!(
+            advised(CONNECT, "refused."),
+            "refused; check that a server runs and listens there (docs/troubleshooting.md#connect)"
+        );
+        assert_eq!(advised("ERR", "ERR syntax error."), "ERR syntax error.");
     }
 
     #[test]

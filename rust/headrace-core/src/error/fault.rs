@@ -41,12 +41,9 @@ pub enum ReplyText {
     BadCommand,
     /// `ERR no such key` of XINFO, `ERR The XGROUP subcommand requires the key to exist …`.
     NoSuchKey,
-    /// A command of a script that the ACL user may not run: `ERR ACL failure in script …`, up to Redis 7.0
-    /// `ERR The user executing the script can't run this command …`.
-    DeniedInScript,
 }
 
-const REPLY_TEXTS: [(&str, ReplyText); 14] = [
+const REPLY_TEXTS: [(&str, ReplyText); 12] = [
     ("ERR max number of clients", ReplyText::MaxClients),
     ("ERR AUTH", ReplyText::Auth),
     ("ERR Protocol error", ReplyText::ProtocolError),
@@ -59,9 +56,11 @@ const REPLY_TEXTS: [(&str, ReplyText); 14] = [
     ("ERR Unknown subcommand or wrong number", ReplyText::BadCommand),
     ("ERR no such key", ReplyText::NoSuchKey),
     ("ERR The XGROUP subcommand requires the key to exist", ReplyText::NoSuchKey),
-    ("ERR ACL failure in script", ReplyText::DeniedInScript),
-    ("ERR The user executing the script", ReplyText::DeniedInScript),
 ];
+
+/// The error replies to a script of which the ACL user may not run a command; the second up to Redis 7.0.
+const DENIED_IN_SCRIPT: [&str; 2] =
+    ["ERR ACL failure in script", "ERR The user executing the script can't run this command"];
 
 impl Fault {
     /// A fault of our own: `code` is one of [`code`].
@@ -71,7 +70,8 @@ impl Fault {
 
     /// An error reply, given without its leading `-` and its line end.
     ///
-    /// The arguments that "unknown command" echoes are left out: they hold the message.
+    /// A script that was denied a command has the code `NOPERM` on every server. The arguments that "unknown command" echoes are
+    /// left out: they hold the message.
     pub fn from_reply(line: &[u8]) -> Self {
         let line = String::from_utf8_lossy(line);
         let first_word = line.split(' ').next().unwrap_or_default();
@@ -79,7 +79,14 @@ impl Fault {
             && first_word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
         // Our own codes report what happened here; a server cannot know that.
         let is_code = is_code && !code::is_own(first_word);
-        let code = if is_code { Cow::Owned(first_word.to_owned()) } else { Cow::Borrowed("ERR") };
+        let is_denied = DENIED_IN_SCRIPT.iter().any(|start| line.starts_with(start));
+        let code = if is_denied {
+            Cow::Borrowed("NOPERM")
+        } else if is_code {
+            Cow::Owned(first_word.to_owned())
+        } else {
+            Cow::Borrowed("ERR")
+        };
         let text =
             REPLY_TEXTS.iter().find(|(start, _)| line.starts_with(start)).map_or(ReplyText::Other, |(_, text)| *text);
         let kept = line.split_once(", with args beginning with").map_or(&*line, |(before, _)| before);

@@ -179,7 +179,7 @@ impl Peer<'_> {
         let ended = fault.code == code::EOF || fault.code == code::RESET;
         let message = if fault.code == code::TIMEOUT {
             let hint = match stage {
-                Stage::Tls => "; a plain port? A server that does not speak TLS here never answers",
+                Stage::Tls => "; a server that does not speak TLS here never answers",
                 _ => "",
             };
             // Rounded: the remainder of a flush's timeout has nanoseconds.
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(
             said(code::TIMEOUT, "timed out in the TLS handshake", Stage::Tls, true),
             "cannot connect to db1:6379 within 1.5 s: timed out in the TLS handshake; \
-             a plain port? A server that does not speak TLS here never answers"
+             a server that does not speak TLS here never answers"
         );
         assert_eq!(
             said(code::EOF, "the server closed the connection", Stage::Auth, false),

@@ -212,7 +212,7 @@ fn certificate_fault(error: &CertificateError) -> String {
         moment.map_or_else(|| time.as_secs().to_string(), |moment| moment.format("%Y-%m-%dT%H:%M:%SZ").to_string())
     };
     match error {
-        CertificateError::UnknownIssuer => "the server's certificate is from an unknown CA: see tls_ca_cert".to_owned(),
+        CertificateError::UnknownIssuer => "the server's certificate is from an unknown CA".to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => {
             let held = presented.iter().map(|name| shown_name(name)).collect::<Vec<_>>().join(", ");
             let held = if held.is_empty() { "no subject alternative names" } else { &held };
@@ -252,9 +252,7 @@ fn shown_name(name: &str) -> String {
 
 fn alert_fault(alert: AlertDescription) -> Fault {
     let (code, said) = match alert {
-        AlertDescription::CertificateRequired => {
-            (code::TLS, "it requires a client certificate: see tls_cert and tls_key")
-        }
+        AlertDescription::CertificateRequired => (code::TLS, "it requires a client certificate"),
         AlertDescription::UnknownCA => (code::TLS, "it does not know the CA of the client certificate"),
         AlertDescription::CertificateExpired => (code::TLS, "the client certificate has expired"),
         AlertDescription::CertificateRevoked => (code::TLS, "the client certificate was revoked"),

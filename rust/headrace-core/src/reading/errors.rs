@@ -2,7 +2,7 @@
 
 use super::loss::Loss;
 use crate::entries::{BadValue, escaped};
-use crate::error::{Classifier, Error, Fault, code};
+use crate::error::{Error, Fault, code};
 use crate::resp::EntryId;
 
 /// `first`: the oldest remaining entry. Its position is set once it is returned.
@@ -36,9 +36,7 @@ pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue) -> Error {
 
 /// `fault`: the server's refusal of a command.
 pub(crate) fn stream_refused(stream: &[u8], fault: &Fault) -> Error {
-    let message = format!("stream {}: {}", escaped(stream), fault.message);
-    let kind = Classifier::default().kind(fault);
-    Error::StreamRefused { stream: stream.to_vec(), code: fault.code.to_string(), kind, message }
+    Error::stream_refused(stream, fault, &format!("stream {}: {}", escaped(stream), fault.message))
 }
 
 /// Whether the fault concerns a single stream: it is no stream, or the user may not read it. The connection remains usable.

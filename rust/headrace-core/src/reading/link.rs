@@ -504,9 +504,8 @@ fn doze(most: Duration, watch: &mut dyn Watch) -> Result<()> {
 
 /// The error of a call that failed with this fault.
 fn failed(fault: &Fault) -> Error {
-    let message = fault.message.clone();
     if code::is_away(&fault.code) {
-        return Error::Connection { message };
+        return Error::lost(&fault.code, &fault.message);
     }
-    Error::Command { code: fault.code.to_string(), kind: Classifier::default().kind(fault), message }
+    Error::refused(fault, &fault.message)
 }

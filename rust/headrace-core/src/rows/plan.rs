@@ -12,17 +12,21 @@ use super::items::Items;
 use super::line::{Line, Piece};
 use super::shape::{Role, Shape};
 use super::stream_keys::{ShardKeys, StreamKeys};
-use super::{ids, string};
+use super::{PAYLOAD_FIELD, ids, string};
 use crate::contain::contain;
+use crate::nearest::nearest;
 use crate::resp::write_bulk;
 use crate::shards::Shards;
 use crate::{Error, Result};
 
 /// The most column names that an error lists.
 const MAX_LISTED: usize = 20;
-
-/// The minimum similarity (0 to 1, Jaro-Winkler) between a column's name and a missing one for a suggestion.
-const LIKENESS: f64 = 0.75;
+/// What to do where no layout was given.
+const NO_LAYOUT: &str = "; payload, fields, fields_from or json names what to write";
+/// The purpose of a column, as in "it cannot …".
+const PAYLOAD: &str = "be the payload";
+/// What to do about a column that cannot be the payload.
+const OTHER_LAYOUTS: &str = "; fields writes numbers and times, json also lists and structs";
 
 /// The names of the columns that become the parts of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +105,7 @@ impl RowPlan {
     pub fn new(schema: &Schema, layout: &Layout, payload_field: &str, ts_field: Option<&str>) -> Result<Self> {
         let body = match &layout.body {
             Body::Payload(column) => {
-                BodyPlan::Payload(bulk(payload_field), Source::new(schema, column, "be the payload", Role::Bytes)?)
+                BodyPlan::Payload(bulk(payload_field), Source::new(schema, column, PAYLOAD, Role::Bytes)?)
             }
             Body::Fields(columns) => {
                 check_names("fields", columns)?;
@@ -260,7 +264,8 @@ impl Source {
             Err(refused) => {
                 let subject =
                     if refused.path.is_empty() { "it".into() } else { format!("{:?} in it", refused.path.join(".")) };
-                Err(Error::schema(format!("column {name:?} cannot {part}: {subject} {}", refused.reason)))
+                let more = if part == PAYLOAD { OTHER_LAYOUTS } else { "" };
+                Err(Error::schema(format!("column {name:?} cannot {part}: {subject} {}{more}", refused.reason)))
             }
         }
     }
@@ -305,12 +310,12 @@ fn find(schema: &Schema, name: &str) -> Result<usize> {
             Err(Error::schema(format!("the record batch has two columns with the same name, rename one: {name:?}")))
         }
         (None, _) => {
-            let likeness = |field: &str| strsim::jaro_winkler(field, name);
-            let names = schema.fields().iter().map(|field| field.name());
-            let nearest =
-                names.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|field| likeness(field) > LIKENESS);
+            let nearest = nearest(schema.fields().iter().map(|field| field.name().as_str()), name);
             let hint = nearest.map(|field| format!("; did you mean {field:?}?")).unwrap_or_default();
-            Err(Error::schema(format!("the record batch has no column {name:?}{hint} (columns: {})", listed(schema))))
+            // The default, which many have not asked for.
+            let more = if name == PAYLOAD_FIELD && hint.is_empty() { NO_LAYOUT } else { "" };
+            let columns = listed(schema);
+            Err(Error::schema(format!("the record batch has no column {name:?}{hint} (columns: {columns}){more}")))
         }
     }
 }

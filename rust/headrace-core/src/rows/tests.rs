@@ -276,6 +276,9 @@ fn missing_and_ambiguous_columns_are_named() {
         refused(columns(), &payload("dob")),
         "the record batch has no column \"dob\" (columns: body, id, id, ts)"
     );
+    assert!(
+        refused(columns(), &payload("payload")).ends_with("; payload, fields, fields_from or json names what to write")
+    );
     let twice = "the record batch has two columns with the same name, rename one: \"id\"";
     assert_eq!(refused(columns(), &fields(&["id"])), twice);
     assert_eq!(refused(columns(), &layout(Body::Json(None))), twice);
@@ -298,7 +301,7 @@ fn types_that_cannot_be_written_are_named() {
     assert_eq!(
         refused(vec![("n", DataType::Int32)], &payload("n")),
         "column \"n\" cannot be the payload: it has the type Int32, which cannot be written (supported: utf8, large_utf8, \
-         utf8_view, binary, large_binary, binary_view)"
+         utf8_view, binary, large_binary, binary_view); fields writes numbers and times, json also lists and structs"
     );
     assert!(
         refused(vec![("l", list())], &fields(&["l"]))
