@@ -20,6 +20,7 @@ use headrace_core::{
     LoopDispatcher, NeverInterrupted,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{FileType, Mode};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(30);
@@ -195,17 +196,20 @@ fn an_interrupted_connect_is_given_up_and_the_message_waits_for_the_next_one() {
 fn files_and_host_names_are_looked_up_without_blocking() {
     let Some(server) = Server::start_tcp("--port", &["--requirepass", "secret"]) else { return };
     let directory = tempfile::tempdir().unwrap();
+    // Its reader waits until someone writes.
     let file = directory.path().join("password");
-    std::fs::write(&file, "secret\n").unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &file, FileType::Fifo, Mode::RWXU, 0).unwrap();
     let port = server.port.unwrap().to_string();
     let options = [("host", "localhost"), ("port", &port), ("password_file", file.to_str().unwrap())];
     let mut dispatcher = dispatcher(endpoint(&options), &[]);
     let mut seen = Seen::default();
     seen.produce(&mut dispatcher, "a");
+    seen.turn(&mut dispatcher, Duration::ZERO);
+    assert_eq!((seen.opening, is_waiting(&mut dispatcher)), (1, true));
+    let writer = thread::spawn(move || std::fs::write(file, "secret\n").unwrap());
     seen.drive(&mut dispatcher);
     assert_eq!((seen.delivered(), seen.failures()), (1, vec![]));
-    // One wait for the file, and one for the name at least.
-    assert!(seen.opening >= 2, "{}", seen.opening);
+    writer.join().unwrap();
 }
 
 #[test]

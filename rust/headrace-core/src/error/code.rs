@@ -173,13 +173,13 @@ const RETRYABLE: Code = Code::new(Permanent::Never);
 /// A connection that does not exist, or is lost.
 const AWAY: Code =
     RETRYABLE.passes().means(&[Means::Connection]).advice("look whether the server runs and at its log, or set retry");
+/// A connection that was lost.
+const LOST: Code = AWAY.written(NO_OR_UNKNOWN);
 /// A row that can never be written.
 const ROW: Code = PERMANENT
     .means(&[Means::Row])
     .advice("filter these rows out; with Spark, on_failure='report' or 'dead_letter' passes them");
 const PASSWORD: Code = PERMANENT.means(&[Means::Password]);
-/// A connection that was lost.
-const LOST: Code = AWAY.written(NO_OR_UNKNOWN).advice("look whether the server runs and at its log, or set retry");
 
 /// Makes a constant of each row's name, and the table of all of them; the doc comment is the row's text.
 macro_rules! own_codes {
