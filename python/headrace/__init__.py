@@ -5,8 +5,9 @@ Each name is imported on first use, so that a program pays only for the classes 
 
 from headrace._headrace import Delivered, __version__, debug_build
 
-# Importing it from `typing` would take longer than all of this. Type checkers treat the name as true.
-TYPE_CHECKING = False
+# Importing it from `typing` would take longer than all of this. Type checkers treat the name as true. Jedi reads the
+# type before the value, and so completes the names below.
+TYPE_CHECKING: bool = False
 
 if TYPE_CHECKING:
     from headrace.async_dispatcher import AsyncDispatcher
@@ -124,4 +125,4 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
