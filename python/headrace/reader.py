@@ -94,6 +94,7 @@ class Reader(_headrace.Reader):
     _endpoint: Endpoint
     _streams: list[bytes]
     _ends: bool
+    _error: BaseException | None = None
 
     def __new__(  # noqa: D102, see the class
         cls,
@@ -126,6 +127,14 @@ class Reader(_headrace.Reader):
         """The keys of the streams, without those that were dropped."""
         return self._streams.copy()
 
+    @property
+    def error(self) -> BaseException | None:
+        """The exception that ended the last table that was made of this reader, or None.
+
+        An Arrow library raises an exception of its own, which has only the text of this one.
+        """
+        return self._error
+
     def __iter__(self) -> Iterator[ReadBatch]:
         return self
 
@@ -154,6 +163,9 @@ class Reader(_headrace.Reader):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export all remaining batches as a `PyCapsule` of the Arrow C stream interface.
 
+        If a batch cannot be read, the library that reads them raises an exception of its own, and `error` has the one
+        that `read` would have raised.
+
         Raises:
             ConfigError: The reader follows its streams: the export would never end.
         """
@@ -163,6 +175,7 @@ class Reader(_headrace.Reader):
                 "or limit=, or read batch by batch"
             )
             raise ConfigError(msg, option="end")
+        self._error = None
         return super().__arrow_c_stream__(requested_schema)
 
     def _doubt(self, text: str, /) -> None:

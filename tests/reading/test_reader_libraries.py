@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import Dispatcher, Endpoint, Reader
+from headrace import Dispatcher, Endpoint, FieldError, Reader
 from headrace.testing import LocalServer
 
 Rows = list[dict[str, Any]]
@@ -188,3 +188,30 @@ def test_a_reader_that_ends_is_a_table(
     client.xadd("s", {"n": 1}, id="1-1")
     with Reader(endpoint, fields=["n"], **options) as reader:
         assert [row["n"] for row in library(reader)] == ["1"]
+
+
+def test_a_reader_keeps_the_exception_that_a_library_replaces_with_its_own(
+    endpoint: Endpoint, client: redis.Redis, library: Callable[[Reader], Rows]
+) -> None:
+    client.execute_command("XADD", "s", "1-0", "id", "1")  # type: ignore[no-untyped-call]
+    client.execute_command("XADD", "s", "2-0", "id", "x")  # type: ignore[no-untyped-call]
+    with Reader(endpoint, end="latest", schema=pa.schema({"id": pa.int64()}), metadata=[]) as reader:
+        with pytest.raises(Exception, match=r"FieldError: stream s, entry 2-0: .*; Reader\.error has this exception"):
+            library(reader)
+        error = reader.error
+        assert isinstance(error, FieldError)
+        assert (error.stream, error.entry_id) == (b"s", "2-0")
+    client.xdel("s", "2-0")
+    with Reader(endpoint, end="latest", schema=pa.schema({"id": pa.int64()}), metadata=[]) as reader:
+        assert library(reader) == [{"id": 1}]
+        assert reader.error is None
+
+
+def test_the_exception_is_that_of_the_last_table(endpoint: Endpoint, client: redis.Redis) -> None:
+    client.execute_command("XADD", "s", "1-0", "id", "x")  # type: ignore[no-untyped-call]
+    with Reader(endpoint, end="latest", schema=pa.schema({"id": pa.int64()}), metadata=[]) as reader:
+        with pytest.raises(pa.ArrowInvalid):
+            pa.table(reader)
+        assert isinstance(reader.error, FieldError)
+        reader.__arrow_c_stream__()
+        assert reader.error is None

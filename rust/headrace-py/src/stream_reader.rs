@@ -174,7 +174,12 @@ pub(crate) fn column_values(options: &Bound<'_, PyDict>, table: &[OptionSpec]) -
 }
 
 fn next_for_arrow(reader: &Bound<'_, PyReader>) -> Option<Result<RecordBatch, ArrowError>> {
-    let batch = PyReader::read(reader, None).map_err(|error| ArrowError::ExternalError(Box::new(error)));
+    let batch = PyReader::read(reader, None).map_err(|error| {
+        // The C stream interface carries only a text: the reader keeps the exception.
+        let is_kept = reader.setattr("_error", error.value(reader.py())).is_ok();
+        let kept = if is_kept { "; Reader.error has this exception" } else { "" };
+        ArrowError::ExternalError(format!("{error}{kept}").into())
+    });
     batch.map(|batch| batch.map(|batch| batch.0.record_batch().clone())).transpose()
 }
 
