@@ -146,9 +146,9 @@ class Consumer:
         if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
             raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
         keys = stream_keys(streams)
-        self._endpoint = endpoint  # first: tracebacks show the repr even if the constructor fails
         self._native = _headrace.Consumer(endpoint, keys, resolved({**options}), schema)
-        self._streams = keys or [key_bytes(endpoint.stream_key)]
+        self._endpoint = endpoint
+        self._streams = keys or list(endpoint.stream_keys)
         self._group = key_bytes(options["group"])
         #: The names of the consumer and its group, until the warning of a consumer of the same name.
         self._unwarned: tuple[str | bytes, str | bytes] | None = options["consumer"], options["group"]

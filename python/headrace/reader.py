@@ -113,7 +113,7 @@ class Reader(_headrace.Reader):
         keys = stream_keys(streams)
         self = super().__new__(cls, endpoint, keys, given, schema)
         self._endpoint = endpoint
-        self._streams = keys or [key_bytes(endpoint.stream_key)]
+        self._streams = keys or list(endpoint.stream_keys)
         self._ends = bool(given.get("reverse")) or any(given.get(name) is not None for name in ("end", "limit"))
         return self
 

@@ -11,6 +11,7 @@ import headrace
 from headrace import CommandError, Consumer, Dispatcher, Endpoint, Reader
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import endpoint_of
+from support.consumers import consumer_of
 from support.patience import PATIENCE
 from support.pipelines import endpoint_to, outcomes
 from support.shards import shard_of
@@ -56,6 +57,17 @@ def test_all_shards_of_a_single_server_are_read_and_inspected(server: LocalServe
     streams = pa.table(inspection.streams)
     assert sum(streams.column("length").to_pylist()) == 1_000
     assert streams.num_rows == SHARDS
+
+
+def test_the_streams_of_a_reader_and_a_consumer_are_the_shards(any_server: LocalServer) -> None:
+    endpoint = endpoint_to(any_server, shards=3)
+    write(endpoint, range(10))
+    first, second, third = endpoint.stream_keys
+    with Reader(endpoint) as reader, consumer_of(endpoint) as consumer:
+        for reading in (reader, consumer):
+            assert reading.streams == [first, second, third]
+            reading.drop_stream(second)
+            assert reading.streams == [first, third]
 
 
 def test_inspect_shows_all_shards_of_a_cluster(cluster: LocalCluster, key: str) -> None:
