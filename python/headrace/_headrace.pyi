@@ -36,6 +36,7 @@ __all__ = [
     "option_table",
     "read_options",
     "shard_numbers",
+    "shown_names",
     "split_dead_letters",
     "time_zones",
 ]
@@ -430,8 +431,11 @@ class Rows:
         """Return the rows as a `PyCapsule` of the Arrow C stream interface."""
     def __arrow_c_schema__(self) -> object:
         """Return the schema of the rows as a `PyCapsule`."""
-    def _json_rows(self) -> list[bytes]:
-        """Return each row as a JSON object without its nulls, for the command."""
+    @property
+    def _columns(self) -> list[str]:
+        """The names of the columns."""
+    def _json_rows(self, limit: int | None = None) -> list[bytes]:
+        """Return each row, or the first `limit`, as a JSON object without its nulls, for commands and notebooks."""
     def __len__(self) -> int: ...
 
 @final
@@ -463,6 +467,9 @@ def inspect(
 
 def shard_numbers(keys: _ArrowArray | _ArrowStream, shards: int, shard_hash: str) -> Rows:
     """Return the shard number of each row, by the key in the only column, as 32-bit integers; null for a null."""
+
+def shown_names(names: list[bytes]) -> str:
+    """Return names for a repr, such as those of streams: the first three, shortened, and how many more there are."""
 
 def _panic_at(place: str | None, after: int = 0) -> bool:
     """Make this thread panic once, after it has passed `place` `after` times; None: never. Only in builds for tests.
@@ -540,6 +547,8 @@ class Endpoint:
         """The keys of the streams: that of the endpoint, or those of its shards."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def _server(self) -> str:
+        """The server alone, as `str()` begins."""
     def _state(self) -> tuple[dict[str, object], dict[str, object]]: ...
     def _found_shards(self) -> dict[str, object]: ...
     def _debug(self) -> str: ...

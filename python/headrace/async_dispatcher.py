@@ -377,7 +377,9 @@ class AsyncDispatcher:
         raise TypeError(msg)
 
     def __repr__(self) -> str:
-        return f"<AsyncDispatcher to {self._endpoint}>"
+        if "_endpoint" not in self.__dict__:  # in a traceback of the constructor
+            return "<AsyncDispatcher: not created>"
+        return f"<AsyncDispatcher: {self._endpoint}>"
 
     def _bind(self) -> None:
         """Bind the dispatcher to the running loop, or raise if it may not be used there."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
-from headrace.reader import key_bytes, stream_keys
+from headrace.reader import key_bytes, shown_streams, stream_keys
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ConsumerStats
 from headrace.tables import CONSUMER, documented, signature
@@ -150,8 +150,8 @@ class Consumer:
         self._endpoint = endpoint
         self._streams = keys or list(endpoint.stream_keys)
         self._group = key_bytes(options["group"])
-        #: The names of the consumer and its group, until the warning of a consumer of the same name.
-        self._unwarned: tuple[str | bytes, str | bytes] | None = options["consumer"], options["group"]
+        self._has_warned = False
+        self._name = key_bytes(options["consumer"])
 
     @property
     def endpoint(self) -> Endpoint:
@@ -197,13 +197,12 @@ class Consumer:
 
     def _warn(self) -> None:
         """Warn once of a consumer of the same name, before a batch is taken: a filter may make it an exception."""
-        if self._unwarned is not None and self._native.has_namesake:
-            consumer, group = self._unwarned
-            self._unwarned = None
+        if not self._has_warned and self._native.has_namesake:
+            self._has_warned = True
             warnings.warn(
-                f"another connection reads as consumer {consumer!r} of group {group!r}: each of the two gets the "
-                "other's pending entries as its own; close a consumer before its name is used again, and use a "
-                "different name in each process",
+                f"another connection reads as consumer {self._names()}: each of the two gets the other's pending "
+                "entries as its own; close a consumer before its name is used again, and use a different name in each "
+                "process",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -325,8 +324,13 @@ class Consumer:
     ) -> None:
         self.close(release=exc_type is None)
 
+    def _names(self) -> str:
+        return f"{_headrace.shown_names([self._name])} of group {_headrace.shown_names([self._group])}"
+
     def __repr__(self) -> str:
-        return f"Consumer({self._endpoint!r})"
+        if "_name" not in self.__dict__:  # in a traceback of the constructor
+            return "<Consumer: not created>"
+        return f"<Consumer: {self._names()}, {shown_streams(self._streams, self._endpoint)}>"
 
 
 def _key(stream: str | bytes) -> bytes:

@@ -235,7 +235,7 @@ class Dispatcher(_headrace.Dispatcher):
         raise TypeError(msg)
 
     def __repr__(self) -> str:
-        return f"<Dispatcher to {self._endpoint}>"
+        return f"<Dispatcher: {self._endpoint}>"
 
 
 _open_dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()

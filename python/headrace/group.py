@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
+from headrace.reader import key_bytes
 
 __all__ = ["Group"]
 
@@ -166,7 +167,9 @@ class Group:
         return self._native.destroy()
 
     def __repr__(self) -> str:
-        return f"<Group {self.name!r} of {self._endpoint}>"
+        if "_native" not in self.__dict__:  # in a traceback of the constructor
+            return "<Group: not created>"
+        return f"<Group: {_headrace.shown_names([key_bytes(self.name)])} of {self._endpoint}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._endpoint, self.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
@@ -14,6 +14,9 @@ from headrace.errors import ConfigError
 __all__ = ["Inspection", "inspect"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: The attributes of `Inspection` that are tables.
+_TABLES: Final = ("streams", "groups", "consumers", "pending")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +51,13 @@ class Inspection:
     truncated: bool
 
     def __repr__(self) -> str:
-        counts = (f"{len(getattr(self, name)):,} {name}" for name in ("streams", "groups", "consumers", "pending"))
+        counts = (f"{len(getattr(self, name)):,} {name}" for name in _TABLES)
         return f"<Inspection: {', '.join(counts)}>"
+
+    def _repr_html_(self) -> str:
+        from headrace import notebook
+
+        return "".join(notebook.rows(name, getattr(self, name)) for name in _TABLES)
 
 
 def inspect(

@@ -213,6 +213,9 @@ class _Watched(Generic[_Label, _Counters, _Counts]):
             if all(reference() is not watched for reference, _, _ in self._alive):
                 self._alive.append((weakref.ref(watched), self._label(watched), watched.counters))
 
+    def __len__(self) -> int:
+        return len(self._alive)
+
     def read(self) -> dict[_Label, _Counts]:
         with self._lock:
             alive = []
@@ -244,6 +247,9 @@ class _Exported:
 
     def add(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
         (self.reading if isinstance(watched, Reader | Consumer) else self.dispatchers).add(watched)
+
+    def __str__(self) -> str:
+        return f"{len(self.dispatchers):,} dispatchers, {len(self.reading):,} readers and consumers"
 
 
 class PrometheusCollector:
@@ -296,6 +302,9 @@ class PrometheusCollector:
     def watch(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
         """Add a dispatcher, reader or consumer. Adding it again has no effect."""
         self._watched.add(watched)
+
+    def __repr__(self) -> str:
+        return f"<PrometheusCollector: {self._watched}>"
 
     def describe(self) -> Iterator[Metric]:
         """Name the metrics, so that the registry can check for duplicates."""
@@ -435,6 +444,9 @@ class OpenTelemetryInstruments:
     def watch(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
         """Add a dispatcher, reader or consumer. Adding it again has no effect."""
         self._watched.add(watched)
+
+    def __repr__(self) -> str:
+        return f"<OpenTelemetryInstruments: {self._watched}>"
 
     def _observe(self, value: Callable[[Stats], float]) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def observe(_: CallbackOptions) -> Iterator[Observation]:

@@ -207,7 +207,7 @@ class Reader(_headrace.Reader):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Reader({self._endpoint!r})"
+        return f"<Reader: {shown_streams(self._streams, self._endpoint)}>"
 
 
 def stream_keys(streams: Iterable[object] | None) -> list[bytes]:
@@ -224,6 +224,13 @@ def stream_keys(streams: Iterable[object] | None) -> list[bytes]:
     if not keys:
         raise ConfigError("streams must have at least one key, got none", option="streams")
     return keys
+
+
+def shown_streams(keys: list[bytes], endpoint: Endpoint) -> str:
+    """Return the keys and their server for a repr."""
+    if not keys:
+        return f"no stream of {endpoint._server()}"
+    return f"{'stream' if len(keys) == 1 else 'streams'} {_headrace.shown_names(keys)} of {endpoint._server()}"
 
 
 def key_bytes(key: str | bytes) -> bytes:

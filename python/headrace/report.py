@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ __all__ = ["DeliveryReport"]
 
 #: The number of failures that an error lists, and that are kept of an unhandled report.
 FIRST_FAILURES = 10
+
+#: The number of codes that a repr names.
+SHOWN_CODES = 5
 
 
 class DeliveryReport:
@@ -112,9 +116,15 @@ class DeliveryReport:
         return self._native.delivered + self._native.failed
 
     def __repr__(self) -> str:
-        failed = ", ".join(f"{code} {count:,}" for code, count in self.failed_by_code.items())
-        codes = f" ({failed})" if failed else ""
-        return f"<DeliveryReport: {self.delivered:,} delivered, {self._native.failed:,} failed{codes}>"
+        return f"<DeliveryReport: {outcomes(self.delivered, self.failed_by_code)}>"
+
+    def _repr_html_(self) -> str:
+        """The counts and the first failures, for notebooks. This does not count as handling."""
+        from headrace import notebook
+
+        caption = outcomes(self.delivered, self.failed_by_code)
+        failures = self._native.failures(FIRST_FAILURES)
+        return notebook.table(caption, [field.name for field in fields(Failure)], failures)
 
     def __bool__(self) -> bool:
         # By its length an empty report would be false, and `if report:` would read as a test for success.
@@ -143,6 +153,16 @@ class UnhandledFailures:
         for code, count in other.failed_by_code.items():
             self.failed_by_code[code] = self.failed_by_code.get(code, 0) + count
         self.first = (self.first + other.first)[:FIRST_FAILURES]
+
+
+def outcomes(delivered: int, failed_by_code: Mapping[str, int]) -> str:
+    """How many messages were delivered and how many failed, with the first codes, in words."""
+    failed = sum(failed_by_code.values())
+    shown = [f"{code} {count:,}" for code, count in [*failed_by_code.items()][:SHOWN_CODES]]
+    if len(failed_by_code) > len(shown):
+        shown.append(f"{len(failed_by_code) - len(shown):,} other codes")
+    codes = f" ({', '.join(shown)})" if shown else ""
+    return f"{delivered:,} delivered, {failed:,} failed{codes}"
 
 
 def counted(count: int) -> str:

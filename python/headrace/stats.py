@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
+
+from headrace.report import outcomes
 
 if TYPE_CHECKING:
     from headrace import _headrace
@@ -46,6 +48,10 @@ class NodeStats:
     def seconds_down(self) -> float | None:
         """Seconds since `down_since`, by this machine's clock."""
         return None if self.down_since is None else max(0.0, time.time() - self.down_since)
+
+    def __repr__(self) -> str:
+        down = "" if self.down_since is None else f", down for {self.seconds_down:,.1f} s"
+        return f"<NodeStats: {self.address}, {self.in_flight:,} in flight{down}>"
 
     def without_gauges(self) -> NodeStats:
         """Return the values that only grow, for a dispatcher that was garbage-collected."""
@@ -123,6 +129,22 @@ class Stats:
         """How often `flush` ran."""
         return sum(count for _, count in self.flush_seconds)
 
+    def __repr__(self) -> str:
+        nodes = f", {len(self.nodes):,} nodes" if self.nodes else ""
+        return f"<Stats: {self.messages:,} messages, {outcomes(self.delivered, self.failed_by_code)}{nodes}>"
+
+    def _repr_html_(self) -> str:
+        from headrace import notebook
+
+        names = [field.name for field in fields(NodeStats)]
+        nodes = [[getattr(node, name) for name in names] for node in self.nodes[: notebook.MAX_ROWS]]
+        codes = list(self.failed_by_code.items())[: notebook.MAX_ROWS]
+        return (
+            notebook.counters(self)
+            + (notebook.table("failed_by_code", ["code", "messages"], codes) if codes else "")
+            + (notebook.table("nodes", names, nodes) if nodes else "")
+        )
+
     def without_gauges(self) -> Stats:
         """Return the values that only grow, for a dispatcher that was garbage-collected."""
         return replace(self, nodes=tuple(node.without_gauges() for node in self.nodes))
@@ -191,6 +213,8 @@ class ReaderStats:
     retry_wait_seconds: float = 0.0
     last_entry_time: float | None = None
 
+    _SHOWN: ClassVar[tuple[str, ...]] = ("batches", "entries", "rows", "lost")
+
     @property
     def seconds_behind(self) -> float | None:
         """Seconds since `last_entry_time`, by this machine's clock. Also grows while no entry is added."""
@@ -200,6 +224,15 @@ class ReaderStats:
         """Return the values that only grow, for a reader that was garbage-collected."""
         return replace(self, last_entry_time=None)
 
+    def __repr__(self) -> str:
+        counts = (f"{getattr(self, name):,} {name}" for name in self._SHOWN)
+        return f"<{type(self).__name__}: {', '.join(counts)}>"
+
+    def _repr_html_(self) -> str:
+        from headrace import notebook
+
+        return notebook.counters(self)
+
     def __add__(self, other: Self) -> Self:
         times = [each for each in (self.last_entry_time, other.last_entry_time) if each is not None]
         names = [field.name for field in fields(self) if field.name != "last_entry_time"]
@@ -207,7 +240,7 @@ class ReaderStats:
         return type(self)(**sums, last_entry_time=max(times, default=None))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConsumerStats(ReaderStats):
     """The counters of a consumer since its creation. They only grow, except for `last_entry_time` and `pending`.
 
@@ -236,6 +269,8 @@ class ConsumerStats(ReaderStats):
     dead: int = 0
     pending: int = 0
     renewals: int = 0
+
+    _SHOWN: ClassVar[tuple[str, ...]] = ("batches", "entries", "rows", "lost", "acked", "pending")
 
     def without_gauges(self) -> Self:
         """Return the values that only grow, for a reader that was garbage-collected."""

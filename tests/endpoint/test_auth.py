@@ -283,7 +283,7 @@ def test_no_password_in_reports_exceptions_logs_and_warnings(
         caplog.text,
         *capfd.readouterr(),
     ]
-    assert "self = <Dispatcher to " in texts[0]  # includes local variables
+    assert "self = <Dispatcher: " in texts[0]  # includes local variables
     assert "WRONGPASS" in texts[0]
     assert "password='***'" in repr(endpoint)
     for text in texts:

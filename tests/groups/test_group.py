@@ -324,7 +324,7 @@ def test_names_and_keys_can_contain_any_bytes(server: LocalServer, connect: Conn
 
 def test_a_group_can_be_pickled_and_forked(any_server: LocalServer) -> None:
     group = group_of(any_server)
-    assert repr(group) == f"<Group 'g' of {group.endpoint}>"
+    assert repr(group) == f"<Group: 'g' of {group.endpoint}>"
     again = pickle.loads(pickle.dumps(group))
     assert (again.name, again.endpoint) == ("g", group.endpoint)
     assert again.create() is True

@@ -66,7 +66,7 @@ def test_failures_in_a_report_that_was_not_read_are_shown(any_server: LocalServe
     (line,) = stderr_of(any_server, code)
     assert "ForgottenWarning: 1 message was not delivered to unix:///nonexistent stream key orders (CONNECT 1)" in line
     assert "; message ID 0: CONNECT (retryable, " in line
-    assert line.endswith("; the report of <Dispatcher to unix:///nonexistent stream key orders> was not read")
+    assert line.endswith("; the report of <Dispatcher: unix:///nonexistent stream key orders> was not read")
 
 
 def test_a_report_that_is_read_after_its_dispatcher_is_gone_is_not_told_of(any_server: LocalServer) -> None:

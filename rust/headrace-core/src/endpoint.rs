@@ -422,7 +422,7 @@ impl Endpoint {
 /// The longest stream key that is shown in full, in bytes.
 const MAX_SHOWN_KEY: usize = 64;
 
-/// Formats the endpoint as `rediss://user@host:6380/2 stream key order-events`, for messages and logs.
+/// Formats the endpoint as `rediss://user@host:6380/2 stream key order-events`, for messages and logs; `{:#}` is the server alone.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A message about a broken defaults file must still be able to name the endpoint.
@@ -472,6 +472,9 @@ impl fmt::Display for Endpoint {
                     write!(f, "?{}", query.join("&"))?;
                 }
             }
+        }
+        if f.alternate() {
+            return Ok(());
         }
         let key = self.stream_key();
         let shown = String::from_utf8_lossy(key.get(..MAX_SHOWN_KEY).unwrap_or(key));

@@ -15,6 +15,7 @@ use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::{PyEndpoint, from_python};
 use crate::errors::{raise, to_py};
 use crate::panics::contained;
+use crate::shown;
 use crate::signals::without_gil;
 use crate::stream_reader::column_values;
 
@@ -242,6 +243,12 @@ impl PyConsumerBatch {
     /// Return the schema of the batch as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         capsules::export_schema(py, self.batch.record_batch().schema_ref())
+    }
+
+    fn __repr__(&self) -> String {
+        let ids = self.batch.ids();
+        let ends = [ids.first(), ids.last()].map(|id| id.copied().unwrap_or_default().to_string());
+        shown::batch("ConsumerBatch", self.num_rows(), self.batch.stream(), ends)
     }
 }
 

@@ -7,6 +7,8 @@ use headrace_core::{ConsumerHandle, Counters, NodeValues, ReadCounterValues, Rea
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::shown::counted;
+
 /// The counters of a dispatcher. Any thread may read them, even after the dispatcher was collected.
 #[pyclass(frozen, name = "Counters", module = "headrace._headrace")]
 pub(crate) struct PyCounters(pub(crate) Arc<Counters>);
@@ -46,6 +48,10 @@ impl PyCounters {
         let nodes: Vec<_> = values.nodes.into_iter().map(|node| node_values(py, node)).collect::<PyResult<_>>()?;
         read.set_item("nodes", nodes)?;
         Ok(read)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Counters: {}>", counted(self.0.read().messages, "message"))
     }
 }
 
@@ -144,5 +150,13 @@ impl PyReadCounters {
         #[allow(clippy::cast_precision_loss)]
         read.set_item("last_entry_time", last_entry_ms.map(|ms| ms as f64 / 1_000.0))?;
         Ok(read)
+    }
+
+    fn __repr__(&self) -> String {
+        let values = match &self.0 {
+            Reading::Reader(counters) => counters.read(),
+            Reading::Consumer(handle) => handle.stats().read,
+        };
+        format!("<ReadCounters: {}>", counted(values.rows, "row"))
     }
 }

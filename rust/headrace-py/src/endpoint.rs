@@ -70,6 +70,11 @@ impl PyEndpoint {
         self.0.to_string()
     }
 
+    /// The server alone, as `str()` begins.
+    fn _server(&self) -> String {
+        format!("{:#}", self.0)
+    }
+
     /// The options, secrets included, and the inherited defaults: the constructor's `options` and `inherited`.
     fn _state<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
         let inherited = self.0.inherited().map_err(|error| to_py(&error))?;

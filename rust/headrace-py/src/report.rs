@@ -7,6 +7,7 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString, PyTuple};
 
 use crate::capsules;
 use crate::panics::contained;
+use crate::shown::number;
 
 /// The outcomes of a run of messages; `headrace.DeliveryReport` wraps it.
 #[pyclass(frozen, name = "Report", module = "headrace._headrace")]
@@ -132,5 +133,13 @@ impl PyOutcomes {
     fn __len__(&self) -> usize {
         let delivered = if self.only_failed { 0 } else { self.report.delivered() };
         usize::try_from(delivered + self.report.failed()).unwrap_or(usize::MAX)
+    }
+
+    fn __repr__(&self) -> String {
+        let failed = number(self.report.failed());
+        if self.only_failed {
+            return format!("<Outcomes: {failed} failed>");
+        }
+        format!("<Outcomes: {} delivered, {failed} failed>", number(self.report.delivered()))
     }
 }

@@ -17,6 +17,7 @@ use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{raise, to_py};
 use crate::panics::contained;
+use crate::shown;
 use crate::signals::without_gil;
 use crate::unpack::PyRows;
 
@@ -289,5 +290,9 @@ impl PyReadBatch {
     /// Return the schema of the batch as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         capsules::export_schema(py, self.0.record_batch().schema_ref())
+    }
+
+    fn __repr__(&self) -> String {
+        shown::batch("ReadBatch", self.num_rows(), self.0.stream(), [self.first_id(), self.last_id()])
     }
 }

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
 
 use crate::errors::to_py;
+use crate::shown::counted;
 use crate::{capsules, panics};
 
 /// Rows for any Arrow library: `pyarrow.table(rows)`, `polars.DataFrame(rows)`.
@@ -56,12 +57,21 @@ impl PyRows {
         capsules::export_schema(py, &self.schema)
     }
 
-    /// Return each row as a JSON object without its nulls, for the command.
-    fn _json_rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    /// The names of the columns.
+    #[getter]
+    fn _columns(&self) -> Vec<&str> {
+        self.schema.fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
+    /// Return each row, or the first `limit`, as a JSON object without its nulls, for commands and notebooks.
+    #[pyo3(signature = (limit = None))]
+    fn _json_rows<'py>(&self, py: Python<'py>, limit: Option<usize>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         panics::contained(py, || {
-            let mut rows = Vec::with_capacity(self.__len__());
+            let most = limit.unwrap_or(usize::MAX).min(self.__len__());
+            let mut rows = Vec::with_capacity(most);
             for batch in &self.batches {
-                let found = py.detach(|| json_rows(batch)).map_err(|error| to_py(&error))?;
+                let batch = batch.slice(0, batch.num_rows().min(most - rows.len()));
+                let found = py.detach(|| json_rows(&batch)).map_err(|error| to_py(&error))?;
                 rows.extend(found.iter().map(|row| PyBytes::new(py, row)));
             }
             Ok(rows)
@@ -73,7 +83,8 @@ impl PyRows {
     }
 
     fn __repr__(&self) -> String {
-        format!("<headrace.Rows: {} rows, {} columns>", self.__len__(), self.schema.fields().len())
+        let (rows, columns) = (self.__len__() as u64, self.schema.fields().len() as u64);
+        format!("<Rows: {}, {}>", counted(rows, "row"), counted(columns, "column"))
     }
 }
 

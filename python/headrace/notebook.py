@@ -1,0 +1,48 @@
+"""What notebooks show of objects: tables in HTML, of bounded size."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headrace import _headrace
+
+__all__ = ["MAX_ROWS", "counters", "rows", "table"]
+
+#: The most rows of a table that are shown, and the most characters of a value.
+MAX_ROWS: Final = 20
+MAX_TEXT: Final = 200
+
+
+def table(caption: str, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    """Return a table of these lines, of which the caller leaves out all but the first `MAX_ROWS`."""
+    head = "".join(f"<th>{_cell(column)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in line)}</tr>" for line in lines)
+    return f"<table><caption>{_cell(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def rows(name: str, given: _headrace.Rows) -> str:
+    """Return a table of the first rows, whose caption has the number of all."""
+    shown = [json.loads(row) for row in given._json_rows(MAX_ROWS)]
+    columns = given._columns
+    caption = f"{len(given):,} {name}" + (f", the first {len(shown)}" if len(shown) < len(given) else "")
+    return table(caption, columns, ([row.get(column) for column in columns] for row in shown))
+
+
+def counters(stats: Any) -> str:
+    """Return a table of the attributes of `Stats` or another class of counters that are one value each."""
+    values = [(field.name, getattr(stats, field.name)) for field in fields(stats)]
+    single = [(name, value) for name, value in values if not isinstance(value, dict | tuple)]
+    return table(type(stats).__name__, ["counter", "value"], single)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    text = f"{value:,}" if type(value) is int else str(value)
+    text = text.removeprefix("INTERVAL '").removesuffix("' DAY TO SECOND")  # a duration in Spark's JSON
+    return html.escape(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…")

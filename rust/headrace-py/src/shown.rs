@@ -1,0 +1,50 @@
+//! The parts of reprs: a repr says in one line what its object holds, however much that is, and shows no value of an entry.
+
+use pyo3::prelude::*;
+
+/// The longest name that is shown in full, in bytes.
+const MAX_NAME: usize = 64;
+
+/// The most names that are shown of a list.
+const MAX_NAMES: usize = 3;
+
+/// A number, such as `20,000`.
+pub(crate) fn number(count: u64) -> String {
+    let digits = count.to_string();
+    let mut shown = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// A number with its noun, whose plural has an `s`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", number(count), if count == 1 { "" } else { "s" })
+}
+
+/// The key of a stream, or another name, in quotes.
+fn quoted(name: &[u8]) -> String {
+    let (shown, rest) = name.split_at(name.len().min(MAX_NAME));
+    let shown = String::from_utf8_lossy(shown);
+    format!("'{}{}'", shown.escape_debug(), if rest.is_empty() { "" } else { "…" })
+}
+
+/// A batch of `stream`, whose rows are of the entries from `first` to `last`.
+pub(crate) fn batch(class: &str, rows: usize, stream: &[u8], [first, last]: [String; 2]) -> String {
+    let ids = if first == last { first } else { format!("{first} to {last}") };
+    format!("<{class}: {} of {}, {ids}>", counted(rows as u64, "row"), quoted(stream))
+}
+
+/// Return names for a repr, such as those of streams: the first three, shortened, and how many more there are.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+pub(crate) fn shown_names(names: Vec<Vec<u8>>) -> String {
+    let shown: Vec<_> = names.iter().take(MAX_NAMES).map(|name| quoted(name)).collect();
+    let more = names.len() - shown.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more}", shown.join(", "))
+}
