@@ -43,6 +43,13 @@ def test_no_public_class_has_the_repr_of_object() -> None:
     assert [kind.__qualname__ for kind in classes if kind.__repr__ is default] == []
 
 
+def test_no_public_object_of_spark_has_the_repr_of_object() -> None:
+    spark = pytest.importorskip("headrace.spark")
+    shown = [repr(getattr(spark, name)) for name in spark.__all__]
+    assert "<Xadd: headrace.spark.xadd>" in shown
+    assert [text for text in shown if " object at 0x" in text] == []
+
+
 def test_a_dispatcher_its_report_and_its_counters(server: LocalServer) -> None:
     endpoint = endpoint_to(server)
     with headrace.Dispatcher(endpoint) as dispatcher:

@@ -91,6 +91,9 @@ class Xadd:
 
         return write
 
+    def __repr__(self) -> str:
+        return "<Xadd: headrace.spark.xadd>"
+
 
 Xadd.__doc__ = documented(Xadd.__doc__, LAYOUT)
 Xadd.__call__.__signature__ = signature(Xadd.__call__, LAYOUT.values(), more=True)  # type: ignore[attr-defined]
