@@ -653,6 +653,12 @@ class Consumer:
     def report(self) -> _Counts:
         """Return the counts so far."""
     @property
+    def unconfirmed(self) -> int:
+        """The number of entries that were acknowledged, failed or released, and that the server has not replied to.
+
+        Zero once the consumer is closed, and in a forked process.
+        """
+    @property
     def counters(self) -> ReadCounters:
         """The counters so far; `headrace.Consumer.stats` reads them."""
     def ack(self, batch: ConsumerBatch, mask: Sequence[bool] | None = None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
@@ -10,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
+from headrace.forgotten import tell
 from headrace.reader import key_bytes, shown_streams, stream_keys
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ConsumerStats
@@ -135,6 +138,8 @@ class Consumer:
         GroupMissingError: The group does not exist, and `create` is false.
     """
 
+    _has_told: bool = False
+
     def __init__(
         self,
         endpoint: Endpoint,
@@ -152,6 +157,7 @@ class Consumer:
         self._group = key_bytes(options["group"])
         self._has_warned = False
         self._name = key_bytes(options["consumer"])
+        _open_consumers.add(self)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -324,6 +330,22 @@ class Consumer:
     ) -> None:
         self.close(release=exc_type is None)
 
+    def __del__(self) -> None:
+        # Without `_name` the constructor did not finish.
+        if "_name" in self.__dict__:
+            self._tell_of_the_forgotten()
+
+    def _tell_of_the_forgotten(self) -> None:
+        """Warn once of entries that were settled, if the server may not know of it."""
+        if self._has_told or not (count := self._native.unconfirmed):
+            return
+        self._has_told = True
+        entries = "1 entry was" if count == 1 else f"{count:,} entries were"
+        tell(
+            f"{entries} acknowledged, failed or released by {self!r}, and the server may not know of it, so that it "
+            "delivers them again: call flush(), or use `with Consumer(…) as consumer:`"
+        )
+
     def _names(self) -> str:
         return f"{_headrace.shown_names([self._name])} of group {_headrace.shown_names([self._group])}"
 
@@ -331,6 +353,16 @@ class Consumer:
         if "_name" not in self.__dict__:  # in a traceback of the constructor
             return "<Consumer: not created>"
         return f"<Consumer: {self._names()}, {shown_streams(self._streams, self._endpoint)}>"
+
+
+_open_consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+
+
+@atexit.register
+def _warn_at_exit() -> None:
+    """Warn for each consumer, because objects in frames of daemon threads are never collected."""
+    for consumer in tuple(_open_consumers):
+        consumer._tell_of_the_forgotten()
 
 
 def _key(stream: str | bytes) -> bytes:

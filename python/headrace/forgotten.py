@@ -1,4 +1,4 @@
-"""Tells of what a program forgot: messages, outcomes."""
+"""Tells of what a program forgot: messages, outcomes, acknowledgements."""
 
 import sys
 import warnings
@@ -9,11 +9,13 @@ __all__ = ["ForgottenWarning"]
 
 
 class ForgottenWarning(UserWarning):
-    """A dispatcher is gone, and messages have no outcome, or failures were not read.
+    """A dispatcher or consumer is gone, and what it had to do was not finished.
 
-    Nothing is sent at that moment, because that may wait for a server. The text says how many messages, to which
-    stream of which server, and what to do. Python shows the warning on stderr; where the program has set up `logging`,
-    the logger `headrace` gets the text as well.
+    Messages of a dispatcher have no outcome, or failures in its reports were not read; or entries of a consumer were
+    acknowledged, failed or released, and the server may not know of it. Nothing is sent at that moment, because that
+    may wait for a server. The text says how many messages or entries, which stream of which server, and what to do.
+    Python shows the warning on stderr; where the program has set up `logging`, the logger `headrace` gets the text as
+    well.
 
     ```python
     warnings.simplefilter("ignore", headrace.ForgottenWarning)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,7 +21,7 @@ def stderr_of(server: LocalServer, code: str) -> list[str]:
     """The lines that a program without any option of Python writes to stderr."""
     prelude = f"""
 import asyncio, gc, logging
-from headrace import AsyncDispatcher, Dispatcher, Endpoint
+from headrace import AsyncDispatcher, Consumer, Dispatcher, Endpoint
 
 endpoint = Endpoint(unix_socket={server.unix_socket!r}, stream_key="orders")
 away = Endpoint(unix_socket="/nonexistent", stream_key="orders")
@@ -131,6 +134,69 @@ def test_failures_that_were_not_read_are_shown_by_an_async_dispatcher(any_server
         """
     (line,) = [line for line in stderr_of(any_server, code) if "Warning" in line]
     assert "ForgottenWarning: 1 message was not delivered to " in line
+
+
+@pytest.fixture
+def suspended(any_server: LocalServer) -> Iterator[str]:
+    """The start of a program that takes 1,234 entries as a consumer from a server that is suspended afterwards."""
+    yield f"""
+        import os, signal
+
+        with Dispatcher(endpoint) as dispatcher:
+            for _ in range(1_234):
+                dispatcher.produce(b"x")
+            dispatcher.flush()
+
+        consumer = Consumer(endpoint, group="g", consumer="c", batch_rows=10_000)
+        batch = consumer.poll()
+        assert batch.num_rows == 1_234
+        os.kill({any_server.pid}, signal.SIGSTOP)
+        """
+    os.kill(any_server.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("ends", ["del consumer", "held = consumer", "consumer.itself = consumer"])
+@pytest.mark.parametrize(
+    "settles", ["consumer.ack(batch)", "consumer.release(batch)", "consumer.fail(batch, 'bad')", "settle_ids()"]
+)
+def test_acknowledgements_that_were_not_sent_are_told(
+    any_server: LocalServer, suspended: str, settles: str, ends: str
+) -> None:
+    code = f"""
+        def settle_ids():
+            consumer.ack_ids("orders", batch.entry_ids)
+
+        {settles}
+        {ends}
+        """
+    (line,) = [line for line in stderr_of(any_server, suspended + code) if "Warning" in line]
+    _, _, text = line.partition("ForgottenWarning: ")
+    assert text == (
+        "1,234 entries were acknowledged, failed or released by <Consumer: 'c' of group 'g', stream 'orders' of "
+        f"unix://{any_server.unix_socket}>, and the server may not know of it, so that it delivers them again: call "
+        "flush(), or use `with Consumer(…) as consumer:`"
+    )
+
+
+@pytest.mark.parametrize("ends", ["pass", "consumer.ack(batch); os.kill(server, signal.SIGCONT); consumer.flush()"])
+def test_a_consumer_that_has_nothing_to_send_tells_nothing(any_server: LocalServer, suspended: str, ends: str) -> None:
+    code = f"""
+        server = {any_server.pid}
+        {ends}
+        """
+    assert stderr_of(any_server, suspended + code) == []
+
+
+@pytest.mark.parametrize("ends", ["consumer.close(0.1)", "os.fork()"])
+def test_nothing_is_told_of_a_consumer_that_was_closed_or_is_another_process_s(
+    any_server: LocalServer, suspended: str, ends: str
+) -> None:
+    code = f"""
+        consumer.ack(batch)
+        {ends}
+        """
+    told = stderr_of(any_server, suspended + code)
+    assert sum("ForgottenWarning" in line for line in told) == ("fork" in ends)
 
 
 def test_a_program_with_a_log_finds_it_there(any_server: LocalServer) -> None:

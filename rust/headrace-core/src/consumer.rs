@@ -447,6 +447,13 @@ impl ConsumerHandle {
         }
     }
 
+    /// The number of entries that were acknowledged, failed or released, and whose decision would be lost if the consumer ended
+    /// now: the server has not replied to it. Zero for a closed consumer, and in a forked process.
+    pub fn unconfirmed(&self) -> u64 {
+        let count = || self.shared.ledgers().map(|ledger| ledger.unconfirmed() as u64).sum();
+        self.enter().map_or(0, |()| count())
+    }
+
     /// The counters so far, also of a closed consumer. In a forked process they are all zero.
     pub fn stats(&self) -> ConsumerStats {
         // The parent may have held the lock when it forked.

@@ -129,6 +129,14 @@ impl PyConsumer {
         self.handle.report().map(counts).map_err(|error| to_py(&error))
     }
 
+    /// The number of entries that were acknowledged, failed or released, and that the server has not replied to.
+    ///
+    /// Zero once the consumer is closed, and in a forked process.
+    #[getter]
+    fn unconfirmed(&self) -> u64 {
+        self.handle.unconfirmed()
+    }
+
     /// The counters so far; `headrace.Consumer.stats` reads them.
     #[getter]
     fn counters(&self) -> PyReadCounters {

@@ -52,6 +52,8 @@ pub(super) struct Ledger {
     queue: VecDeque<Work>,
     /// The pieces of work that a connection has taken.
     taken: usize,
+    /// The number of entries whose decision the server has not replied to.
+    unconfirmed: usize,
     /// Entries that this consumer has released, each until others have had time to claim it.
     released: BTreeMap<(usize, EntryId), Duration>,
     report: ReadReport,
@@ -77,6 +79,7 @@ impl Ledger {
             next_batch: 1,
             queue: VecDeque::new(),
             taken: 0,
+            unconfirmed: 0,
             released: BTreeMap::new(),
             report: ReadReport::default(),
             renewals: 0,
@@ -330,6 +333,11 @@ impl Ledger {
         self.queue.is_empty() && self.taken == 0
     }
 
+    /// The number of entries that were acknowledged, failed or released, and that the server has not replied to.
+    pub(super) fn unconfirmed(&self) -> usize {
+        self.unconfirmed
+    }
+
     /// Records the reply to the work. `None`: it does not fit the command.
     pub(super) fn replied(&mut self, work: &Work, reply: &Value) -> Option<()> {
         if let Action::Look(name) = &work.action {
@@ -344,6 +352,7 @@ impl Ledger {
     /// Records that the server did the work, except for the entries in `missed`.
     fn done(&mut self, work: &Work, missed: &[(EntryId, Missed)]) {
         self.taken = self.taken.saturating_sub(1);
+        self.replied_to(work);
         if work.action == Action::Renew {
             self.renewals += (work.ids.len() - missed.len().min(work.ids.len())) as u64;
             self.unrenewed.remove(&work.stream);
@@ -373,6 +382,7 @@ impl Ledger {
     /// repeated, once for each stream.
     pub(super) fn refused(&mut self, work: &Work, error: Error, now: Duration) {
         self.taken = self.taken.saturating_sub(1);
+        self.replied_to(work);
         if matches!(work.action, Action::Look(_)) {
             return;
         }
@@ -392,6 +402,12 @@ impl Ledger {
             } else if let Some((batch, at)) = self.batches.place(work.stream, *id, State::SettlingDeleted) {
                 self.batches.set(batch, at, State::Deleted);
             }
+        }
+    }
+
+    fn replied_to(&mut self, work: &Work) {
+        if work.action.is_decision() {
+            self.unconfirmed = self.unconfirmed.saturating_sub(work.ids.len());
         }
     }
 
@@ -567,11 +583,13 @@ impl Ledger {
 
     fn queue_dead(&mut self, stream: usize, id: EntryId, reason: String, failures: u64, now: Duration) {
         let action = Action::Dead { reason, failures, deletes: self.options.deletes };
+        self.unconfirmed += 1;
         self.queue.push_back(Work { stream, action, ids: vec![id], is_repeated: false, since: now });
     }
 
     /// Adds an entry to the last piece of work if that is of the same kind; otherwise starts a new one.
     fn push(&mut self, stream: usize, action: &Action, id: EntryId, now: Duration) {
+        self.unconfirmed += usize::from(action.is_decision());
         if let Some(last) = self.queue.back_mut()
             && last.stream == stream
             && last.action == *action

@@ -60,6 +60,16 @@ pub(super) enum Action {
     Look(Arc<ClientName>),
 }
 
+impl Action {
+    /// Whether it ends the delivery of its entries to this consumer, as the caller or a rule decided.
+    pub(super) fn is_decision(&self) -> bool {
+        match self {
+            Self::Ack | Self::AckDelete | Self::Release { .. } | Self::Dead { .. } => true,
+            Self::AckLost | Self::Renew | Self::Return { .. } | Self::Isolate { .. } | Self::Look(_) => false,
+        }
+    }
+}
+
 /// A command about entries of one stream.
 #[derive(Debug, Clone)]
 pub(super) struct Work {

@@ -51,6 +51,28 @@ fn entries_acknowledged_in_parts_are_sent_once() {
 }
 
 #[test]
+fn a_decision_is_unconfirmed_until_the_reply() {
+    let mut ledger = ledger(Some(1));
+    let batch = ledger.hold(0, ids(1, 6), Vec::new(), SECOND);
+    assert_eq!(ledger.unconfirmed(), 0);
+    ledger.ack(batch, Some(&[true, true, false, false, false, false]), SECOND);
+    ledger.release(batch, Some(&[false, false, true, false, false, false]), SECOND, SECOND);
+    ledger.fail(batch, Some(&[false, false, false, true, false, false]), "bad", None, SECOND);
+    ledger.ack_ids(0, &[id(9)], SECOND);
+    assert_eq!(ledger.unconfirmed(), 5);
+    let ack = ledger.take().unwrap();
+    ledger.returned(ack);
+    assert_eq!(ledger.unconfirmed(), 5, "the reply was lost");
+    let ack = ledger.take().unwrap();
+    ledger.refused(&ack, CLOSED, SECOND);
+    assert_eq!(ledger.unconfirmed(), 3, "the caller holds the entries again");
+    ledger.renew(20 * SECOND);
+    assert_eq!(ledger.unconfirmed(), 3);
+    work(&mut ledger);
+    assert_eq!(ledger.unconfirmed(), 0);
+}
+
+#[test]
 fn an_entry_that_another_consumer_claimed_is_stale_and_its_lease_is_lost() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 2), Vec::new(), SECOND);
