@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import ConfigError, Dispatcher
-from headrace.spark.options import read
+from headrace.spark.settings import read
 from headrace.testing import LocalServer
 from support import Program
 from support.delivery import MISSING, to_replicas, waits

@@ -15,7 +15,7 @@ import pytest
 from headrace import AsyncDispatcher, ConfigError, Dispatcher, Endpoint, RetryPolicy
 from headrace.dispatcher import DispatcherOptions
 from headrace.spark import write, xadd, xadd_udf
-from headrace.spark.options import COLUMN_OPTIONS, FailurePolicy, known
+from headrace.spark.settings import COLUMN_OPTIONS, FailurePolicy, known
 from headrace.tables import (
     AWAY_CODES,
     CODES,

@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace import ConfigError, Dispatcher, Endpoint, InsecureWarning
-from headrace.spark.options import read
+from headrace.spark.settings import read
 from headrace.testing import LocalServer
 from support.endpoints import CANARY, Pem, build, refused
 from support.tls import REFUSED, Start, Tampering, to, without_mark, without_tls_13

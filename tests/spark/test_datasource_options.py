@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 from headrace import ConfigError, SchemaError
 from headrace.spark.datasource import BatchWriter, RedisStreams
 from headrace.spark.layout import ColumnLayout, resolve
-from headrace.spark.options import FailurePolicy, WriteSettings, known, read
+from headrace.spark.settings import FailurePolicy, WriteSettings, known, read
 from support.endpoints import CANARY, Pem
 
 HERE = {"host": "h", "stream_key": "s"}
@@ -95,7 +95,11 @@ def test_retry_is_on_by_default() -> None:
         ({"strem_key": "x"}, "strem_key", "unknown option 'strem_key'; did you mean 'stream_key'?"),
         ({"ca_cert": "x"}, "ca_cert", "'tls_ca_cert'"),
         ({"attempts": "3"}, "attempts", "'retry_max_attempts'"),
-        ({"checkpointlocation": "/tmp"}, "checkpointlocation", "unknown option 'checkpointlocation'"),
+        (
+            {"checkpointlocation": "/tmp"},
+            "checkpointLocation",
+            "unknown option 'checkpointLocation': it belongs to writeStream",
+        ),
         ({"path": "orders"}, "path", "stream_key names the stream"),
         ({"port": "70000"}, "port", "port must be an integer from 1 to 65535, got '70000'"),
         ({"tls": "yes"}, "tls", "tls must be a boolean"),
@@ -325,7 +329,17 @@ def test_layouts(columns: dict[str, str], options: dict[str, str], arguments: di
         ({"payload": "string", "a": "long", "b": "long"}, {}, "these columns would not be written: 'a', 'b'"),
         ({"a": "long", "b": "long"}, {"fields": "a"}, "these columns would not be written: 'b'"),
         ({"a": "long", "b": "long"}, {"json": "a"}, "these columns would not be written: 'b'"),
-        ({"n": "long", "body": "string"}, {"payload": "bdy"}, "unknown column 'bdy'; did you mean 'body'?"),
+        (
+            {"n": "long", "body": "string"},
+            {"payload": "bdy"},
+            "payload names an unknown column 'bdy'; did you mean 'body'? (columns: n, body)",
+        ),
+        (
+            {"id": "long", "city": "string", "total": "double"},
+            {"payload": "nope"},
+            "payload names an unknown column 'nope' (columns: id, city, total)",
+        ),
+        ({f"column {n}": "long" for n in range(22)}, {"payload": "x"}, "column 19 and 2 more)"),
         ({"a": "long"}, {"message_id": "A"}, "message_id names an unknown column"),
         ({"a": "long"}, {"stream_key_column": "key"}, "stream_key_column names an unknown column"),
         ({"a": "long"}, {"entry_id": "key"}, "entry_id names an unknown column"),

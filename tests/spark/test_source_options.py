@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from pyspark.sql.types import StructType
 
 from headrace import ConfigError, DataLossError, SchemaError, StreamReplacedError
 from headrace.spark.datasource import RedisStreams
+from headrace.spark.names import ADVICE, OTHER_NAMES
+from headrace.spark.settings import known
+from headrace.spark.settings import read as read_of_write
 from headrace.spark.source.bounds import Moment, last_id, start_place
 from headrace.spark.source.columns import Columns, read_schema
 from headrace.spark.source.entry_ids import LOWEST, MAX
 from headrace.spark.source.extent import Extent, Place
-from headrace.spark.source.names import OTHER_NAMES
 from headrace.spark.source.offset import StreamOffset
 from headrace.spark.source.options import ReadSettings, read
 from headrace.spark.source.planning import News, find_news, is_due, quotas
@@ -97,9 +100,34 @@ def test_trigger_options_are_parsed_and_checked() -> None:
     assert refused(given, streaming=True) == expected
 
 
-@pytest.mark.parametrize("name", OTHER_NAMES)
+@pytest.mark.parametrize("name", ADVICE)
 def test_options_of_other_sources_are_refused_with_their_equivalent(name: str) -> None:
-    assert refused({**HERE, name: "x"}) == f"unknown option {name!r}: here it is {OTHER_NAMES[name]}"
+    """Spark passes names in lower case; the text has them as the other source documents them."""
+    assert refused({**HERE, name.lower(): "x"}) == f"unknown option {name!r}: {ADVICE[name]}"
+    with pytest.raises(ConfigError) as caught:
+        read_of_write({**HERE, name.lower(): "x"}, streaming=False)
+    assert str(caught.value) == f"unknown option {name!r}: {ADVICE[name]}"
+
+
+def test_equivalents_are_options() -> None:
+    assert len(OTHER_NAMES) > 50
+    for name, here in OTHER_NAMES.items():
+        words = re.split(r", | ", here)
+        assert words[0] in known(), name
+        assert {word for word in words if "_" in word} <= set(known()), name
+
+
+def test_all_unknown_options_are_named_at_once() -> None:
+    given = {**HERE, "startin": "latest", "startingoffsets": "latest", "zzz": "1"}
+    assert refused(given) == (
+        "unknown options 'startin' (did you mean 'starting'?), 'startingOffsets' (here it is starting), "
+        "'zzz'; headrace.spark.options() lists all options"
+    )
+
+
+@pytest.mark.parametrize("name", ["zzz", "nope", "buffer", "compression"])
+def test_only_a_name_that_is_near_is_suggested(name: str) -> None:
+    assert refused({**HERE, name: "1"}) == f"unknown option {name!r}; headrace.spark.options() lists all options"
 
 
 def test_a_read_does_not_check_write_options() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.endpoint import Endpoint
-    from headrace.spark.options import FailurePolicy
+    from headrace.spark.settings import FailurePolicy
     from headrace.stats import Stats
 
 __all__ = ["PartitionCommit", "check_limits", "delivery_error", "in_words"]

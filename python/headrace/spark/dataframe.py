@@ -16,9 +16,9 @@ from headrace.spark import interpreter
 from headrace.spark.commit import delivery_error
 from headrace.spark.keywords import split
 from headrace.spark.layout import ColumnLayout, resolve
-from headrace.spark.options import ColumnOptions, FailurePolicy, WriteSettings
 from headrace.spark.partition import PartitionWriter
 from headrace.spark.progress import progress_bar
+from headrace.spark.settings import ColumnOptions, FailurePolicy, WriteSettings
 from headrace.spark.summary import FAILURES, RESULT, WriteSummary, from_result, to_result
 from headrace.spark.transaction import Transaction, check_integer
 from headrace.tables import LAYOUT, documented, signature

@@ -14,8 +14,8 @@ from headrace.errors import ConfigError
 from headrace.spark import interpreter
 from headrace.spark.commit import PartitionCommit, check_limits
 from headrace.spark.layout import ColumnLayout, resolve
-from headrace.spark.options import WriteSettings, hide_secrets, read
 from headrace.spark.partition import PartitionWriter, current_task
+from headrace.spark.settings import WriteSettings, hide_secrets, read
 from headrace.spark.source import options as source_options
 from headrace.spark.source.batch import BatchReader
 from headrace.spark.source.columns import read_schema

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from headrace.dispatcher import DispatcherOptions
-from headrace.errors import ConfigError
-from headrace.spark.options import nearest
-from headrace.tables import DISPATCHER, LAYOUT
+from headrace.spark.names import refuse_unknown
+from headrace.tables import DISPATCHER, ENDPOINT, LAYOUT
 
 if TYPE_CHECKING:
     from headrace._headrace import _Layout
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["split"]
 
+#: What to say about an option of the endpoint.
+OF_ENDPOINT: Final = dict.fromkeys(ENDPOINT, "it belongs to Endpoint")
+
 
 def split(given: Keywords) -> tuple[_Layout, DispatcherOptions]:
     """Separate the keyword arguments of `Dispatcher.produce_batch` from those of `Dispatcher`.
@@ -26,10 +28,10 @@ def split(given: Keywords) -> tuple[_Layout, DispatcherOptions]:
     Raises:
         ConfigError: One of them belongs to neither.
     """
-    for name in given:
-        if name not in LAYOUT and name not in DISPATCHER:
-            near = nearest(name, [*LAYOUT, *DispatcherOptions.__annotations__])
-            raise ConfigError(f"unknown option {name!r}; did you mean {near!r}?", option=name)
+    # The dispatcher refuses the options of a retry policy, and names the policy.
+    others = [name for name in given if name not in DISPATCHER]
+    known = [*LAYOUT, *DispatcherOptions.__annotations__]
+    refuse_unknown(others, known, OF_ENDPOINT, listing="help(headrace.spark.write)")
     layout = {name: _pickled(value) for name, value in given.items() if name in LAYOUT}
     options = {name: value for name, value in given.items() if name not in LAYOUT}
     return cast("_Layout", layout), cast("DispatcherOptions", options)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pyspark.sql.types import BinaryType, StringType
 
 from headrace.errors import ConfigError, SchemaError
-from headrace.spark.options import COLUMN_OPTIONS, ColumnOptions, WriteSettings, nearest
+from headrace.spark.names import hint, listed
+from headrace.spark.settings import COLUMN_OPTIONS, ColumnOptions, WriteSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -175,8 +176,8 @@ class _Columns:
         ignored = () if self.ignore_columns == EVERY else self.ignore_columns
         for option, column in [*self._named(), *(("ignore_columns", column) for column in ignored)]:
             if column not in self.all:
-                near = nearest(column, self.all)
-                text = f"{option} names an unknown column {column!r}; did you mean {near!r}?"
+                near, columns = hint(column, self.all), listed(self.all)
+                text = f"{option} names an unknown column {column!r}{near} (columns: {columns})"
                 raise ConfigError(text, option=option)
         for option, column in self._named():
             if column in ignored:

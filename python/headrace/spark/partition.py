@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.dispatcher import Dispatcher
     from headrace.report import DeliveryReport
     from headrace.spark.layout import ColumnLayout
-    from headrace.spark.options import WriteSettings
+    from headrace.spark.settings import WriteSettings
     from headrace.spark.transaction import Transaction
 
 __all__ = ["PartitionWriter", "current_task"]

@@ -162,7 +162,7 @@ def test_option_names_are_case_insensitive(spark: SparkSession, client: redis.Re
         ({"json": "payload"}, "would not be written: 'flag'"),
         ({"message_id": "flag", "ignore_columns": "message_id"}, 'column "flag" cannot hold message IDs'),
         ({"on_failure": "dead_letter"}, "dead_letter_key is missing"),
-        ({"checkpointLocation": "/tmp/x"}, "unknown option 'checkpointlocation'"),
+        ({"checkpointLocation": "/tmp/x"}, "unknown option 'checkpointLocation'"),
     ],
 )
 def test_invalid_options_are_reported_before_any_task_starts(

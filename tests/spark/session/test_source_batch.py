@@ -176,7 +176,7 @@ def test_sql(spark: SparkSession, client: redis.Redis, any_server: LocalServer) 
     ("options", "text"),
     [
         ({"startin": "latest"}, "unknown option 'startin'; did you mean 'starting'?"),
-        ({"startingOffsets": "latest"}, "unknown option 'startingoffsets': here it is starting"),
+        ({"startingOffsets": "latest"}, "unknown option 'startingOffsets': here it is starting"),
         ({"starting": "newest"}, "starting must be 'earliest'"),
         ({"max_entries_per_trigger": "5"}, "max_entries_per_trigger is for spark.readStream"),
         ({"stream_key": "text"}, "the key 'text' does not hold a stream"),

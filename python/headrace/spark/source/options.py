@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 from headrace._headrace import read_options
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
-from headrace.spark.options import known, nearest, read_endpoint
+from headrace.spark.names import refuse_unknown
+from headrace.spark.settings import known, read_endpoint
 from headrace.spark.source.bounds import Bounds, read_bounds
-from headrace.spark.source.names import OTHER_NAMES
 from headrace.tables import DATASOURCE_READ
 
 __all__ = ["ReadSettings", "read"]
@@ -138,12 +138,7 @@ def read(given: Mapping[str, str], *, streaming: bool | None) -> ReadSettings:
 def _check_names(given: Mapping[str, str], *, streaming: bool | None) -> None:
     if "path" in given:
         raise ConfigError("load() takes no path: the option stream_key names the stream", option="path")
-    allowed = known()
-    for name in given:
-        if name in OTHER_NAMES:
-            raise ConfigError(f"unknown option {name!r}: here it is {OTHER_NAMES[name]}", option=name)
-        if name not in allowed:
-            raise ConfigError(f"unknown option {name!r}; did you mean {nearest(name, allowed)!r}?", option=name)
+    refuse_unknown(given, known())
     others = () if streaming is None else OF_BATCH if streaming else OF_STREAMING
     for name in others:
         if name in given:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -12,6 +11,7 @@ from headrace._headrace import read_options
 from headrace.dispatcher import Dispatcher
 from headrace.endpoint import Endpoint, _restore
 from headrace.errors import ConfigError
+from headrace.spark.names import refuse_unknown
 from headrace.spark.transaction import Transaction
 from headrace.tables import DATASOURCE, DATASOURCE_READ, DISPATCHER, ENDPOINT, LAYOUT
 
@@ -25,7 +25,6 @@ __all__ = [
     "WriteSettings",
     "hide_secrets",
     "known",
-    "nearest",
     "read",
     "read_endpoint",
 ]
@@ -178,20 +177,7 @@ def hide_secrets(options: MutableMapping[str, str]) -> None:
 def _check_names(given: Mapping[str, str], streaming: bool) -> None:
     if "path" in given:
         raise ConfigError("save() and start() take no path: the option stream_key names the stream", option="path")
-    allowed = known()
-    for name in given:
-        if name not in allowed and not (streaming and name in OF_SPARK):
-            text = f"unknown option {name!r}; did you mean {nearest(name, allowed)!r}?"
-            raise ConfigError(text, option=name)
-
-
-def nearest(name: str, others: Iterable[str]) -> str:
-    """Return the one of `others` most similar to `name`. Containing `name` counts more than letters in common."""
-
-    def likeness(other: str) -> float:
-        return difflib.SequenceMatcher(None, other, name.lower()).ratio() + (len(name) > 2 and name.lower() in other)
-
-    return max(others, key=likeness)
+    refuse_unknown(set(given) - OF_SPARK if streaming else given, known())
 
 
 # --- the endpoint -----------------------------------------------------------------------------------------------------
