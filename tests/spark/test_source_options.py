@@ -86,7 +86,8 @@ def test_invalid_options_are_refused(given: dict[str, str], text: str) -> None:
 
 
 def test_ending_is_refused_for_streaming_queries() -> None:
-    assert "ending is for spark.read" in refused({**HERE, "ending": "5-0"}, streaming=True)
+    text = "ending is for spark.read: a streaming query has no end; leave it out"
+    assert refused({**HERE, "ending": "5-0"}, streaming=True) == text
     assert read({**HERE, "ending": "5-0", "poll_interval": "1"}, streaming=None).poll_interval == 1
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import CommandError, ConfigError, DataLossError, StreamReplacedError
+from headrace import CommandError, ConfigError, ConnectionFailedError, DataLossError, StreamReplacedError
 from headrace.spark.source.entry_ids import HIGHEST, LOWEST
 from headrace.spark.source.extent import Extent
 from headrace.spark.source.options import read
 from headrace.spark.source.ranges import Range
-from headrace.spark.source.survey import Survey
+from headrace.spark.source.survey import UNREACHED, Survey
 from headrace.testing import LocalServer
+from support.endpoints import CANARY
 from support.source import add, batch_of, ids, next_end, query_on, rows, settings
 
 Connect = Callable[..., redis.Redis]
@@ -62,11 +63,73 @@ def test_a_survey_keeps_its_connection_and_replaces_a_lost_one(client: redis.Red
 def test_keys_of_other_types_and_missing_permissions_are_reported(
     client: redis.Redis, any_server: LocalServer, text_key: None
 ) -> None:
-    with pytest.raises(CommandError, match="the key 'text' does not hold a stream"):
+    with pytest.raises(CommandError, match="the key 'text' does not hold a stream") as caught:
         Survey(settings(any_server)).extents(["text"])
+    assert caught.value.__notes__ == ["the key holds something other than a stream: choose another stream_key"]
     client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+xrange"])
-    with pytest.raises(CommandError, match=r"needs \+xinfo\|stream ~s"):
+    with pytest.raises(CommandError, match=r"needs \+xinfo\|stream ~s") as caught:
         Survey(settings(any_server, username="reader", password="x")).extents(["s"])
+    assert caught.value.__notes__ == ["grant the ACL user what the message names"]
+
+
+def test_a_wrong_password_is_reported_with_advice(server: LocalServer, connect: Connect) -> None:
+    connect(server).config_set("requirepass", CANARY)
+    with pytest.raises(CommandError, match="WRONGPASS") as refused:
+        Survey(settings(server, password="wrong")).extents(["s"])
+    assert refused.value.__notes__ == ["check username, password_env and password_file"]
+
+
+@pytest.mark.parametrize("options", [{}, {"stream_pattern": "*"}])
+def test_a_server_that_is_away_is_reported_with_advice(server: LocalServer, options: dict[str, str]) -> None:
+    away = read({"unix_socket": server.unix_socket, **(options or {"stream_key": "s"})}, streaming=False)
+    server.stop()
+    survey = Survey(away)
+    with pytest.raises(ConnectionFailedError) as caught:
+        survey.extents(survey.keys())
+    assert caught.value.__notes__ == [UNREACHED]
+
+
+def missing_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for text in caplog.messages if "does not exist" in text]
+
+
+def test_a_stream_that_does_not_exist_is_logged(
+    client: redis.Redis, any_server: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(client, "there", range(3))
+    client.xgroup_create("empty", "g", mkstream=True)
+    read_of = {"stream_keys": "there,empty,evnts", "username": "default", "password": CANARY}
+    assert len(batch_of(any_server, **read_of).partitions()) == 1
+    (text,) = missing_in(caplog)
+    assert text == (
+        f"the stream does not exist, and counts as empty: unix://{any_server.unix_socket}?username=default stream key "
+        "evnts; check stream_key, or stream_keys for several"
+    )
+    assert CANARY not in caplog.text
+
+
+def test_a_query_logs_once_that_a_stream_does_not_exist(
+    client: redis.Redis, any_server: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = query_on(any_server)
+    start = reader.initialOffset()
+    for _ in range(3):
+        next_end(reader, start)
+    assert len(missing_in(caplog)) == 1
+    add(client, "s", range(3))
+    (partition,) = reader.partitions(start, next_end(reader, start))
+    assert rows(reader.read(partition)) == [0, 1, 2]
+    assert len(missing_in(caplog)) == 1
+
+
+def test_a_shard_without_messages_is_not_logged(
+    client: redis.Redis, any_server: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(client, "s:1", range(3))
+    assert len(batch_of(any_server, shards=3).partitions()) == 1
+    assert missing_in(caplog) == []
+    assert batch_of(any_server, stream_key="t", shards=3).partitions() == []
+    assert len(missing_in(caplog)) == 3
 
 
 def test_a_pattern_finds_streams(client: redis.Redis, any_server: LocalServer) -> None:

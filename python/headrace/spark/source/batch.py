@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         survey = Survey(settings)
         try:
             keys = survey.keys()
-            extents = survey.extents(keys)
+            extents = survey.extents(keys, warns=True)
             wanted = []
             for key, extent in extents.items():
                 start = start_place(settings.start, key, extent, past_end=settings.past_end)

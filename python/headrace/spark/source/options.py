@@ -143,7 +143,7 @@ def _check_names(given: Mapping[str, str], *, streaming: bool | None) -> None:
     for name in others:
         if name in given:
             kind = "spark.read: a streaming query has no end" if streaming else "spark.readStream"
-            raise ConfigError(f"{name} is for {kind}", option=name)
+            raise ConfigError(f"{name} is for {kind}; leave it out", option=name)
 
 
 def _need_stream_key(given: Mapping[str, str], option: str) -> None:

@@ -174,7 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if self._settings.commit_group is not None:
                     self._mirror = GroupMirror(self._survey, self._settings.endpoint, self._settings.commit_group)
                     self._mirror.check(self._keys)
-            self._extents = self._survey.extents(self._keys)
+            self._extents = self._survey.extents(self._keys, warns=True)
             self._looked_at = time.monotonic()
         return self._extents
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 import pyarrow as pa
 
 from headrace import _headrace
-from headrace.errors import ConfigError
+from headrace.errors import CommandError, ConfigError, ConnectionFailedError
 from headrace.inspection import inspect
+from headrace.spark.failures import advice
 from headrace.spark.source.entry_ids import Id
 from headrace.spark.source.extent import Extent, GroupState, Place
 from headrace.spark.source.options import ReadSettings
 
 __all__ = ["Survey"]
+
+logger = logging.getLogger("headrace.spark")
+
+#: What to do about a server that the driver does not reach.
+UNREACHED: Final = (
+    "make sure that the server runs and listens there, and that the driver and every executor can reach it"
+)
 
 
 class Survey:
@@ -22,6 +33,8 @@ class Survey:
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
         self._native = _headrace.Survey(settings.endpoint)
+        #: The streams of which a warning says that they do not exist.
+        self._missing: set[str] = set()
 
     def keys(self) -> tuple[str, ...]:
         """Return the keys of the streams: as they were given, or those that currently match the pattern.
@@ -32,7 +45,8 @@ class Survey:
         settings = self._settings
         if settings.keys is not None:
             return settings.keys
-        found = inspect(settings.endpoint, settings.pattern, groups=False)
+        with _advised():
+            found = inspect(settings.endpoint, settings.pattern, groups=False)
         if found.truncated:
             text = f"stream_pattern={settings.pattern!r} matches more than 10,000 streams"
             raise ConfigError(text, option="stream_pattern")
@@ -44,9 +58,15 @@ class Survey:
         settings.end.check(keys)
         return keys
 
-    def extents(self, keys: Sequence[str]) -> dict[str, Extent]:
-        """Return where each stream begins and ends. One round trip to each server."""
-        found = self._native.streams([key.encode() for key in keys])
+    def extents(self, keys: Sequence[str], *, warns: bool = False) -> dict[str, Extent]:
+        """Return where each stream begins and ends. One round trip to each server.
+
+        With `warns`, the first time that a stream does not exist is logged: a misspelt key looks like an empty stream.
+        """
+        with _advised():
+            found = self._native.streams([key.encode() for key in keys])
+        if warns:
+            self._warn([key for key, info in zip(keys, found, strict=True) if info is None], keys)
         return {key: Extent() if info is None else Extent(*info) for key, info in zip(keys, found, strict=True)}
 
     def groups(self, keys: Sequence[str], name: str) -> dict[str, GroupState | None]:
@@ -65,9 +85,34 @@ class Survey:
         """Return the first entry of each range of a stream, both ends included. One round trip to each server."""
         return self._native.first_ids([(key.encode(), first, last) for key, first, last in ranges])
 
+    def _warn(self, missing: Sequence[str], keys: Sequence[str]) -> None:
+        endpoint = self._settings.endpoint
+        if endpoint.shards is not None and len(missing) < len(keys):
+            return  # shards without messages
+        for key in missing:
+            if key not in self._missing:
+                self._missing.add(key)
+                text = (
+                    "the stream does not exist, and counts as empty: %s; check stream_key, or stream_keys for several"
+                )
+                logger.warning(text, endpoint._with_stream_key(key))
+
     def close(self) -> None:
         """Close the connections."""
         self._native.close()
+
+
+@contextmanager
+def _advised() -> Iterator[None]:
+    """Add what to do to the error of a server that refuses a command, or is not reached."""
+    try:
+        yield
+    except CommandError as error:
+        error.add_note(advice(error.code))
+        raise
+    except ConnectionFailedError as error:
+        error.add_note(UNREACHED)
+        raise
 
 
 def _key(shown: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from headrace.errors import DataLossError, StreamReplacedError
+from headrace.errors import DataLossError, FieldError, StreamReplacedError
 from headrace.reader import Reader
 from headrace.spark.source.columns import Columns
 from headrace.spark.source.entry_ids import HIGHEST, Id, after, parse, show
@@ -43,6 +43,9 @@ def read_range(settings: ReadSettings, columns: Columns, partition: Range) -> It
                 "fail_on_data_loss is false, but this micro-batch or task may have run before with all its rows, and a "
                 "sink may know them by their numbers: allow_short_replay=true continues without those that are gone"
             )
+        raise
+    except FieldError as error:
+        error.add_note("on_bad_field='null' reads a null instead, and 'keep' also keeps the fields of such an entry")
         raise
 
 
