@@ -15,7 +15,7 @@ from headrace.spark.source.entry_ids import HIGHEST, LOWEST
 from headrace.spark.source.extent import Extent
 from headrace.spark.source.options import read
 from headrace.spark.source.ranges import Range
-from headrace.spark.source.survey import UNREACHED, Survey
+from headrace.spark.source.survey import Survey
 from headrace.testing import LocalServer
 from support.endpoints import CANARY
 from support.source import add, batch_of, ids, next_end, query_on, rows, settings
@@ -65,18 +65,16 @@ def test_keys_of_other_types_and_missing_permissions_are_reported(
 ) -> None:
     with pytest.raises(CommandError, match="the key 'text' does not hold a stream") as caught:
         Survey(settings(any_server)).extents(["text"])
-    assert caught.value.__notes__ == ["the key holds something other than a stream: choose another stream_key"]
+    assert "; choose another stream_key (docs/troubleshooting.md#wrongtype)" in str(caught.value)
     client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+xrange"])
-    with pytest.raises(CommandError, match=r"needs \+xinfo\|stream ~s") as caught:
+    with pytest.raises(CommandError, match=r"needs \+xinfo\|stream ~s.*; ACL SETUSER grants it"):
         Survey(settings(any_server, username="reader", password="x")).extents(["s"])
-    assert caught.value.__notes__ == ["grant the ACL user what the message names"]
 
 
 def test_a_wrong_password_is_reported_with_advice(server: LocalServer, connect: Connect) -> None:
     connect(server).config_set("requirepass", CANARY)
-    with pytest.raises(CommandError, match="WRONGPASS") as refused:
+    with pytest.raises(CommandError, match=r"WRONGPASS.*; check username and the password"):
         Survey(settings(server, password="wrong")).extents(["s"])
-    assert refused.value.__notes__ == ["check username, password_env and password_file"]
 
 
 @pytest.mark.parametrize("options", [{}, {"stream_pattern": "*"}])
@@ -84,9 +82,8 @@ def test_a_server_that_is_away_is_reported_with_advice(server: LocalServer, opti
     away = read({"unix_socket": server.unix_socket, **(options or {"stream_key": "s"})}, streaming=False)
     server.stop()
     survey = Survey(away)
-    with pytest.raises(ConnectionFailedError) as caught:
+    with pytest.raises(ConnectionFailedError, match="; check that a server runs and listens there"):
         survey.extents(survey.keys())
-    assert caught.value.__notes__ == [UNREACHED]
 
 
 def missing_in(caplog: pytest.LogCaptureFixture) -> list[str]:

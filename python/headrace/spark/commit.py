@@ -166,7 +166,8 @@ def delivery_error(commit: PartitionCommit, endpoint: Endpoint, reason: str = ""
     ]
     if more := commit.failed - len(commit.first_failures):
         lines.append(f"  and {more:,} more")
-    lines += [f"{code}: {advice(code)}" for code in commit.failed_by_code]
+    messages = {failure.code: failure.message for failure in reversed(commit.first_failures)}
+    lines += [f"{code}: {advice(code, messages.get(code, ''))}" for code in commit.failed_by_code]
     return DeliveryError(
         "\n".join(lines),
         failures=commit.first_failures,

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace import _headrace
 from headrace.failure import Failure
 from headrace.report import DeliveryReport
-from headrace.tables import AWAY_CODES, CODES
+from headrace.tables import AWAY_CODES
 
 __all__ = ["RowFailure", "advice", "failed_rows", "is_server_unreachable"]
 
@@ -18,10 +19,14 @@ __all__ = ["RowFailure", "advice", "failed_rows", "is_server_unreachable"]
 IN_GENERAL = "the message is the server's error reply; docs/outcomes.md lists the codes"
 
 
-def advice(code: str) -> str:
-    """What to do about failures with this code."""
-    known = CODES.get(code)
-    return (known.advice if known else None) or IN_GENERAL
+def advice(code: str, message: str = "") -> str:
+    """What to do about failures with this code, of which one has this message."""
+    what = _headrace.advice(code, message) or IN_GENERAL
+    return (
+        f"{what}; every executor must reach the server, and retry_deadline is how long it waits"
+        if code in AWAY_CODES
+        else what
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from headrace import _headrace
-from headrace.errors import CommandError, ConfigError, ConnectionFailedError
+from headrace.errors import ConfigError
 from headrace.inspection import inspect
-from headrace.spark.failures import advice
 from headrace.spark.source.entry_ids import Id
 from headrace.spark.source.extent import Extent, GroupState, Place
 from headrace.spark.source.options import ReadSettings
@@ -20,11 +17,6 @@ from headrace.spark.source.options import ReadSettings
 __all__ = ["Survey"]
 
 logger = logging.getLogger("headrace.spark")
-
-#: What to do about a server that the driver does not reach.
-UNREACHED: Final = (
-    "make sure that the server runs and listens there, and that the driver and every executor can reach it"
-)
 
 
 class Survey:
@@ -45,8 +37,7 @@ class Survey:
         settings = self._settings
         if settings.keys is not None:
             return settings.keys
-        with _advised():
-            found = inspect(settings.endpoint, settings.pattern, groups=False)
+        found = inspect(settings.endpoint, settings.pattern, groups=False)
         if found.truncated:
             text = f"stream_pattern={settings.pattern!r} matches more than 10,000 streams"
             raise ConfigError(text, option="stream_pattern")
@@ -63,8 +54,7 @@ class Survey:
 
         With `warns`, the first time that a stream does not exist is logged: a misspelt key looks like an empty stream.
         """
-        with _advised():
-            found = self._native.streams([key.encode() for key in keys])
+        found = self._native.streams([key.encode() for key in keys])
         if warns:
             self._warn([key for key, info in zip(keys, found, strict=True) if info is None], keys)
         return {key: Extent() if info is None else Extent(*info) for key, info in zip(keys, found, strict=True)}
@@ -100,19 +90,6 @@ class Survey:
     def close(self) -> None:
         """Close the connections."""
         self._native.close()
-
-
-@contextmanager
-def _advised() -> Iterator[None]:
-    """Add what to do to the error of a server that refuses a command, or is not reached."""
-    try:
-        yield
-    except CommandError as error:
-        error.add_note(advice(error.code))
-        raise
-    except ConnectionFailedError as error:
-        error.add_note(UNREACHED)
-        raise
 
 
 def _key(shown: str) -> str:
