@@ -16,8 +16,8 @@ Needs `pip install headrace[spark]` (pyspark 4.0 or newer, pyarrow 15 or newer);
 imported on first use.
 """
 
-# Importing it from `typing` would take longer than all of this. Type checkers treat the name as true.
-TYPE_CHECKING = False
+# As in `headrace`: Jedi reads the type, type checkers treat the name as true.
+TYPE_CHECKING: bool = False
 
 if TYPE_CHECKING:
     from headrace.spark.column import xadd_udf
@@ -53,4 +53,4 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
