@@ -172,6 +172,63 @@ def test_bad_csv_records_are_skipped_and_reported_by_line(any_command: Command, 
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv"])
+@pytest.mark.parametrize("named", [[], ["--exactly-once", "import"]], ids=["plain", "named"])
+def test_a_value_of_another_type_is_named_by_line_column_and_value(
+    any_command: Command, client: Any, form: str, named: list[str]
+) -> None:
+    rows = [b"%d,%d" % (number, number) for number in range(3_000)]
+    rows[2_000] = b'2000,"B ""x"": ern"'
+    data = b"a,the city\n" + b"\n".join(rows)
+    data = data.replace(b",", b"," if form == "csv" else b"\t")
+    arguments = ["send", "s", "-f", form, "--types", "the city=int64", "--payload", "a", *named]
+    ended = any_command(*arguments, stdin=data)
+    assert ended.code == 1
+    assert "headrace: stdin:2002: BAD_ROW: column 'the city' is not int64: 'B \"x\": ern'\n" in ended.err
+    assert payloads(client) == [b"%d" % number for number in range(2_000)]
+
+
+def test_text_that_is_not_utf8_is_named_by_its_column(any_command: Command, client: Any) -> None:
+    arguments = ["send", "s", "-f", "csv", "--json", "--on-bad-row", "skip"]
+    ended = any_command(*arguments, stdin=b"a,b\n1,caf\xe9\n2,caf\xc3\xa9\n3,%s\xff\n" % (b"x" * 1_000))
+    assert "stdin:2: BAD_ROW: column 'b' is not UTF-8: 'caf\\\\xe9'\n" in ended.err
+    assert "stdin:4: BAD_ROW: column 'b' is not UTF-8: 'xxx" in ended.err
+    assert len(ended.err) < 400
+    assert payloads(client) == ['{"a":"2","b":"café"}'.encode()]
+
+
+@pytest.mark.parametrize("mode", ["skip", "dead-letter"])
+def test_a_type_that_consecutive_rows_do_not_have_is_said_once(any_command: Command, client: Any, mode: str) -> None:
+    rows = [b"%d,Bern %d" % (number, number) for number in range(1_000)]
+    arguments = ["send", "s", "-f", "csv", "--types", "b=int64", "--payload", "a", "--on-bad-row", mode]
+    ended = any_command(*arguments, stdin=b"a,b\n" + b"\n".join(rows) + b"\n7,7\n")
+    first, more, *_ = ended.err.split("\n")
+    assert first == "headrace: stdin:2: BAD_ROW: column 'b' is not int64: 'Bern 0'"
+    assert more == "headrace: … and 999 more"
+    assert "1 delivered, 1,000 failed (BAD_ROW 1,000)" in ended.err
+    assert (payloads(client), client.xlen("s:dead")) == ([b"7"], 1_000 if mode == "dead-letter" else 0)
+    ended = any_command(*arguments, stdin=b"a,b\n1,x\n2,y\n3,3\n4,x\n")
+    assert [line.split(":")[2] for line in ended.err.splitlines() if "is not int64" in line] == ["2", "5"]
+
+
+def test_csv_records_with_quotes_within_values_are_read_apart(any_command: Command, client: Any) -> None:
+    """With other records, the second value of such a record would continue on the next line."""
+    data = b'a,b\n1,2\n5","x\n3,4\n9\n5,"6\n'
+    ended = any_command("send", "s", "-f", "csv", "--payload", "a", "--on-bad-row", "skip", stdin=data)
+    assert "stdin:5: BAD_ROW: 1 values instead of 2\n" in ended.err
+    assert payloads(client) == [b"1", b'5"', b"3"]
+
+
+def test_a_csv_record_with_too_many_values_may_hold_any_byte(any_command: Command, client: Any) -> None:
+    data = b"a,b\n1,2\n3,\xff,\xfe\n\xff\n4,\xff\n"
+    ended = any_command("send", "s", "-f", "csv", "--payload", "a", "--on-bad-row", "skip", stdin=data)
+    first, second, total, _ = ended.err.split("\n")
+    assert first == "headrace: stdin:3: BAD_ROW: 3 values instead of 2"
+    assert second == "headrace: stdin:4: BAD_ROW: 1 values instead of 2"
+    assert total.startswith("2 delivered, 2 failed")
+    assert payloads(client) == [b"1", b"4"]
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
 def test_a_record_with_an_open_quote_is_bad(any_command: Command, client: Any, form: str) -> None:
     """The file was cut within a value, or a quote within it has no pair: what follows is not a value."""
     data = b'a,b\n1,"x\ny"\n2,"x\n3,x\n4,x\n'.replace(b",", b"," if form == "csv" else b"\t")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import re
-from typing import Any
 
-from headrace_command.send.arrow import pyarrow_for
 from headrace_command.send.block import Block
+from headrace_command.send.csv_faults import LINE_ENDS, CsvFaults
+from headrace_command.send.csv_reader import CsvReader
+from headrace_command.send.csv_type import CsvType
 from headrace_command.send.layout import Layout
 from headrace_command.send.prepared import Prepared
 from headrace_command.send.raw_rows import too_long
 from headrace_command.usage_error import UsageError
 
 __all__ = ["CsvRows"]
-
-_ENDS = "lines end with LF or CRLF"
 
 
 class CsvRows:
@@ -28,21 +26,27 @@ class CsvRows:
         header: The names of the columns; None: the first record of each file has them.
         types: The types of columns, as named by pyarrow.
         layout: Which part of a row becomes the entry.
+        stops: Whether nothing is produced after the first bad row.
     """
 
     def __init__(
-        self, max_row_bytes: int, delimiter: str, header: list[str] | None, types: dict[str, str], layout: Layout
+        self,
+        max_row_bytes: int,
+        delimiter: str,
+        header: list[str] | None,
+        types: dict[str, str],
+        layout: Layout,
+        *,
+        stops: bool,
     ) -> None:
-        self._pa = pyarrow_for("csv")
-        from pyarrow import csv as arrow_csv
-
-        self._csv = arrow_csv
+        self._reader = CsvReader(delimiter)
         # JSON is text; a field can hold any byte.
-        self._untyped = self._pa.string() if layout.is_json else self._pa.binary()
+        self._untyped = CsvType("string" if layout.is_json else "binary")
         self._max_row_bytes = max_row_bytes
         self._delimiter = delimiter
         self._given = header
-        self._types = {name: self._type(name, text) for name, text in types.items()}
+        self._types = {name: _type(name, text) for name, text in types.items()}
+        self._stops = stops
         self._layout = layout
         self._file: str | None = None
         self._header = header or []
@@ -57,9 +61,13 @@ class CsvRows:
         if rows and len(rows) - 1 not in bad and rows[-1].count(b'"') % 2 == 1:
             bad[len(rows) - 1] = "a quote that opens in this row is not closed before the end of the file"
         indices = [at for at in range(begin, len(rows)) if at not in bad and rows[at] not in (b"", b"\r")]
-        tables = self._parsed(rows, indices, bad)
-        indices = [at for at in indices if at not in bad]
-        table = self._pa.concat_tables(tables) if tables else self._empty()
+        columns = [(name, self._types.get(name, self._untyped)) for name in self._header]
+        types = {name: its.arrow for name, its in columns}
+        try:
+            table = self._reader.table([rows[at] for at in indices], types, self._header)
+        except self._reader.pa.ArrowInvalid:
+            table, indices, found = CsvFaults(self._reader, columns, stops=self._stops).find(rows, indices)
+            bad |= found
         return Prepared(block, indices, bad, table=table, layout=self._layout.arguments(table.schema))
 
     def pass_over(self, block: Block, /) -> int:
@@ -85,56 +93,15 @@ class CsvRows:
         except (UnicodeDecodeError, csv.Error) as error:
             raise UsageError(f"{block.place(0)}: the header cannot be read: {error}") from None
         if len(records) != 1:
-            problem = f"ends with a carriage return alone: {_ENDS}" if records else "is empty"
+            problem = f"ends with a carriage return alone: {LINE_ENDS}" if records else "is empty"
             raise UsageError(f"{block.place(0)}: the header {problem}")
         return records[0]
 
-    def _parsed(self, rows: list[bytes], indices: list[int], bad: dict[int, str]) -> list[Any]:
-        """The tables of these rows. Rows that do not parse are located by bisection."""
-        if not indices:
-            return []
-        wrong: list[tuple[int | None, str]] = []
 
-        def note(row: Any) -> str:
-            wrong.append((row.number, f"{row.actual_columns} values instead of {row.expected_columns}"))
-            return "skip"
-
-        try:
-            table = self._read(b"\n".join(rows[at] for at in indices), note)
-        except (self._pa.ArrowInvalid, self._pa.ArrowNotImplementedError) as error:
-            table, problem = None, re.sub(r"Row #\d+: ", "", str(error))
-        else:
-            problem = wrong[0][1] if wrong else ""
-        if table is not None and not wrong and len(table) == len(indices):
-            return [table]
-        if len(indices) == 1:
-            if b"\r" in rows[indices[0]].removesuffix(b"\r") and not problem:
-                problem = f"the row has a carriage return outside of quotes: {_ENDS}"
-            bad[indices[0]] = problem or "the row is not a CSV record"
-            return []
-        half = len(indices) // 2
-        return self._parsed(rows, indices[:half], bad) + self._parsed(rows, indices[half:], bad)
-
-    def _read(self, data: bytes, note: Any) -> Any:
-        read = self._csv
-        types = {name: self._types.get(name, self._untyped) for name in self._header}
-        return read.read_csv(
-            io.BytesIO(data),
-            read_options=read.ReadOptions(column_names=self._header, use_threads=False, block_size=len(data) + 1),
-            parse_options=read.ParseOptions(
-                delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
-            ),
-            convert_options=read.ConvertOptions(column_types=types, strings_can_be_null=False),
-        )
-
-    def _type(self, name: str, text: str) -> Any:
-        try:
-            return self._pa.type_for_alias(text)
-        except ValueError:
-            raise UsageError(
-                f"--types {name}={text}: pyarrow knows no such type; int64, double, bool, date32 …"
-            ) from None
-
-    def _empty(self) -> Any:
-        types = {name: self._types.get(name, self._untyped) for name in self._header}
-        return self._pa.table({name: self._pa.array([], its) for name, its in types.items()})
+def _type(name: str, text: str) -> CsvType:
+    try:
+        return CsvType(text)
+    except ValueError:
+        raise UsageError(
+            f"--types {name}={text}: pyarrow reads no such type from CSV; int64, double, bool, date32 …"
+        ) from None

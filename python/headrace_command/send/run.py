@@ -156,10 +156,13 @@ def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> Non
 
 
 def _causes(tally: Tally) -> list[tuple[str, str, str]]:
-    """The first failures, of which those that are not the fault of a row are shown once each."""
-    shown: dict[tuple[str, ...], tuple[str, str, str]] = {}
-    for place, code, message in tally.first:
-        cause = (place, code) if _is_of_row(code) else (code, message)
+    """The first failures. A cause other than a row, and a type that consecutive rows do not have, is shown once."""
+    shown: dict[tuple[object, ...], tuple[str, str, str]] = {}
+    for number, (place, code, message) in enumerate(tally.first):
+        cause: tuple[object, ...] = (place, code) if _is_of_row(code) else (code, message)
+        if message.startswith("column "):
+            file, _, line = place.rpartition(":")
+            cause = (message.partition(": ")[0], file, int(line) - number)
         shown.setdefault(cause, (place, code, message))
     return list(shown.values())
 
@@ -205,7 +208,8 @@ def _rows(arguments: Namespace, form: str, max_row_bytes: int) -> Rows:
     layout = Layout(payload, fields, json, key)
     if form in ("csv", "tsv"):
         header = None if arguments.header is None else arguments.header.split(",")
-        return CsvRows(max_row_bytes, "," if form == "csv" else "\t", header, _types(arguments.types), layout)
+        delimiter, stops = "," if form == "csv" else "\t", arguments.on_bad_row == "stop"
+        return CsvRows(max_row_bytes, delimiter, header, _types(arguments.types), layout, stops=stops)
     return BatchRows(layout)
 
 
