@@ -6,7 +6,7 @@ import sys
 
 from headrace_command.exit_code import ExitCode
 from headrace_command.parser import make_parser
-from headrace_command.verbs import VERBS, verb_of
+from headrace_command.verbs import VERBS, spelled_out, verb_of
 
 TYPE_CHECKING = False  # typing takes as long to import as all of this
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ __all__ = ["main"]
 def main() -> int:
     """Run the command with the arguments of the process."""
     sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
-    parser = make_parser(verb_of(sys.argv[1:]) or "")
-    arguments = parser.parse_args()
+    words = spelled_out(sys.argv[1:])
+    parser = make_parser(verb_of(words) or "")
+    arguments = parser.parsed(words)
     if arguments.version:
         from headrace import __version__
 

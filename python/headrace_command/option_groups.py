@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import re
-from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction, Namespace, _ArgumentGroup
+from argparse import SUPPRESS, BooleanOptionalAction, Namespace, _ArgumentGroup
 
+from headrace_command.command_parser import CommandParser
 from headrace_command.option_rows import DISPATCHER, PRODUCER, SERVER, STREAM
 
 __all__ = ["add_connection", "add_producer", "add_rows", "connection_options", "producer_options", "with_flags"]
 
+#: The options of the server that the short help shows.
+_USUAL = ("password_env",)
 _NAMES = {name for name, *_ in (*SERVER, *STREAM, *PRODUCER, *DISPATCHER)}
 
 
-def add_connection(parser: ArgumentParser) -> None:
+def add_connection(parser: CommandParser) -> None:
     """Add the URL and the options of the server."""
     group = parser.add_argument_group(
-        "connection", "An option takes precedence over the URL, and the URL over the environment."
+        "server", "An option takes precedence over the URL, and the URL over the environment."
     )
-    group.add_argument(
-        "-u", "--url", metavar="URL", help="redis://[user@]host[:port][/db]; by default $HEADRACE_URL, else $REDIS_URL"
-    )
-    add_rows(group, SERVER + STREAM)
+    text = "redis://[user@]host[:port][/db], or rediss:// for TLS; by default $HEADRACE_URL, else $REDIS_URL"
+    group.add_argument("-u", "--url", metavar="URL", help=text)
+    rows = SERVER + STREAM
+    add_rows(group, tuple(row for row in rows if row[0] in _USUAL))
     group.add_argument("--ask-password", action="store_true", help="Ask for the password on the terminal.")
+    add_rows(parser.add_rare_group("connection"), tuple(row for row in rows if row[0] not in _USUAL))
 
 
-def add_producer(parser: ArgumentParser) -> None:
+def add_producer(parser: CommandParser) -> None:
     """Add the options of a writer: trimming, the window, retries, copies."""
     add_rows(parser.add_argument_group("stream"), PRODUCER)
-    add_rows(parser.add_argument_group("delivery"), DISPATCHER)
+    add_rows(parser.add_rare_group("delivery"), DISPATCHER)
 
 
 def connection_options(arguments: Namespace) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-
+from headrace_command.command_parser import CommandParser
 from headrace_command.verbs import VERBS
 
 __all__ = ["make_parser"]
@@ -13,16 +12,22 @@ _EXIT_CODES = (
     "exit codes: 0 all delivered, 1 some failed, 2 usage, 3 no connection, TLS or rights, 4 unknown whether some were "
     "written, 130 and 143 interrupted"
 )
+_EXAMPLES = (
+    "headrace send orders < orders.jsonl",
+    "headrace read orders --last 10 --follow",
+    "headrace help send",
+)
 
 
-def make_parser(only: str | None = None) -> ArgumentParser:
+def make_parser(only: str | None = None) -> CommandParser:
     """Make the parser of all verbs. With `only`, the others get no arguments: adding them takes longer than parsing."""
-    parser = ArgumentParser("headrace", description=_DESCRIPTION, epilog=_EXIT_CODES, allow_abbrev=False)
+    parser = CommandParser("headrace", description=_DESCRIPTION, epilog=_EXIT_CODES)
+    parser.examples = _EXAMPLES
     parser.add_argument("--version", action="store_true", help="Print the version.")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for verb in VERBS:
         text, aliases = verb.text, verb.aliases
-        own = verbs.add_parser(verb.name, aliases=aliases, help=text, description=text, allow_abbrev=False)
+        own = verbs.add_parser(verb.name, aliases=aliases, help=text, description=text)
         own.set_defaults(verb=verb.name)
         if only is None or verb.name == only:
             verb.add_arguments(own)
@@ -31,7 +36,7 @@ def make_parser(only: str | None = None) -> ArgumentParser:
     return parser
 
 
-def _positionals(parser: ArgumentParser) -> list[str]:
+def _positionals(parser: CommandParser) -> list[str]:
     """The arguments without a flag, as the usage line shows them: all options would fill a screen."""
     shown = []
     for action in parser._actions:
@@ -41,7 +46,7 @@ def _positionals(parser: ArgumentParser) -> list[str]:
     return shown
 
 
-def _add_common(parser: ArgumentParser) -> None:
+def _add_common(parser: CommandParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", choices=("text", "json", "jsonl"), default="text", help="Format of the data.")
     group.add_argument("-q", "--quiet", action="store_true", help="Print no messages except errors.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing takes as long to import as all of this
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from headrace_command.command_parser import CommandParser
 
-__all__ = ["VERBS", "Verb", "verb_of"]
+__all__ = ["VERBS", "Verb", "spelled_out", "verb_of"]
 
 
 class Verb:
@@ -30,7 +30,7 @@ class Verb:
         """The name of its package."""
         return f"headrace_command.{self.name.replace('-', '_')}"
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         """Add its arguments to its parser."""
         from importlib import import_module
 
@@ -49,6 +49,11 @@ VERBS = (
     Verb("dead-letters", "List dead letters, show them, write them again, or delete them."),
     Verb("completion", "Print the completion script of a shell.", connects=False),
 )
+
+
+def spelled_out(words: list[str]) -> list[str]:
+    """Return a command line in which `help VERB` is `VERB --help`."""
+    return [*words[1:], "--help"] if words[:1] == ["help"] else words
 
 
 def verb_of(words: list[str]) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ from headrace.testing import LocalServer
 from headrace_command.escape import json_bytes, printable
 from headrace_command.exit_code import ExitCode
 from headrace_command.parser import make_parser
-from headrace_command.verbs import VERBS
+from headrace_command.verbs import VERBS, spelled_out
 from support.canary import Secret
 from support.marks import thorough
 
@@ -55,9 +57,58 @@ def test_messages_and_help_name_options_as_flags(any_command: Command) -> None:
     ended = any_command("send", "s", "-u", "rediss://127.0.0.1", "--tls-ca-cert", "/nowhere")
     assert (ended.code, "headrace: --tls-ca-cert: '/nowhere' cannot be read" in ended.err) == (2, True)
     for verb in VERBS:
-        text = b" ".join(any_command(verb.name, "--help").out.split())
+        text = b" ".join(any_command("help", verb.name).out.split())
+        if verb.connects:
+            assert b"--help-all also shows the options of " in text
+            assert (b"--url URL" in text, b"--tls-key" in text) == (True, False)
+            text = b" ".join(any_command(verb.name, "--help-all").out.split())
+            assert b"Needs --tls-key" in text
         assert b"tls_key" not in text
-        assert b"Needs --tls-key" in text or not verb.connects
+
+
+def test_the_examples_of_the_help_are_command_lines() -> None:
+    parser = make_parser()
+    for own in (parser, *parser.verbs.values()):
+        assert own.examples
+        for example in own.examples:
+            assert f"  {example}\n" in own.format_help()
+            (line,) = re.findall("headrace ([^|<)]*)", example)[:1]
+            words = shlex.split(line)
+            if spelled_out(words) == words:
+                assert parser.parsed(words).verb == words[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("sned s", "invalid choice: 'sned' (choose from {}); did you mean send?"),
+        ("help sned", "invalid choice: 'sned' (choose from {}); did you mean send?"),
+        ("nothing", "invalid choice: 'nothing' (choose from {})"),
+        ("send s --format cvs", "did you mean csv?"),
+        ("send s --fromat csv", "headrace send: error: unknown option --fromat; did you mean --format?"),
+        ("read s --exactly-once x", "headrace read: error: unknown option --exactly-once: headrace send has it"),
+        ("read s --limit 3", "unknown option --limit: headrace dead-letters has it"),
+        ("send s --yess --fromat csv", "unknown option --yess"),
+        ("check s --password geheim", "did you mean --password-env, --ask-password or --password-file?"),
+        ("check s --password=geheim", "did you mean --password-env, --ask-password or --password-file?"),
+        ("read s -a geheim", "unknown option -a; did you mean --password-env?"),
+        ("read s -ageheim -p 6379", "unknown option -a; did you mean --password-env?"),
+        ("send s -b localhost", "unknown option -b; did you mean --url?"),
+        ("read s --insecure", "unknown option --insecure; did you mean --tls-insecure-skip-verify?"),
+        ("read s --wurst", "unknown option --wurst"),
+        ("read s --user x", "unknown option --user; did you mean --username or --sentinel-username?"),
+        ("dead", "invalid choice: 'dead' (choose from {}); did you mean dead-letters?"),
+        ("-u redis://u:geheim@localhost send s", "there is no verb before the URL: options come after the verb"),
+        ("check a b", "unrecognized arguments: b"),
+        ("check a redis://u:geheim@localhost", "unrecognized arguments: a URL, which --url would take"),
+    ],
+)
+def test_words_without_a_meaning_name_what_is_near(any_command: Command, words: str, text: str) -> None:
+    ended = any_command(*words.split())
+    assert (ended.code, ended.out) == (2, b"")
+    choices = ended.err.partition("(choose from ")[2].rpartition(")")[0]
+    assert ended.err.endswith(text.format(choices) + "\n"), ended.err
+    assert "geheim" not in ended.err
 
 
 def test_debug_prints_the_traceback_on_separate_lines(any_command: Command, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_ranges_are_selected_by_id_time_or_count(
         (("--payload", "-o", "jsonl"), "--payload prints bare payloads"),
         (("--unpack", "payload", "--fields", "a"), "--fields chooses members"),
         (("t", "--last", "1"), "--last needs a single stream"),
-        (("--consumer-group", "g"), "unrecognized arguments: --consumer-group"),
+        (("--consumer-group", "g"), "unknown option --consumer-group: headrace send has it"),
     ],
 )
 def test_invalid_arguments_are_refused(

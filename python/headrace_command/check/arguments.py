@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-
 from headrace_command.check.duration import seconds
+from headrace_command.command_parser import CommandParser
 
 __all__ = ["MODES", "add"]
 
 #: What a program may need to do.
 MODES = ("plain", "trimming", "script", "idmp", "wait_replicas", "wait_aof", "reader", "consumer", "inspect")
+
+_EXAMPLES = (
+    "headrace check",
+    "headrace check orders -u rediss://producer@db1 --password-env REDIS_PASSWORD --for script",
+    "headrace check orders --for plain,consumer --wait 60s",
+)
 
 
 class _Lists(tuple[str, ...]):
@@ -21,8 +26,9 @@ class _Lists(tuple[str, ...]):
         return isinstance(words, list) and all(tuple.__contains__(self, word) for word in words)
 
 
-def add(parser: ArgumentParser) -> None:
+def add(parser: CommandParser) -> None:
     """Add the arguments."""
+    parser.examples = _EXAMPLES
     parser.add_argument("stream", metavar="STREAM", nargs="?", help="Key of the stream for which rights are checked.")
     parser.add_argument(
         "--for",

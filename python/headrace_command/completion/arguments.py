@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from headrace_command.command_parser import CommandParser
 
 __all__ = ["add"]
 
+_EXAMPLES = ("source <(headrace completion bash)",)
 
-def add(parser: ArgumentParser) -> None:
+
+def add(parser: CommandParser) -> None:
     """Add the arguments."""
+    parser.examples = _EXAMPLES
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import Action, ArgumentParser, _SubParsersAction
+from argparse import Action
 from collections.abc import Iterator
 
+from headrace_command.command_parser import CommandParser
 from headrace_command.exit_code import ExitCode
 from headrace_command.parser import make_parser
 from headrace_command.run import Run
@@ -45,27 +46,19 @@ def run(run: Run) -> ExitCode:
     return ExitCode.OK
 
 
-def _verbs(parser: ArgumentParser) -> dict[str, ArgumentParser]:
-    """The parser of each verb, aliases included."""
-    for action in parser._actions:
-        if isinstance(action, _SubParsersAction):
-            return dict(action.choices)
-    raise AssertionError("the parser has verbs")
-
-
-def _options(parser: ArgumentParser) -> Iterator[tuple[str, Action]]:
+def _options(parser: CommandParser) -> Iterator[tuple[str, Action]]:
     for action in parser._actions:
         for flag in action.option_strings:
             yield flag, action
 
 
-def _values(parser: ArgumentParser) -> list[str]:
+def _values(parser: CommandParser) -> list[str]:
     """The values of positional arguments."""
     return [str(value) for action in parser._actions if not action.option_strings for value in action.choices or ()]
 
 
-def _bash(parser: ArgumentParser) -> str:
-    verbs = _verbs(parser)
+def _bash(parser: CommandParser) -> str:
+    verbs = parser.verbs
     options = ""
     for name, own in verbs.items():
         options += _BASH_WORDS.format(verb=name, current="-", words=" ".join(flag for flag, _ in _options(own)))
@@ -79,13 +72,13 @@ def _bash(parser: ArgumentParser) -> str:
     return _BASH.format(verbs=" ".join(verbs), options=options, values=values)
 
 
-def _zsh(parser: ArgumentParser) -> str:
+def _zsh(parser: CommandParser) -> str:
     """Zsh understands the functions of bash. Its completion system may not be loaded yet."""
     return "#compdef headrace\n" + _ZSH_BEGIN + _bash(parser)
 
 
-def _fish(parser: ArgumentParser) -> str:
-    verbs = _verbs(parser)
+def _fish(parser: CommandParser) -> str:
+    verbs = parser.verbs
     lines = [f"complete -c headrace -n __fish_use_subcommand -f -a {name} -d '{_text(name)}'" for name in verbs]
     for name, own in verbs.items():
         condition = f"complete -c headrace -n '__fish_seen_subcommand_from {name}'"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-
+from headrace_command.command_parser import CommandParser
 from headrace_command.option_groups import add_rows
 from headrace_command.option_rows import PRODUCER
 
@@ -12,9 +11,16 @@ __all__ = ["LAYOUT_ROWS", "add"]
 #: The options of XADD.
 LAYOUT_ROWS = tuple(row for row in PRODUCER if row[0] in ("maxlen", "maxlen_approximate", "minid", "nomkstream"))
 
+_EXAMPLES = (
+    "headrace dead-letters list orders:dead",
+    "headrace dead-letters replay orders:dead --all --to orders --dry-run",
+    "headrace dead-letters drop orders:dead --all --only-code WRONGTYPE",
+)
 
-def add(parser: ArgumentParser) -> None:
+
+def add(parser: CommandParser) -> None:
     """Add the arguments."""
+    parser.examples = _EXAMPLES
     actions = ("list", "show", "replay", "drop")
     parser.add_argument("action", metavar="|".join(actions), choices=actions, help="What to do.")
     parser.add_argument("stream", metavar="STREAM", help="Key of the stream of dead letters.")

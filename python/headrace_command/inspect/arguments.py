@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from headrace_command.command_parser import CommandParser
 
 __all__ = ["add"]
 
+_EXAMPLES = (
+    "headrace inspect orders",
+    "headrace inspect orders --group billing --watch",
+)
 
-def add(parser: ArgumentParser) -> None:
+
+def add(parser: CommandParser) -> None:
     """Add the arguments."""
+    parser.examples = _EXAMPLES
     parser.add_argument("stream", metavar="STREAM", help="The key of the stream.")
     group = parser.add_argument_group("look", "Changes nothing. Exits with 1 if there is an alarm.")
     group.add_argument("--group", metavar="NAME", help="Only this consumer group.")

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from headrace_command.command_parser import CommandParser
 
 __all__ = ["add"]
 
+_EXAMPLES = (
+    "headrace read orders --last 10 --follow",
+    "headrace read orders --since 1h -o jsonl",
+    "headrace read orders --payload | headrace send copy-of-orders",
+)
 
-def add(parser: ArgumentParser) -> None:
+
+def add(parser: CommandParser) -> None:
     """Add the arguments."""
+    parser.examples = _EXAMPLES
     parser.add_argument("streams", metavar="STREAM", nargs="+", help="The keys of the streams.")
     _add_range(parser)
     _add_content(parser)
 
 
-def _add_range(parser: ArgumentParser) -> None:
+def _add_range(parser: CommandParser) -> None:
     group = parser.add_argument_group(
         "range",
         "A time is written as 2026-11-24, 2026-11-24T13:05 (in the local time zone) or 2026-11-24T13:05Z; an entry ID "
@@ -35,7 +42,7 @@ def _add_range(parser: ArgumentParser) -> None:
     group.add_argument("--reverse", action="store_true", help="From new entries to old ones: --from is the newest.")
 
 
-def _add_content(parser: ArgumentParser) -> None:
+def _add_content(parser: CommandParser) -> None:
     group = parser.add_argument_group("content", "Text is for people; -o jsonl has an object per entry, or per row.")
     text = "Only these fields; with --unpack json or arrow_ipc only these members or columns."
     group.add_argument("--fields", metavar="NAME,…", help=text)

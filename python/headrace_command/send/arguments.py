@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-
+from headrace_command.command_parser import CommandParser
 from headrace_command.option_groups import add_producer
 from headrace_command.send.form import FORMATS
 
 __all__ = ["add"]
 
+_EXAMPLES = (
+    "headrace send orders orders.csv --types total=double --json",
+    "journalctl -f -o json | headrace send logs --format jsonl --maxlen 1000000",
+    "headrace send orders history.parquet --exactly-once history-2026 --retry",
+)
 
-def add(parser: ArgumentParser) -> None:
+
+def add(parser: CommandParser) -> None:
     """Add the arguments."""
+    parser.examples = _EXAMPLES
     parser.add_argument("stream", metavar="STREAM", help="The key of the stream.")
     parser.add_argument(
         "files", metavar="FILE", nargs="*", default=[], help="Files, in this order; none, or '-': stdin."
@@ -22,7 +28,7 @@ def add(parser: ArgumentParser) -> None:
     add_producer(parser)
 
 
-def _add_input(parser: ArgumentParser) -> None:
+def _add_input(parser: CommandParser) -> None:
     group = parser.add_argument_group("input")
     text = (
         "Format of the input. By default from the extensions of the files, before .gz, .bz2, .xz or .zst; "
@@ -39,7 +45,7 @@ def _add_input(parser: ArgumentParser) -> None:
     group.add_argument("--linger", metavar="SECONDS", type=float, default=0.1, help=text)
 
 
-def _add_rows(parser: ArgumentParser) -> None:
+def _add_rows(parser: CommandParser) -> None:
     group = parser.add_argument_group(
         "rows", "Which part of a row becomes the entry. For lines and jsonl: the line, unchanged."
     )
@@ -58,7 +64,7 @@ def _add_rows(parser: ArgumentParser) -> None:
     group.add_argument("--ts-field", metavar="NAME", help=text)
 
 
-def _add_outcomes(parser: ArgumentParser) -> None:
+def _add_outcomes(parser: CommandParser) -> None:
     group = parser.add_argument_group("outcomes")
     text = "What happens to a row that cannot be read or that the server refuses. Default: %(default)s."
     choices = ("stop", "skip", "dead-letter")
