@@ -50,6 +50,9 @@ def test_missing_streams_and_groups_are_reported(
     ended = any_command("inspect", "nothing")
     assert (ended.code, ended.out, ended.err) == (1, b"", "headrace: there is no stream 'nothing'\n")
     connect(any_server).xadd("s", {"payload": "x"})
+    ended = any_command("inspect", "s*")
+    assert ended.code == 1
+    assert ended.err == "headrace: there is no stream 's*', and a pattern is not taken; similar: 's'\n"
     ended = any_command("inspect", "s", "--group", "g", "--sample", "0")
     assert (ended.code, ended.err) == (1, "headrace: the stream 's' has no group 'g'\n")
     connect(any_server).set("text", "x")

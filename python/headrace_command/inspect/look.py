@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace_command.absent import is_absent
 from headrace_command.inspect.facts import Consumer, Id, Pending
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def look(commands: Commands, key: bytes, only: bytes | None, dead_key: bytes) ->
         (dead_key, [b"XLEN", dead_key]),
     ]
     time_of_server, stream, groups, memory, dead = commands.call(of_key, writes=False)
-    if str(stream) == "ERR no such key":
+    if is_absent(stream):
         return None
     info = _pairs(stream)
     first, last = info.get(b"first-entry"), info.get(b"last-entry")

@@ -7,6 +7,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from headrace_command.absent import absent
 from headrace_command.exit_code import ExitCode
 from headrace_command.inspect.address import address_of
 from headrace_command.inspect.command_line import CommandLine
@@ -109,7 +110,7 @@ class _Inspection:
         command_line = CommandLine(self._endpoint, address_of(self._endpoint, self._commands), self._own)
         for number, key in enumerate(self._keys):
             if key not in looks:
-                self._run.messages.error(f"there is no stream {os.fsdecode(key)!r}")
+                self._run.messages.error(absent(self._commands, key, names_similar=not self._endpoint.shards))
                 code = ExitCode.FAILED
                 continue
             now = looks[key]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+from headrace_command.absent import absent, is_absent
 from headrace_command.exit_code import ExitCode
 from headrace_command.read.entry import Entry
 from headrace_command.read.outages import shown
@@ -145,12 +147,27 @@ class _Reading:
             key = stream.decode(errors="surrogateescape")
             self._run.messages.warn(f"{key} {entry.id} cannot be unpacked, and is left out: {error}")
 
+    def _say_empty(self) -> None:
+        """Say which streams do not exist, and that the others have no entries to print."""
+        from headrace._headrace import Commands
+
+        given, empty = self._run.arguments, []
+        with closing(Commands(self._endpoint)) as commands:
+            for name in given.streams:
+                key = os.fsencode(name)
+                (info,) = commands.call([(key, [b"XINFO", b"STREAM", key])], writes=False)
+                if is_absent(info) and not self._endpoint.shards:
+                    self._run.messages.say(absent(commands, key))
+                else:
+                    empty.append(name)
+        if empty:
+            has_ends = any(end is not None for end in (given.start, given.since, given.end))
+            self._run.messages.say(f"no entries in {', '.join(empty)}{' within this range' if has_ends else ''}")
+
     def _ended(self, reader: Reader) -> ExitCode:
         messages = self._run.messages
         if self._is_empty and not reader.lost:
-            given = self._run.arguments
-            has_ends = any(end is not None for end in (given.start, given.since, given.end))
-            messages.say(f"no entries in {', '.join(given.streams)}{' within this range' if has_ends else ''}")
+            self._say_empty()
         if self._has_line_ends:
             messages.warn("some payloads contain line ends, and span several lines here: -o jsonl keeps them apart")
         if self._bad > _NAMED:
