@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import faulthandler
 import logging
 import math
 import multiprocessing
@@ -16,6 +17,7 @@ from typing import Any
 
 from laboratory import REPEAT
 from support import modes
+from support.patience import PATIENCE
 from support.servers import Program, find_programs
 
 from .episode import ASYNC, REDIS_PY, EpisodeResult, kinds_for, run_episode
@@ -88,9 +90,10 @@ class ShareResult:
 
 
 def run_share(share: Share, only: int | None = None) -> ShareResult:
-    """Run the episodes of a share, or one of them."""
+    """Run the episodes of a share, or one of them. If that takes long, stderr shows where it is."""
     campaign = share.campaign
     result, failures = campaign.result(), []
+    faulthandler.dump_traceback_later(PATIENCE)
     program = program_of(share.server)
     # Every second share uses TLS, where the server supports it.
     with FaultTestbed(program, tls=share.number % 2 == 0 and program.can("tls")) as testbed:
@@ -103,6 +106,7 @@ def run_share(share: Share, only: int | None = None) -> ShareResult:
                     raise
                 failures += [(str(violation), share.repeat(number)) for violation in episode.violations]
                 result += episode
+    faulthandler.cancel_dump_traceback_later()
     return ShareResult(share, result, failures)
 
 

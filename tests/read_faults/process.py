@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
 import mmap
 import multiprocessing
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.patience import PATIENCE
 from support.processes import wait_until
 
 from .client_base import Config, Control
@@ -65,6 +67,7 @@ def _body(config: Config, state_path: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("headrace").setLevel(logging.ERROR)  # each fault causes retries, with two warnings each
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    faulthandler.dump_traceback_later(PATIENCE)  # no process lives as long, unless a call hangs
     try:
         state = _State(state_path)
     except FileNotFoundError:  # the tests were stopped meanwhile

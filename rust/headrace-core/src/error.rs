@@ -144,6 +144,11 @@ impl Error {
         Self::Command { code, kind: Classifier::default().kind(fault), message }
     }
 
+    /// The same in the words of the fault.
+    pub(crate) fn refusal(fault: &Fault) -> Self {
+        Self::refused(fault, &fault.message)
+    }
+
     /// An [`Error::StreamRefused`] for a refusal; `message` is the sentence, to which advice is added.
     pub(crate) fn stream_refused(stream: &[u8], fault: &Fault, message: &str) -> Self {
         let (code, message) = (fault.code.to_string(), code::advised(&fault.code, message));

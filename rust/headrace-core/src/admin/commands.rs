@@ -99,7 +99,7 @@ impl Commands {
         let asked = contain(|| {
             self.connections.ask_all(&commands, watch, |command, reply| match reply.map(Answer::read) {
                 Ok(answer) => answer.ok_or_else(|| command.misunderstood()),
-                Err(fault) => Ok(Answer::Refused(Error::refused(&fault, &fault.message))),
+                Err(fault) => Ok(Answer::Refused(Error::refusal(&fault))),
             })
         });
         asked.unwrap_or_else(|_| Err(Error::Internal { message: "the command ended".to_owned() }))
@@ -130,8 +130,7 @@ impl Answer {
             // In the reply to EXEC.
             Value::ServerError(error) => {
                 let line = [error.code(), error.details().unwrap_or_default()].join(" ");
-                let fault = Fault::from_reply(line.as_bytes());
-                Self::Refused(Error::refused(&fault, &fault.message))
+                Self::Refused(Error::refusal(&Fault::from_reply(line.as_bytes())))
             }
             _ => return None,
         })

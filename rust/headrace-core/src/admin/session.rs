@@ -145,7 +145,7 @@ pub(super) fn connect_error(error: ConnectError) -> Error {
     match error {
         ConnectError::Interrupted => Error::Interrupted,
         ConnectError::Fault(fault) if is_of_connection(&fault) => Error::lost(&fault.code, &fault.message),
-        ConnectError::Fault(fault) => Error::refused(&fault, &fault.message),
+        ConnectError::Fault(fault) => Error::refusal(&fault),
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn check_shards(
     let command = Command::read("hgetall").key(&registry.key());
     let read = connections.ask_all(&[command], watch, |command, reply| {
         let reply = reply.map_err(|refusal| command.refused(&refusal))?;
-        registry.read(&reply).map(drop).map_err(error)
+        registry.read(&reply).map(drop).map_err(|fault| Error::refusal(&fault))
     });
     read.map(drop)
 }
@@ -62,21 +62,25 @@ fn read_shards(connections: &mut KeptConnections, name: &[u8], watch: &mut dyn W
         let reply = reply.map_err(|refusal| command.refused(&refusal))?;
         let fields = list(&reply).and_then(|parts| parts.iter().map(bytes).collect::<Option<Vec<_>>>());
         let fields = fields.ok_or_else(|| {
-            error(Fault::new(code::PROTOCOL, "the server's reply to HGETALL is not a list of fields and values"))
+            Error::refusal(&Fault::new(
+                code::PROTOCOL,
+                "the server's reply to HGETALL is not a list of fields and values",
+            ))
         })?;
         let key = registry.escape_ascii();
         if fields.is_empty() {
             let name = name.escape_ascii();
             let message = format!("the stream '{name}' has no shards: no producer has written the key '{key}'");
-            return Err(error(Fault::new(code::BAD_SHARDS, message)));
+            return Err(Error::refusal(&Fault::new(code::BAD_SHARDS, message)));
         }
         Shards::from_registry(name, &fields).map_err(|why| {
-            error(Fault::new(code::BAD_SHARDS, format!("the key '{key}' does not say which shards exist: {why}")))
+            Error::refusal(&Fault::new(
+                code::BAD_SHARDS,
+                format!("the key '{key}' does not say which shards exist: {why}"),
+            ))
         })
     })?;
-    read.into_iter().next().ok_or_else(|| error(Fault::new(code::PROTOCOL, "the server did not reply to HGETALL")))
-}
-
-fn error(fault: Fault) -> Error {
-    Error::refused(&fault, &fault.message)
+    read.into_iter()
+        .next()
+        .ok_or_else(|| Error::refusal(&Fault::new(code::PROTOCOL, "the server did not reply to HGETALL")))
 }

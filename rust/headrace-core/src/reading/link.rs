@@ -507,5 +507,5 @@ fn failed(fault: &Fault) -> Error {
     if code::is_away(&fault.code) {
         return Error::lost(&fault.code, &fault.message);
     }
-    Error::refused(fault, &fault.message)
+    Error::refusal(fault)
 }
