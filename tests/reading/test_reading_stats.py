@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -175,7 +176,11 @@ def test_prometheus_reads_the_counters(any_server: LocalServer, client: Any) -> 
     gone = scrape(collector)
     assert gone["headrace_read_entries_total", f"{KEY},other", ""] == 30
     assert ("headrace_read_behind_seconds", f"{KEY},other", "") not in gone
-    fields = {*ConsumerStats.__dataclass_fields__} - {"last_entry_time", "bytes_received", "pending"}
+    fields = {field.name for field in dataclasses.fields(ConsumerStats)} - {
+        "last_entry_time",
+        "bytes_received",
+        "pending",
+    }
     exported = {f"headrace_read_{field}_total" for field in fields}
     assert names == exported | {
         "headrace_read_received_bytes_total",

@@ -194,7 +194,7 @@ def test_modes_other_than_append_are_refused(spark: SparkSession, client: redis.
 
 def test_a_wrong_password_fails_the_job(spark: SparkSession, start_server: Callable[..., LocalServer]) -> None:
     server = start_server(config={"requirepass": "right"})
-    with pytest.raises(PythonException, match=r"WRONGPASS.*\n(.*\n)*.*check username, password_env and password_file"):
+    with pytest.raises(PythonException, match=r"WRONGPASS.*\n(.*\n)*.*check username and the password"):
         save(messages(spark, 10), server, password="wrong")
 
 
