@@ -104,6 +104,17 @@ def test_a_master_name_unknown_to_the_sentinels_is_reported(shared: LocalSentine
 
 
 @pytest.mark.needs("redis-8.6")
+def test_a_server_named_as_a_sentinel_is_reported(shared: LocalSentinel) -> None:
+    master = f"127.0.0.1:{shared.master().port}"
+    with Dispatcher(endpoint_of(shared, nodes=[master])) as dispatcher:
+        dispatcher.produce(b"x")
+        (failure,) = dispatcher.flush().failed
+    refused = f"the sentinel {master} refused SENTINEL GET-MASTER-ADDR-BY-NAME: ERR unknown command"
+    assert (failure.code, failure.kind) == ("ERR", "permanent")
+    assert failure.message.startswith(refused)
+    assert failure.advice == "give the addresses of sentinels as nodes, or leave sentinel_master out"
+
+
 def test_each_password_goes_to_its_own_servers(start_group: StartGroup, program: Program) -> None:
     acl = {"user": "app on >geheim ~* +@all", "requirepass": "daten"}
     group = start_group(config=acl, sentinel_config={"requirepass": "waechter"})

@@ -228,7 +228,7 @@ own_codes! {
         .advice("check that host and port belong to a Redis or Valkey server");
     /// A file or a variable that the endpoint names cannot be read now (password, TLS key, process-wide defaults), or a callable
     /// returned no password.
-    CONFIG => RETRYABLE.advice("the message names what is missing; with Spark it must be present on every executor");
+    CONFIG => RETRYABLE.advice("set the variable, or make the file readable; with Spark, on every executor");
     /// A defect in headrace ended the call: no for rows that it could not encode, unknown for messages whose reply it could not
     /// read.
     INTERNAL => PERMANENT.written(NO_OR_UNKNOWN)
@@ -241,7 +241,8 @@ own_codes! {
     TRIMMED => PERMANENT.written(UNKNOWN).advice("check minid: it is above the entry's ID");
     /// The message is larger than the server accepts (`proto-max-bulk-len`, 512 MiB by default), or its Arrow IPC entry is larger
     /// than 512 MiB, or than 1 GiB before compression.
-    TOO_LARGE => ROW;
+    TOO_LARGE => ROW.advice(
+        "make the message smaller, or raise proto-max-bulk-len of the server; with Spark, on_failure passes its row");
     /// The row's payload is null.
     NULL_PAYLOAD => ROW;
     /// `fields=`, `fields_from=`: every field of the row is null, or it has none.
@@ -263,7 +264,7 @@ own_codes! {
     /// is missing.
     BAD_SHARDS => PERMANENT.advice("use the shards that the stream has");
     /// The server does not support what an option asks for; the message says what is required.
-    UNSUPPORTED => PERMANENT.advice("the message says what is required");
+    UNSUPPORTED => PERMANENT;
     /// `exactly_once_key="message_id"`: the message has no ID.
     NULL_MESSAGE_ID => PERMANENT.advice("give each row a message ID, or do not set exactly_once_key");
     /// `exactly_once_key="message_id"`: another message of the batch has the same ID.
@@ -283,7 +284,7 @@ server_codes! {
     /// Wrong user name or password; a password that can change was read once more: docs/credentials.md.
     WRONGPASS => PASSWORD.advice("check username and the password, and that the user is on (ACL GETUSER)");
     /// The ACL user is not allowed to use the command or the key.
-    NOPERM => PERMANENT.advice("grant the ACL user what the message names, with ACL SETUSER");
+    NOPERM => PERMANENT.advice("grant the ACL user the command and the key, with ACL SETUSER");
     /// The key holds something other than a stream.
     WRONGTYPE => PERMANENT.advice("the key holds something other than a stream: choose another stream_key");
     /// The server's `maxmemory` is reached.
@@ -349,6 +350,7 @@ const ADVICE_BY_WORDS: &[(&str, &str, &str)] = &[
     ("NOPERM", "the ACL user needs", "ACL SETUSER grants it"),
     ("ERR", "max number of clients", "close connections that are not needed, or raise maxclients of the server"),
     ("ERR", "called without any password", "leave the password out, or give the user with username"),
+    ("ERR", "refused SENTINEL", "give the addresses of sentinels as nodes, or leave sentinel_master out"),
     ("ERR", "DB index is out of range", "choose a db that the server has"),
 ];
 
@@ -412,6 +414,18 @@ mod tests {
         }
         assert_eq!(advice(CONNECT, ""), Some("check that a server runs and listens there"));
         assert_eq!(advice("ERR", "ERR syntax error"), None);
+        assert_eq!(advice(UNSUPPORTED, "take 'script'"), None, "the message says what is required");
+        assert_eq!(
+            advice(TOO_LARGE, ""),
+            Some(
+                "make the message smaller, or raise proto-max-bulk-len of the server; with Spark, on_failure passes its row"
+            )
+        );
+        assert_eq!(
+            advice(CONFIG, ""),
+            Some("set the variable, or make the file readable; with Spark, on every executor")
+        );
+        assert_eq!(advice("NOPERM", ""), Some("grant the ACL user the command and the key, with ACL SETUSER"));
         assert_eq!(
             advised(CONNECT, "refused."),
             "refused; check that a server runs and listens there (docs/troubleshooting.md#connect)"
