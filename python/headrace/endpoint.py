@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, Never, NoReturn, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from headrace import _headrace
+from headrace.errors import ConfigError
 from headrace.tables import ENDPOINT, documented, signature
 
 __all__ = ["Endpoint", "EndpointOptions", "InsecureWarning"]
@@ -230,6 +231,8 @@ class Endpoint(_headrace.Endpoint):
             ConfigError: As for `Endpoint`; or the URL does not have this form, or an option is given twice.
         """
         try:
+            if url is None:
+                raise ConfigError("url is None: the variable that should hold it is not set", option="url")
             return super().__new__(cls, {**options}, url=url)._warned()
         finally:
             del options, url  # not for tracebacks with locals

@@ -123,7 +123,7 @@ def test_options_are_read_only_attributes() -> None:
     [
         ({"port": 70_000}, "port must be an integer from 1 to 65535, got 70000"),
         ({"port": 10**50}, "port must be an integer from 1 to 65535, got a value of type int of more than 128 bits"),
-        ({"port": True}, "port must be an integer from 1 to 65535, got the boolean true"),
+        ({"port": True}, "port must be an integer from 1 to 65535, got True"),
         ({"port": "6379"}, "port must be an integer from 1 to 65535, got '6379'"),
         ({"db": -1}, "db must be an integer from 0 to 2147483647, got -1"),
         ({"maxlen": 1.0}, "maxlen must be an integer of at least 0, got 1"),
@@ -223,10 +223,21 @@ def test_urls_are_parsed() -> None:
     assert Endpoint.from_url("unix:///run/r.sock?db=3&stream_key=s").db == 3
 
 
+def test_a_url_that_is_none_is_refused() -> None:
+    missing: Any = None
+    with pytest.raises(ConfigError) as caught:
+        Endpoint.from_url(missing, stream_key="s")
+    assert str(caught.value) == "url is None: the variable that should hold it is not set"
+    assert caught.value.option == "url"
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        (f"redis://:{CANARY}@h/x?stream_key=s", "the URL is refused: invalid database number"),
+        (
+            f"redis://:{CANARY}@h/x?stream_key=s",
+            "the URL must have the number of a database after its host, such as /0, or nothing",
+        ),
         (
             f"redis://:{CANARY}@h/?stream_key=s&tls_ca=x",
             "unknown option 'tls_ca'; did you mean 'tls_ca_cert'?",

@@ -120,7 +120,7 @@ fn integers_outside_their_ranges_are_refused() {
     assert_eq!(message(build(&[("port", int(70_000))])), "port must be an integer from 1 to 65535, got 70000");
     assert_eq!(
         message(build(&[("port", OptionValue::Bool(true))])),
-        "port must be an integer from 1 to 65535, got the boolean true"
+        "port must be an integer from 1 to 65535, got True"
     );
     assert_eq!(message(build(&[("maxlen", int(-1))])), "maxlen must be an integer of at least 0, got -1");
 }

@@ -80,6 +80,10 @@ pub(super) fn read(url: &str, given: &mut Given) -> Result<()> {
 /// Reads `[user[:password]@]host[:port]` and `/db`.
 fn read_tcp(authority: &str, path: &str, given: &mut Given) -> Result<()> {
     let (user_info, address) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let db = path.trim_matches('/');
+    if !db.is_empty() && db.parse::<i64>().is_err() {
+        return Err(refuse("must have the number of a database after its host, such as /0, or nothing"));
+    }
     // Without its TLS feature redis-rs refuses `rediss`; apart from the scheme both URLs are the same.
     let parsed = redis::parse_redis_url(&format!("redis://{address}{path}"))
         .ok_or_else(|| refuse("does not parse: check that its host and port are valid"))?;
@@ -91,7 +95,7 @@ fn read_tcp(authority: &str, path: &str, given: &mut Given) -> Result<()> {
             add(given, Form::Typed, "port", OptionValue::Int((*port).into()))?;
         }
     }
-    if !path.trim_matches('/').is_empty() {
+    if !db.is_empty() {
         add(given, Form::Typed, "db", OptionValue::Int(info.redis_settings().db().into()))?;
     }
     read_user_info(user_info, given)
