@@ -108,8 +108,7 @@ class Reader(_headrace.Reader):
         for name, is_last in (("start", False), ("end", True)):
             if isinstance(moment := given.get(name), datetime):
                 given[name] = _milliseconds(name, moment, is_last=is_last != (given.get("reverse") is True))
-        if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
-            raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
+        check_schema(schema)
         keys = stream_keys(streams)
         self = super().__new__(cls, endpoint, keys, given, schema)
         self._endpoint = endpoint
@@ -208,6 +207,13 @@ class Reader(_headrace.Reader):
 
     def __repr__(self) -> str:
         return f"<Reader: {shown_streams(self._streams, self._endpoint)}>"
+
+
+def check_schema(schema: object) -> None:
+    """Raise unless the schema is an Arrow schema or None."""
+    if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
+        example = "pyarrow.schema({'id': 'int64'})"
+        raise ConfigError(f"schema must be an Arrow schema, such as {example}, got {schema!r}", option="schema")
 
 
 def stream_keys(streams: Iterable[object] | None) -> list[bytes]:

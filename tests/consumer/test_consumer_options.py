@@ -45,6 +45,7 @@ NAMES: dict[str, Any] = {"group": "g", "consumer": "c"}
         ({"max_processing": float("nan")}, "max_processing", "NaN"),
         ({"claim_interval": 0}, "claim_interval", "0"),
         ({"ack": "auto"}, "ack", "auto"),
+        ({"fields": "*"}, "fields", "fields must be a sequence of names, such as ['id'], got '*'"),
         ({"max_failures": 0, "dead_letter_key": "d"}, "max_failures", "0"),
         ({"on_bad_field": "skip"}, "on_bad_field", "skip"),
         # Two that exclude each other, or of which one needs the other.
@@ -73,7 +74,8 @@ def test_invalid_options_are_refused(options: dict[str, Any], option: str, text:
 @pytest.mark.parametrize("missing", NAMES)
 def test_group_and_consumer_names_are_required(missing: str) -> None:
     endpoint = Endpoint(host="127.0.0.1", port=1, stream_key="events")
-    with pytest.raises(ConfigError, match=f"{missing} must be a non-empty name"):
+    purpose = {"group": "that its consumers share", "consumer": "of its own in each process"}[missing]
+    with pytest.raises(ConfigError, match=f"^{missing} must be a non-empty name {purpose}, got none$"):
         Consumer(endpoint, **{name: value for name, value in NAMES.items() if name != missing})
 
 
@@ -82,9 +84,12 @@ def test_invalid_streams_and_schemas_are_refused() -> None:
     with pytest.raises(ConfigError, match="streams must name each stream once, got 's' twice"):
         Consumer(endpoint, ["s", b"s"], **NAMES)
     wrong: Any = {"n": "int"}
-    with pytest.raises(ConfigError, match="schema must be an Arrow schema") as raised:
+    with pytest.raises(ConfigError) as raised:
         Consumer(endpoint, schema=wrong, **NAMES)
+    example = "pyarrow.schema({'id': 'int64'})"
+    assert str(raised.value) == f"schema must be an Arrow schema, such as {example}, got {{'n': 'int'}}"
     assert raised.value.option == "schema"
+    assert str(pa.schema({"id": "int64"})) == "id: int64"
     with pytest.raises(ConfigError, match="fields") as raised:
         Consumer(endpoint, schema=pa.schema([("n", pa.int64())]), fields=["n"], **NAMES)
 

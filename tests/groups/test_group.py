@@ -362,7 +362,7 @@ def test_each_call_closes_its_connection(any_server: LocalServer, connect: Conne
         (lambda g: g.set_position("5-"), "start", "got '5-'"),
         (lambda g: g.pending(limit=0), "limit", "at least 1, got 0"),
         (lambda g: g.pending(limit=-5), "limit", "at least 1, got -5"),
-        (lambda g: g.pending(limit=True), "limit", "got the boolean true"),
+        (lambda g: g.pending(limit=True), "limit", "got True"),
         (lambda g: g.pending(min_idle=-1), "min_idle", "a number of seconds from 0"),
         (lambda g: g.pending(min_idle=float("nan")), "min_idle", "a number of seconds from 0"),
         (lambda g: g.pending(consumer=""), "consumer", "text or bytes, of 1 byte to 512 MiB"),

@@ -156,8 +156,8 @@ impl ConsumerOptions {
         let start = given.text_or_default("start")?;
         let checked = Self {
             names: Names {
-                group: name("group", given.bytes("group")?)?,
-                consumer: name("consumer", given.bytes("consumer")?)?,
+                group: name("group", "that its consumers share", given.bytes("group")?)?,
+                consumer: name("consumer", "of its own in each process", given.bytes("consumer")?)?,
                 dead_letter_key,
             },
             start: Start::parse(&OptionValue::text(&start)).ok_or_else(|| {
@@ -219,10 +219,11 @@ impl ConsumerOptions {
     }
 }
 
-fn name(option: &'static str, given: Option<Vec<u8>>) -> Result<Vec<u8>> {
+/// `who` says what the name is for.
+fn name(option: &'static str, who: &str, given: Option<Vec<u8>>) -> Result<Vec<u8>> {
     match given {
         Some(name) if !name.is_empty() => Ok(name),
-        _ => Err(Error::config(option, format!("{option} must be a non-empty name, got none"))),
+        _ => Err(Error::config(option, format!("{option} must be a non-empty name {who}, got none"))),
     }
 }
 

@@ -191,7 +191,7 @@ impl Given {
             _ => None,
         };
         let names = names.filter(|names| !names.is_empty() && names.iter().all(|name| !name.is_empty()));
-        names.map_or_else(|| Err(spec.refuse(&value)), |names| Ok(Some(names)))
+        names.map_or_else(|| Err(spec.refuse_names(form, &value)), |names| Ok(Some(names)))
     }
 
     /// The value of an option of any type.

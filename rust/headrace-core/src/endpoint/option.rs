@@ -60,7 +60,8 @@ impl OptionValue {
     /// The value for a message. Bytes are never shown: they are stream keys at best, and private keys at worst.
     fn shown(&self) -> String {
         match self {
-            Self::Bool(value) => format!("the boolean {value}"),
+            Self::Bool(true) => "True".to_owned(),
+            Self::Bool(false) => "False".to_owned(),
             Self::Int(value) => value.to_string(),
             Self::Float(value) => value.to_string(),
             Self::Text(text) => quoted(text),
@@ -223,15 +224,13 @@ impl OptionSpec {
             Takes::Choice(names) => format!("one of '{}'", names.join("', '")),
             Takes::Mapping(what) => format!("a mapping from {what}"),
             Takes::Column => "the name of a column".to_owned(),
-            Takes::Columns => "a sequence of names (as text: names separated by commas, or a JSON array)".to_owned(),
+            Takes::Columns => format!("a sequence of names{AS_TEXT}"),
             Takes::Nodes => "a sequence of addresses 'host:port' (as text: separated by commas)".to_owned(),
             Takes::RenamedColumns => {
-                "a sequence of names (as text: names separated by commas, or a JSON array), or a mapping from columns to \
-                 the names that they get"
-                    .to_owned()
+                format!("a sequence of names{AS_TEXT}, or a mapping from columns to the names that they get")
             }
             Takes::BooleanOrColumns => {
-                "a boolean, or a sequence of names (as text: names separated by commas, or a JSON array)".to_owned()
+                format!("a boolean, or a sequence of names{AS_TEXT}")
             }
             Takes::StreamId => {
                 "an integer of at least 0, or text of the form 'ms' or 'ms-seq' (64 bits each)".to_owned()
@@ -273,6 +272,17 @@ impl OptionSpec {
         }
     }
 
+    /// The error for a value of this option that is not names.
+    pub(super) fn refuse_names(&self, form: Form, value: &OptionValue) -> Error {
+        match (form, value) {
+            (Form::Typed, OptionValue::Text(text)) if self.takes != Takes::Nodes => {
+                let allowed = self.allowed().replace(AS_TEXT, ", such as ['id']");
+                Error::config(self.name, format!("{} must be {allowed}, got {}", self.name, quoted(text)))
+            }
+            _ => self.refuse(value),
+        }
+    }
+
     /// The error for a value of this option that has another type or is out of range.
     pub(super) fn refuse(&self, value: &OptionValue) -> Error {
         // The value given as a variable's name may be the password itself, given for the wrong option.
@@ -286,6 +296,9 @@ impl OptionSpec {
         Error::config(self.name, format!("{} must be {}, got {got}{empty}", self.name, self.allowed()))
     }
 }
+
+/// How text gives the names of columns.
+const AS_TEXT: &str = " (as text: names separated by commas, or a JSON array)";
 
 /// The texts that denote an entry.
 const ENTRY_ID: &str = "an entry ID ('ms-seq' or 'ms', 64 bits each), '(' and an entry ID for the entry after it, or a \
