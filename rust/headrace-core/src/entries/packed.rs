@@ -272,7 +272,8 @@ impl PackedColumns {
     pub(crate) fn end(&mut self) -> Result<usize, BadValue> {
         let mut fault = self.entry.fault.take();
         if fault.is_none() && self.entry.payloads == 0 {
-            fault = Some(broken(format!("it has no field {}", self.plan.payload_field)));
+            fault =
+                Some(broken(format!("it has no field {}; name another with payload_field", self.plan.payload_field)));
         }
         if let Some(fault) = fault {
             self.truncate(self.entry.first_row);

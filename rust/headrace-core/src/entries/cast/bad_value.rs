@@ -65,7 +65,10 @@ impl fmt::Display for BadValue {
                 write!(f, "field {column:?} does not fit its column of type {data_type}: {value} (allowed: {allowed})")
             }
             Reason::Missing { column, data_type } => {
-                write!(f, "field {column:?} is missing, and its column of type {data_type} allows no null")
+                write!(
+                    f,
+                    "field {column:?} is missing, and its column of type {data_type} allows no null; declare it nullable"
+                )
             }
             Reason::Entry(reason) => write!(f, "it cannot be unpacked: {reason}"),
         }

@@ -338,7 +338,10 @@ fn an_error_names_the_field_type_value_and_allowed_values() {
 
     let mut column = FieldColumn::new(&Field::new("a", DataType::Int8, false), OnBadField::Null).unwrap();
     let bad = column.push(None).unwrap_err();
-    assert_eq!(bad.to_string(), "field \"a\" is missing, and its column of type Int8 allows no null");
+    assert_eq!(
+        bad.to_string(),
+        "field \"a\" is missing, and its column of type Int8 allows no null; declare it nullable"
+    );
     assert!(column.push(Some(b"x")).is_err(), "the column allows no null");
     assert_eq!((column.rows(), column.bad_values()), (0, 0));
 
