@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -73,7 +74,9 @@ def parquet_file() -> Any:
         ),
         (list, "got list"),
         (lambda: [1], "got list"),
-        (lambda: {"payload": ["a"]}, "got dict"),
+        (lambda: {"payload": ["a"]}, "got dict; pass pyarrow.table(columns)"),
+        (lambda: [{"payload": "a"}], "got list; pass pyarrow.Table.from_pylist(rows)"),
+        (lambda: np.arange(3), 'got ndarray; a single column is not a table: pass pyarrow.table({"payload": column})'),
         (lambda: sys.stdin, f"got {type(sys.stdin).__name__}"),
     ],
 )
@@ -100,7 +103,8 @@ COLUMN = "a single column is not a table: pass"
         ),
         (
             lambda: pd.DataFrame({"payload": ["a", "b"], "mixed": [1, "x"]}),
-            r"got DataFrame, .*: Could not convert 'x' .*; Conversion failed for column mixed with type object",
+            r"got DataFrame, .*: Could not convert 'x' .*; Conversion failed for column mixed with type object; "
+            "give the column values of one type",
         ),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_reader_that_uses_its_own_dispatcher_gets_a_one_line_error(dispatcher:
         dispatcher.produce_batch(generator(lambda: dispatcher.produce(b"x")))
     assert str(caught.value) == (
         "cannot read the next record batch: headrace.errors.ConcurrentUseError: the dispatcher is in use by another "
-        "call: it takes one caller at a time; create one per thread"
+        "call: it takes one caller at a time; create one per thread, in a threading.local() for example"
     )
     assert dispatcher.flush().delivered == ROWS
 

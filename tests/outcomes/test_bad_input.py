@@ -153,7 +153,7 @@ OVERRIDES = 'error_overrides must be a mapping from codes such as "OOM" to "perm
     [
         ({"window_max_entries": 0}, "window_max_entries must be an integer of at least 1, got 0"),
         ({"window_max_entries": 1.5}, "window_max_entries must be an integer of at least 1, got 1.5"),
-        ({"window_max_entries": True}, "window_max_entries must be an integer of at least 1, got the boolean true"),
+        ({"window_max_entries": True}, "window_max_entries must be an integer of at least 1, got True"),
         ({"window_max_bytes": 65_535}, "window_max_bytes must be an integer of at least 65536, got 65535"),
         ({"window_max_bytes": "2 MiB"}, "window_max_bytes must be an integer of at least 65536, got '2 MiB'"),
         ({"classify": "lax"}, "classify must be one of 'default', 'failover', 'strict', got 'lax'"),
@@ -185,12 +185,28 @@ def test_a_dispatcher_needs_an_endpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "name"), [(None, "NoneType"), (5, "int"), (1.5, "float"), (["a"], "list"), ({"a": 1}, "dict")]
+    ("payload", "got"),
+    [
+        (None, "NoneType; leave it out, or send b''"),
+        (5, "int; encode it, as with str(…) or json.dumps(…)"),
+        (1.5, "float; encode it, as with str(…) or json.dumps(…)"),
+        (["a"], "list; encode it, as with str(…) or json.dumps(…)"),
+        ({"a": 1}, "dict; for several fields: produce_batch(…, fields=[…]), or json.dumps(…)"),
+    ],
 )
-def test_invalid_payloads_are_refused(dispatcher: Dispatcher, payload: Any, name: str) -> None:
-    message = f"a payload must be bytes-like or a str: got {name}"
+def test_invalid_payloads_are_refused(dispatcher: Dispatcher, payload: Any, got: str) -> None:
+    message = f"a payload must be bytes-like or a str: got {got}"
     check(lambda: dispatcher.produce(payload), MessageError, message)
     check(lambda: dispatcher.dispatch(payload), MessageError, message)
+
+
+@pytest.mark.parametrize("name", ["fields", "entry_id"])
+def test_an_argument_of_produce_batch_is_refused_by_produce(dispatcher: Dispatcher, name: str) -> None:
+    arguments: dict[str, Any] = {name: "a"}
+    with pytest.raises(TypeError) as caught:
+        dispatcher.produce(b"x", **arguments)
+    message = f"produce does not take ['{name}']; produce_batch takes fields, stream_key and entry_id"
+    assert str(caught.value) == message
 
 
 def test_a_payload_with_a_lone_surrogate_is_refused(dispatcher: Dispatcher) -> None:
@@ -244,6 +260,7 @@ VALUES = (
     "every kind, dictionaries of these)"
 )
 OTHERS = "; fields writes numbers and times, json also lists and structs"
+NAMES = "a sequence of column names, such as ['id']"
 IDS = "(supported: int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view, arrow.uuid)"
 COLUMNS = "(columns: payload, id, list, struct, real, fixed, ts)"
 ONE_OF = "payload, fields, fields_from and json are mutually exclusive"
@@ -280,7 +297,8 @@ ONE_OF = "payload, fields, fields_from and json are mutually exclusive"
         ),
         (
             {"fields": ["id", "list"]},
-            f'column "list" cannot be a field: it has the type List(Int64), which cannot be written {VALUES}',
+            f'column "list" cannot be a field: it has the type List(Int64), which cannot be written {VALUES}; '
+            "json writes lists and structs",
         ),
         (
             {"stream_key": "id"},
@@ -300,9 +318,10 @@ ONE_OF = "payload, fields, fields_from and json are mutually exclusive"
         ({"fields": []}, "fields names no column: at least one is needed"),
         ({"json": []}, "json names no column: at least one is needed"),
         ({"fields": ["id", "id"]}, 'fields names a column twice: "id"'),
-        ({"json": "x"}, "json must be True, False or a sequence of column names: got 'x'"),
-        ({"json": 1}, "json must be True, False or a sequence of column names: got 1"),
-        ({"fields": "id"}, "fields must be a sequence of column names: got 'id'"),
+        ({"json": "x"}, f"json must be True, False or {NAMES}: got 'x'"),
+        ({"json": 1}, f"json must be True, False or {NAMES}: got 1"),
+        ({"fields": "id"}, f"fields must be {NAMES}: got 'id'"),
+        ({"fields": True}, f"fields must be {NAMES}: got True"),
         ({"payload": "payload", "fields": ["id"]}, ONE_OF),
         ({"payload": "payload", "json": True}, ONE_OF),
         ({"fields": ["id"], "json": ["id"]}, ONE_OF),
@@ -321,7 +340,7 @@ def test_duplicate_column_names_are_refused(dispatcher: Dispatcher, layout: dict
     check(lambda: dispatcher.produce_batch(twice, **layout), SchemaError, message)
 
 
-@pytest.mark.parametrize("data", [None, 5, "text", b"text", ["a"], {"payload": ["a"]}, pa.schema([])])
+@pytest.mark.parametrize("data", [None, 5, "text", b"text", ["a"], pa.schema([])])
 def test_data_without_the_arrow_interface_is_refused(dispatcher: Dispatcher, data: Any) -> None:
     message = (
         "data must be an Arrow record batch, table or reader (an object with __arrow_c_array__ or __arrow_c_stream__): "

@@ -190,7 +190,10 @@ def test_a_second_caller_is_refused_and_the_gil_is_released(any_server: LocalSer
             report = dispatcher.flush()
         assert labels(report) == [DELIVERED]
         thread.join()
-    in_use = "the dispatcher is in use by another call: it takes one caller at a time; create one per thread"
+    in_use = (
+        "the dispatcher is in use by another call: it takes one caller at a time; create one per thread, in a "
+        "threading.local() for example"
+    )
     assert refused == [in_use] * 7
 
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
 use headrace_core::{BatchLayout, Counters, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument, LayoutOptions};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
@@ -13,7 +14,7 @@ use crate::batch_name::{self, Given};
 use crate::capsules::read;
 use crate::counters::PyCounters;
 use crate::endpoint::{PyEndpoint, option_values};
-use crate::errors::{raise, to_py};
+use crate::errors::{ONE_CALLER, raise, to_py};
 use crate::layout::{self, type_name};
 use crate::panics::contained;
 use crate::report::PyReport;
@@ -37,10 +38,9 @@ impl PyDispatcher {
                 "ConcurrentUseError",
                 "the process was forked while a thread used the dispatcher: create a new one in the child",
             )),
-            Err(TryLockError::WouldBlock) => Err(raise(
-                "ConcurrentUseError",
-                "the dispatcher is in use by another call: it takes one caller at a time; create one per thread",
-            )),
+            Err(TryLockError::WouldBlock) => {
+                Err(raise("ConcurrentUseError", format!("the dispatcher is in use by another call: {ONE_CALLER}")))
+            }
             // The binding panicked. The core contains its own panics, so its state is consistent.
             Err(TryLockError::Poisoned(poisoned)) => {
                 self.inner.clear_poison();
@@ -85,15 +85,25 @@ impl PyDispatcher {
     ///     MessageError: The payload, the message ID or the key has the wrong type or is out of range.
     ///     ClosedError: The dispatcher is closed.
     ///     ConcurrentUseError: Another call is in progress.
-    #[pyo3(signature = (payload, message_id = None, key = None))]
+    #[pyo3(
+        signature = (payload, message_id = None, key = None, **others),
+        text_signature = "($self, payload, message_id=None, key=None)"
+    )]
     fn produce(
         &self,
         py: Python<'_>,
         payload: &Bound<'_, PyAny>,
         message_id: Option<&Bound<'_, PyAny>>,
         key: Option<&Bound<'_, PyAny>>,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         contained(py, || {
+            if let Some(others) = others {
+                let names = others.keys().repr()?;
+                let message =
+                    format!("produce does not take {names}; produce_batch takes fields, stream_key and entry_id");
+                return Err(PyTypeError::new_err(message));
+            }
             let mut inner = self.lock()?;
             let id = given_id(message_id)?;
             if let Some(key) = key {
@@ -436,8 +446,19 @@ pub(crate) fn with_bytes<T>(
         return read(&bytes.to_vec());
     }
     let Ok(view) = PyMemoryView::from(value) else {
-        let message = format!("a {what} must be bytes-like or a str: got {}", type_name(value));
+        let message = format!("a {what} must be bytes-like or a str: got {}; {}", type_name(value), encoding(value));
         return Err(raise("MessageError", message));
     };
     read(view.call_method0("tobytes")?.cast::<PyBytes>()?.as_bytes())
+}
+
+/// How a value that is neither bytes nor text becomes a payload or a key.
+fn encoding(value: &Bound<'_, PyAny>) -> &'static str {
+    if value.is_instance_of::<PyDict>() {
+        "for several fields: produce_batch(…, fields=[…]), or json.dumps(…)"
+    } else if value.is_none() {
+        "leave it out, or send b''"
+    } else {
+        "encode it, as with str(…) or json.dumps(…)"
+    }
 }

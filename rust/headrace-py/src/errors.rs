@@ -6,6 +6,10 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::panics;
 
+/// What to do about an object that two threads use, as the end of a sentence.
+pub(crate) const ONE_CALLER: &str =
+    "it takes one caller at a time; create one per thread, in a threading.local() for example";
+
 /// Converts a core error to its exception.
 pub(crate) fn to_py(error: &Error) -> PyErr {
     let message = error.to_string();

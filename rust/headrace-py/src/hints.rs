@@ -4,7 +4,7 @@
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::errors::raise;
 use crate::layout::type_name;
@@ -46,7 +46,9 @@ pub(crate) fn unreadable(data: &Bound<'_, PyAny>, cause: PyErr) -> PyErr {
         return interruption;
     }
     let reason: String = reason.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_CAUSE).collect();
-    let hint = conversion(data).map_or_else(String::new, |hint| format!("; {hint}"));
+    let is_mixed = reason.contains("Conversion failed for column");
+    let hint = conversion(data).or_else(|| is_mixed.then(|| "give the column values of one type".to_owned()));
+    let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
     let message = format!("{WANTED}: got {}, which cannot be read as one: {reason}{hint}", type_name(data));
     let error = raise("SchemaError", message);
     error.set_cause(data.py(), Some(cause));
@@ -59,9 +61,14 @@ pub(crate) fn conversion(data: &Bound<'_, PyAny>) -> Option<String> {
         let class = first.get_type();
         return if has(&class, "__arrow_c_array__") {
             Some("pass pyarrow.Table.from_batches(...), or call produce_batch for each".to_owned())
+        } else if has(&class, "__arrow_c_stream__") {
+            Some("call produce_batch for each".to_owned())
         } else {
-            has(&class, "__arrow_c_stream__").then(|| "call produce_batch for each".to_owned())
+            first.is_instance_of::<PyDict>().then(|| "pass pyarrow.Table.from_pylist(rows)".to_owned())
         };
+    }
+    if data.is_instance_of::<PyDict>() {
+        return Some("pass pyarrow.table(columns)".to_owned());
     }
     let class = data.get_type();
     let module = class.module().map_or_else(|_| String::new(), |module| module.to_string());
@@ -70,7 +77,7 @@ pub(crate) fn conversion(data: &Bound<'_, PyAny>) -> Option<String> {
         ("pyspark", "DataFrame") => return Some("write it with headrace.spark.write(df, endpoint)".to_owned()),
         ("polars", "DataFrame") => return uncast(data),
         ("polars", "LazyFrame") => return Some("pass the result of its .collect()".to_owned()),
-        ("pyarrow", name) if name.ends_with("Array") => {
+        ("pyarrow" | "numpy", name) if name.to_ascii_lowercase().ends_with("array") => {
             return Some("a single column is not a table: pass pyarrow.table({\"payload\": column})".to_owned());
         }
         _ if has(&class, "to_frame") => {

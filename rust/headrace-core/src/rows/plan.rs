@@ -23,8 +23,9 @@ use crate::{Error, Result};
 const MAX_LISTED: usize = 20;
 /// What to do where no layout was given.
 const NO_LAYOUT: &str = "; payload, fields, fields_from or json names what to write";
-/// The purpose of a column, as in "it cannot …".
+/// The purposes of a column, as in "it cannot …".
 const PAYLOAD: &str = "be the payload";
+const FIELD: &str = "be a field";
 /// What to do about a column that cannot be the payload.
 const OTHER_LAYOUTS: &str = "; fields writes numbers and times, json also lists and structs";
 
@@ -115,9 +116,8 @@ impl RowPlan {
                          choose another ts_field)"
                     )));
                 }
-                let source = |column: &String| {
-                    Ok((Line::field_start(column), Source::new(schema, column, "be a field", Role::Field)?))
-                };
+                let source =
+                    |column: &String| Ok((Line::field_start(column), Source::new(schema, column, FIELD, Role::Field)?));
                 BodyPlan::Fields(columns.iter().map(source).collect::<Result<_>>()?)
             }
             Body::Json(columns) => {
@@ -264,7 +264,11 @@ impl Source {
             Err(refused) => {
                 let subject =
                     if refused.path.is_empty() { "it".into() } else { format!("{:?} in it", refused.path.join(".")) };
-                let more = if part == PAYLOAD { OTHER_LAYOUTS } else { "" };
+                let more = match part {
+                    PAYLOAD => OTHER_LAYOUTS,
+                    FIELD if field.data_type().is_nested() => "; json writes lists and structs",
+                    _ => "",
+                };
                 Err(Error::schema(format!("column {name:?} cannot {part}: {subject} {}{more}", refused.reason)))
             }
         }
