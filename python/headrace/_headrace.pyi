@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, TypedDict, final
+from typing import Any, Final, Literal, Never, Protocol, Self, SupportsIndex, TypedDict, final
 
 from typing_extensions import disjoint_base
 
@@ -594,6 +594,7 @@ class ReadBatch:
         """
     def _entries(self) -> list[tuple[str, int, list[tuple[str, bytes]] | None]]:
         """Return the entries as tuples: ID, milliseconds of the ID, and fields. Of the same reader as `_json_lines`."""
+    def __getitem__(self, row: Never, /) -> Never: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         """Return the batch as `PyCapsule`s of the Arrow C data interface."""
     def __arrow_c_schema__(self) -> object:
@@ -622,6 +623,7 @@ class ConsumerBatch:
         """The IDs of the entries, in the order of the rows."""
     def check(self) -> None:
         """Before a commit, raise `LeaseLostError` if entries of the batch may belong to another consumer by now."""
+    def __getitem__(self, row: Never, /) -> Never: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         """Return the batch as `PyCapsule`s of the Arrow C data interface."""
     def __arrow_c_schema__(self) -> object:

@@ -13,7 +13,7 @@ from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
 from headrace.forgotten import tell
-from headrace.reader import key_bytes, shown_streams, stream_keys
+from headrace.reader import check_schema, key_bytes, shown_streams, stream_keys
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ConsumerStats
 from headrace.tables import CONSUMER, documented, signature
@@ -148,8 +148,7 @@ class Consumer:
         schema: _headrace._ArrowSchema | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
-            raise ConfigError(f"schema must be an Arrow schema, got {schema!r}", option="schema")
+        check_schema(schema)
         keys = stream_keys(streams)
         self._native = _headrace.Consumer(endpoint, keys, resolved({**options}), schema)
         self._endpoint = endpoint
@@ -240,7 +239,7 @@ class Consumer:
 
     def ack_ids(self, stream: str | bytes, entry_ids: Iterable[str]) -> None:
         """Acknowledge entries by their IDs. Those that do not belong to this consumer count as `stale`."""
-        self._native.ack_ids(_key(stream), list(entry_ids))
+        self._native.ack_ids(_key(stream), _ids(entry_ids))
 
     def fail(self, batch: ConsumerBatch, reason: str, *, mask: Mask | None = None, delay: float | None = None) -> None:
         """Report that the entries of a batch could not be processed.
@@ -261,7 +260,7 @@ class Consumer:
         self, stream: str | bytes, entry_ids: Iterable[str], reason: str, *, delay: float | None = None
     ) -> list[str]:
         """Report failed entries by their IDs, and return the IDs that this consumer does not have."""
-        return self._native.fail_ids(_key(stream), list(entry_ids), reason, delay)
+        return self._native.fail_ids(_key(stream), _ids(entry_ids), reason, delay)
 
     def release(self, batch: ConsumerBatch, *, mask: Mask | None = None, delay: float = 0.0) -> None:
         """Give the entries of a batch back to the group, as if they had not been delivered.
@@ -278,7 +277,7 @@ class Consumer:
 
     def release_ids(self, stream: str | bytes, entry_ids: Iterable[str], *, delay: float = 0.0) -> list[str]:
         """Give entries back by their IDs, and return the IDs that this consumer does not have."""
-        return self._native.release_ids(_key(stream), list(entry_ids), delay)
+        return self._native.release_ids(_key(stream), _ids(entry_ids), delay)
 
     def flush(self, timeout: float | None = None) -> ReadReport:
         """Wait until the server has processed every `ack`, `fail` and `release`, and return the counts so far.
@@ -368,6 +367,13 @@ def _warn_at_exit() -> None:
 def _key(stream: str | bytes) -> bytes:
     (key,) = stream_keys([stream])
     return key
+
+
+def _ids(entry_ids: Iterable[str]) -> list[str]:
+    if isinstance(entry_ids, str):
+        message = f"entry_ids must be a sequence of entry IDs, got {entry_ids!r}: write [{entry_ids!r}]"
+        raise ConfigError(message, option="entry_ids")
+    return list(entry_ids)
 
 
 def _mask(mask: Mask | None) -> list[bool] | None:

@@ -125,6 +125,7 @@ def test_a_batch_of_another_consumer_is_refused(any_server: LocalServer, connect
     [
         (lambda c: c.ack_ids("other", ["1-0"]), "stream must be one of the consumer's streams, got 'other'"),
         (lambda c: c.ack_ids(KEY, ["x"]), "x"),
+        (lambda c: c.ack_ids(KEY, "1-0"), "entry_ids must be a sequence of entry IDs, got '1-0': write ['1-0']"),
         (lambda c: c.ack_ids(KEY, [1]), "1"),
         (lambda c: c.fail_ids("other", ["1-0"], "why"), "stream must be one of"),
         (
@@ -272,8 +273,12 @@ def test_concurrent_calls_are_refused(any_server: LocalServer, connect: Connect)
         wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
         calls: list[Callable[[], object]] = [lambda: consumer.poll(0), consumer.flush, consumer.close]
         for call in calls:
-            with pytest.raises(ConcurrentUseError, match="the consumer is in use by another call"):
+            with pytest.raises(ConcurrentUseError) as caught:
                 call()
+            assert str(caught.value) == (
+                "the consumer is in use by another call: poll, flush and close take one caller at a time; create one "
+                "per thread, each with a name of its own"
+            )
         assert consumer.report().pending == 0
         consumer.stop()
         thread.join()

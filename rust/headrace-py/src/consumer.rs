@@ -6,7 +6,10 @@ use std::time::Duration;
 use arrow_schema::SchemaRef;
 use headrace_core::endpoint::Form;
 use headrace_core::group::entry_ids;
-use headrace_core::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId, ReadReport};
+use headrace_core::{
+    CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId, Error, ReadReport,
+};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict};
 
@@ -14,6 +17,7 @@ use crate::capsules;
 use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::{PyEndpoint, from_python};
 use crate::errors::{raise, to_py};
+use crate::layout::{repr, type_name};
 use crate::panics::contained;
 use crate::shown;
 use crate::signals::without_gil;
@@ -34,7 +38,8 @@ impl PyConsumer {
             Ok(inner) => Ok(inner),
             Err(TryLockError::WouldBlock) => Err(raise(
                 "ConcurrentUseError",
-                "the consumer is in use by another call: poll, flush and close take one caller at a time",
+                "the consumer is in use by another call: poll, flush and close take one caller at a time; create one per \
+                 thread, each with a name of its own",
             )),
             // The binding panicked. The core contains its own panics, so its state is consistent.
             Err(TryLockError::Poisoned(poisoned)) => {
@@ -77,7 +82,7 @@ impl PyConsumer {
 
     /// Return the next batch, or None after `timeout` seconds or once `stop` was called.
     #[pyo3(signature = (timeout = None))]
-    fn poll(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<PyConsumerBatch>> {
+    fn poll(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<PyConsumerBatch>> {
         contained(py, || {
             let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
             let mut inner = self.lock()?;
@@ -94,7 +99,7 @@ impl PyConsumer {
 
     /// Wait until the server has processed every `ack`, `fail` and `release`, for at most `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Counts> {
+    fn flush(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Counts> {
         contained(py, || {
             let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
             let mut inner = self.lock()?;
@@ -104,7 +109,7 @@ impl PyConsumer {
     }
 
     /// Close the consumer; with `releases`, entries without an `ack`, `fail` or `release` go back to the group.
-    fn close(&self, py: Python<'_>, releases: bool, timeout: f64) -> PyResult<Counts> {
+    fn close(&self, py: Python<'_>, releases: bool, timeout: &Bound<'_, PyAny>) -> PyResult<Counts> {
         contained(py, || {
             let timeout = seconds("timeout", timeout)?;
             let mut inner = self.lock()?;
@@ -146,8 +151,8 @@ impl PyConsumer {
     /// Acknowledge the entries of a batch, or those that `mask` selects.
     #[pyo3(signature = (batch, mask = None))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
-    fn ack(&self, batch: &Bound<'_, PyConsumerBatch>, mask: Option<Vec<bool>>) -> PyResult<()> {
-        self.handle.ack(&batch.get().batch, mask.as_deref()).map_err(|error| to_py(&error))
+    fn ack(&self, batch: &Bound<'_, PyAny>, mask: Option<Vec<bool>>) -> PyResult<()> {
+        self.handle.ack(&own(batch, "ack_ids")?.get().batch, mask.as_deref()).map_err(|error| to_py(&error))
     }
 
     /// Acknowledge the entries with these IDs.
@@ -161,13 +166,15 @@ impl PyConsumer {
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn fail(
         &self,
-        batch: &Bound<'_, PyConsumerBatch>,
+        batch: &Bound<'_, PyAny>,
         mask: Option<Vec<bool>>,
         reason: &str,
-        delay: Option<f64>,
+        delay: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let delay = delay.map(|given| seconds("delay", given)).transpose()?;
-        self.handle.fail(&batch.get().batch, mask.as_deref(), reason, delay).map_err(|error| to_py(&error))
+        self.handle
+            .fail(&own(batch, "fail_ids")?.get().batch, mask.as_deref(), reason, delay)
+            .map_err(|error| to_py(&error))
     }
 
     /// Report the entries with these IDs as failed. Returns the IDs that this consumer does not have.
@@ -177,7 +184,7 @@ impl PyConsumer {
         stream: &[u8],
         entry_ids: Vec<Bound<'_, PyAny>>,
         reason: &str,
-        delay: Option<f64>,
+        delay: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<String>> {
         let delay = delay.map(|given| seconds("delay", given)).transpose()?;
         texts(self.handle.fail_ids(stream, &ids(&entry_ids)?, reason, delay))
@@ -186,14 +193,21 @@ impl PyConsumer {
     /// Give the entries of a batch, or those that `mask` selects, back to the group.
     #[pyo3(signature = (batch, mask, delay))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
-    fn release(&self, batch: &Bound<'_, PyConsumerBatch>, mask: Option<Vec<bool>>, delay: f64) -> PyResult<()> {
+    fn release(&self, batch: &Bound<'_, PyAny>, mask: Option<Vec<bool>>, delay: &Bound<'_, PyAny>) -> PyResult<()> {
         let delay = seconds("delay", delay)?;
-        self.handle.release(&batch.get().batch, mask.as_deref(), delay).map_err(|error| to_py(&error))
+        self.handle
+            .release(&own(batch, "release_ids")?.get().batch, mask.as_deref(), delay)
+            .map_err(|error| to_py(&error))
     }
 
     /// Give the entries with these IDs back to the group. Returns the IDs that this consumer does not have.
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
-    fn release_ids(&self, stream: &[u8], entry_ids: Vec<Bound<'_, PyAny>>, delay: f64) -> PyResult<Vec<String>> {
+    fn release_ids(
+        &self,
+        stream: &[u8],
+        entry_ids: Vec<Bound<'_, PyAny>>,
+        delay: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<String>> {
         let delay = seconds("delay", delay)?;
         texts(self.handle.release_ids(stream, &ids(&entry_ids)?, delay))
     }
@@ -253,6 +267,14 @@ impl PyConsumerBatch {
         capsules::export_schema(py, self.batch.record_batch().schema_ref())
     }
 
+    fn __getitem__(slf: &Bound<'_, Self>, _row: &Bound<'_, PyAny>) -> PyResult<()> {
+        Err(shown::no_rows(slf))
+    }
+
+    fn __getattr__(slf: &Bound<'_, Self>, name: &str) -> PyResult<()> {
+        Err(shown::no_attribute(slf, name))
+    }
+
     fn __repr__(&self) -> String {
         let ids = self.batch.ids();
         let ends = [ids.first(), ids.last()].map(|id| id.copied().unwrap_or_default().to_string());
@@ -260,9 +282,23 @@ impl PyConsumerBatch {
     }
 }
 
-fn seconds(option: &str, given: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(given)
-        .map_err(|_| raise("ConfigError", format!("{option} must be a number of seconds of at least 0, got {given}")))
+/// A duration given in seconds.
+pub(crate) fn seconds(option: &str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    given.extract().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
+        let message = format!("{option} must be a number of seconds of at least 0, got {}", repr(given));
+        to_py(&Error::config(option, message))
+    })
+}
+
+/// The batch that was passed; `by_ids` is the method that takes entry IDs in its place.
+fn own<'a, 'py>(batch: &'a Bound<'py, PyAny>, by_ids: &str) -> PyResult<&'a Bound<'py, PyConsumerBatch>> {
+    if batch.is_none() {
+        return Err(PyTypeError::new_err("batch is None: poll returned no batch"));
+    }
+    batch.cast().map_err(|_| {
+        let got = type_name(batch);
+        PyTypeError::new_err(format!("batch must be one that poll returned, got {got}; {by_ids} takes entry IDs"))
+    })
 }
 
 fn ids(given: &[Bound<'_, PyAny>]) -> PyResult<Vec<EntryId>> {

@@ -1,6 +1,9 @@
 //! The parts of reprs: a repr says in one line what its object holds, however much that is, and shows no value of an entry.
 
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
+
+use crate::layout::type_name;
 
 /// The longest name that is shown in full, in bytes.
 const MAX_NAME: usize = 64;
@@ -37,6 +40,19 @@ fn quoted(name: &[u8]) -> String {
 pub(crate) fn batch(class: &str, rows: usize, stream: &[u8], [first, last]: [String; 2]) -> String {
     let ids = if first == last { first } else { format!("{first} to {last}") };
     format!("<{class}: {} of {}, {ids}>", counted(rows as u64, "row"), quoted(stream))
+}
+
+/// What to do to get the rows of a batch, as the end of a sentence.
+const ROWS: &str = "pyarrow.record_batch(batch).to_pylist() returns its rows";
+
+/// The error for a row of a batch, by its number or in a loop.
+pub(crate) fn no_rows(batch: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!("a {} is Arrow data, not a sequence of rows; {ROWS}", type_name(batch)))
+}
+
+/// The error for an attribute that a batch does not have.
+pub(crate) fn no_attribute(batch: &Bound<'_, PyAny>, name: &str) -> PyErr {
+    PyAttributeError::new_err(format!("a {} has no attribute '{name}'; {ROWS}", type_name(batch)))
 }
 
 /// Return names for a repr, such as those of streams: the first three, shortened, and how many more there are.

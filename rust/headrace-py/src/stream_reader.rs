@@ -13,9 +13,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString};
 
 use crate::capsules;
+use crate::consumer::seconds;
 use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::{PyEndpoint, option_values};
-use crate::errors::{raise, to_py};
+use crate::errors::{ONE_CALLER, raise, to_py};
 use crate::panics::contained;
 use crate::shown;
 use crate::signals::without_gil;
@@ -34,10 +35,9 @@ impl PyReader {
     fn lock(&self) -> PyResult<MutexGuard<'_, Reader>> {
         match self.inner.try_lock() {
             Ok(inner) => Ok(inner),
-            Err(TryLockError::WouldBlock) => Err(raise(
-                "ConcurrentUseError",
-                "the reader is in use by another call: it takes one caller at a time; create one per thread",
-            )),
+            Err(TryLockError::WouldBlock) => {
+                Err(raise("ConcurrentUseError", format!("the reader is in use by another call: {ONE_CALLER}")))
+            }
             // The binding panicked. The core contains its own panics, so its state is consistent.
             Err(TryLockError::Poisoned(poisoned)) => {
                 self.inner.clear_poison();
@@ -74,12 +74,10 @@ impl PyReader {
     /// If the number of lost entries is not known or not exact, `_doubt` is called with the reason first. If that
     /// raises, the next call returns the batch.
     #[pyo3(signature = (timeout = None))]
-    fn read(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Option<PyReadBatch>> {
+    fn read(slf: &Bound<'_, Self>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<PyReadBatch>> {
         let py = slf.py();
         contained(py, || {
-            let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
-            let mut timeout =
-                timeout.map_err(|_| raise("ConfigError", "timeout must be a number of seconds of at least 0"))?;
+            let mut timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
             loop {
                 let mut inner = slf.get().lock()?;
                 let reader = &mut *inner;
@@ -290,6 +288,14 @@ impl PyReadBatch {
     /// Return the schema of the batch as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         capsules::export_schema(py, self.0.record_batch().schema_ref())
+    }
+
+    fn __getitem__(slf: &Bound<'_, Self>, _row: &Bound<'_, PyAny>) -> PyResult<()> {
+        Err(shown::no_rows(slf))
+    }
+
+    fn __getattr__(slf: &Bound<'_, Self>, name: &str) -> PyResult<()> {
+        Err(shown::no_attribute(slf, name))
     }
 
     fn __repr__(&self) -> String {

@@ -255,11 +255,12 @@ impl Right {
     }
 }
 
+/// What to do about a missing group.
+pub(super) const MAKES_GROUP: &str = "a new consumer with create=True, or Group.create(), makes it";
+
 /// The error for a missing group.
 pub(super) fn group_missing(key: &[u8], names: &Names) -> Error {
     let (stream, key, group) = (key.to_vec(), escaped(key), escaped(&names.group));
-    let message = format!(
-        "the consumer group '{group}' of the stream '{key}' does not exist: a new consumer with create=True, or Group.create(), makes it"
-    );
+    let message = format!("the consumer group '{group}' of the stream '{key}' does not exist: {MAKES_GROUP}");
     Error::GroupMissing { stream, message }
 }

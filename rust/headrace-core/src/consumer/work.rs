@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::client_name::ClientName;
+use super::setup::MAKES_GROUP;
 use crate::cluster::tag;
 use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault, Kind};
@@ -229,7 +230,8 @@ pub(super) fn refusal(key: &[u8], work: &Work, fault: &Fault) -> Result<Option<E
         return Ok(Some(Error::StreamRefused { stream, code, kind: Kind::Permanent, message }));
     }
     if fault.code == "NOGROUP" {
-        let message = format!("stream {}: {} was refused: {}", escaped(key), work.name(), fault.message);
+        let said = fault.message.split(" script: ").next().unwrap_or_default();
+        let message = format!("stream {}: {} was refused: {said}; {MAKES_GROUP}", escaped(key), work.name());
         return Ok(Some(Error::GroupMissing { stream: key.to_vec(), message }));
     }
     let kind = Classifier::default().kind(fault);
@@ -311,7 +313,9 @@ mod tests {
         }
         assert_eq!(code("GROUPS 2"), "GROUPS");
         for line in ["NOGROUP No such key 's' script: on @user_script:12.", &format!("{old}NOGROUP No such key")] {
-            assert!(matches!(refused(line), Ok(Some(Error::GroupMissing { .. }))), "{line}");
+            let Ok(Some(Error::GroupMissing { message, .. })) = refused(line) else { panic!("{line}") };
+            assert!(message.contains("was refused: NOGROUP No such key"), "{message}");
+            assert!(message.ends_with(&format!("; {MAKES_GROUP}")) && !message.contains("script:"), "{message}");
         }
         assert!(refused("LOADING Redis is loading").is_err());
         assert!(matches!(refused("NOSCRIPT No matching script"), Ok(None)));
