@@ -322,6 +322,13 @@ class AsyncDispatcher:
         if unhandled := self._unread.take():
             raise delivery_error(unhandled)
 
+    if not TYPE_CHECKING:  # a type checker refuses `with` by itself
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("an AsyncDispatcher needs `async with`")
+
+        __exit__ = __enter__
+
     async def __aenter__(self) -> Self:
         if get_running_loop() is not self._loop:
             self._bind()
@@ -386,7 +393,7 @@ class AsyncDispatcher:
         if self._process != os.getpid():
             raise StateError("the process was forked since the dispatcher was created: create a new one in the child")
         if self._is_closed:
-            raise ClosedError("the dispatcher is closed")
+            raise ClosedError("the dispatcher is closed; make a new one")
         if self._bound is not None:
             raise StateError("the dispatcher belongs to another event loop: create one in each loop")
         loop = get_running_loop()

@@ -180,6 +180,13 @@ class Dispatcher(_headrace.Dispatcher):
         if unhandled := self._unread.take():
             raise delivery_error(unhandled)
 
+    if not TYPE_CHECKING:  # a type checker refuses `async with` by itself
+
+        def __aenter__(self) -> NoReturn:
+            raise TypeError("a Dispatcher needs `with`; `async with` is for an AsyncDispatcher")
+
+        __aexit__ = __aenter__
+
     def __enter__(self) -> Self:
         return self
 

@@ -22,6 +22,7 @@ from headrace import (
     ConnectionFailedError,
     Delivered,
     DeliveryError,
+    Dispatcher,
     Endpoint,
     MessageError,
     ReaderError,
@@ -381,6 +382,22 @@ def test_invalid_arguments_are_refused(run: Run, any_server: LocalServer) -> Non
         pickle.dumps(AsyncDispatcher(endpoint_to(any_server)))
 
 
+def test_the_wrong_kind_of_with_block_is_named(run: Run, any_server: LocalServer) -> None:
+    dispatcher: Any = AsyncDispatcher(endpoint_to(any_server))
+    with pytest.raises(TypeError) as caught, dispatcher:
+        pass
+    assert str(caught.value) == "an AsyncDispatcher needs `async with`"
+    other: Any = Dispatcher(endpoint_to(any_server))
+
+    async def main() -> None:
+        async with other:
+            pass
+
+    with pytest.raises(TypeError) as caught:
+        run(main())
+    assert str(caught.value) == "a Dispatcher needs `with`; `async with` is for an AsyncDispatcher"
+
+
 def test_rows_before_a_reader_failure_are_delivered(run: Run, any_server: LocalServer) -> None:
     schema = pa.schema([("payload", pa.string())])
 
@@ -429,7 +446,7 @@ def test_calls_after_close_are_refused(run: Run, any_server: LocalServer) -> Non
         await dispatcher.close()
         assert dispatcher.closed
         for call in (dispatcher.send(b"x"), dispatcher.produce(b"x"), dispatcher.flush(), dispatcher.__aenter__()):
-            with pytest.raises(ClosedError, match="the dispatcher is closed"):
+            with pytest.raises(ClosedError, match=r"^the dispatcher is closed; make a new one$"):
                 await call
 
     run(main())
