@@ -223,7 +223,7 @@ def test_invalid_options_fail_the_query(client: redis.Redis, query: Numbers) -> 
     add(client, "events", range(1))
     for options, text in [
         ({"ending": "5-0"}, "ending is for spark.read"),
-        ({"maxOffsetsPerTrigger": "5"}, "unknown option 'maxoffsetspertrigger': here it is max_entries_per_trigger"),
+        ({"maxOffsetsPerTrigger": "5"}, "unknown option 'maxOffsetsPerTrigger': here it is max_entries_per_trigger"),
         ({"starting": "9999999999999-0"}, "is after the newest entry"),
     ]:
         with pytest.raises(StreamingQueryException, match=text):
