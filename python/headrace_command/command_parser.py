@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from argparse import Action, ArgumentError, ArgumentParser, Namespace, _ArgumentGroup, _SubParsersAction
 
-from headrace_command.verbs import VERBS
-
 TYPE_CHECKING = False  # typing takes as long to import as all of this
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 __all__ = ["CommandParser"]
@@ -43,6 +42,8 @@ class CommandParser(ArgumentParser):
         super().__init__(prog, allow_abbrev=False, **options)
         #: Command lines that the help shows.
         self.examples: tuple[str, ...] = ()
+        #: The names of the verbs that have an option.
+        self.verbs_with: Callable[[str], list[str]] = lambda _: []
         self._rare: list[_ArgumentGroup] = []
 
     def add_rare_group(self, title: str) -> _ArgumentGroup:
@@ -103,16 +104,17 @@ class CommandParser(ArgumentParser):
             shown = "a URL, which --url would take" if "://" in "".join(words) else " ".join(words)
             return f"unrecognized arguments: {shown}"
         flag = option.partition("=")[0] if option.startswith("--") else option[:2]
-        text, own = f"unknown option {flag}", self._flags()
+        text, own = f"unknown option {flag}", self.flags()
         if (others := _OTHERS.get(flag)) in own:
             return f"{text}; did you mean {others}?"
-        if verbs := [verb.name for verb in VERBS if flag in _flags_of(verb)]:
+        if verbs := self.verbs_with(flag):
             return f"{text}: headrace {' and '.join(verbs)} {'has' if len(verbs) == 1 else 'have'} it"
         if near := _near(flag, own):
             return f"{text}; did you mean {' or '.join(filter(None, (', '.join(near[:-1]), near[-1])))}?"
         return text
 
-    def _flags(self) -> list[str]:
+    def flags(self) -> list[str]:
+        """Return all options, each in all its forms."""
         return [flag for action in self._actions for flag in action.option_strings]
 
 
@@ -123,12 +125,6 @@ class _HelpAll(Action):
         assert isinstance(parser, CommandParser)
         sys.stdout.write(parser.format_all())
         parser.exit()
-
-
-def _flags_of(verb: Any) -> list[str]:
-    parser = CommandParser()
-    verb.add_arguments(parser)
-    return parser._flags()
 
 
 def _near(word: str, words: list[str]) -> list[str]:

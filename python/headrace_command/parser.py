@@ -31,9 +31,20 @@ def make_parser(only: str | None = None) -> CommandParser:
         own.set_defaults(verb=verb.name)
         if only is None or verb.name == only:
             verb.add_arguments(own)
+            own.verbs_with = _verbs_with
             _add_common(own)
             own.usage = " ".join([f"headrace {verb.name} [OPTION…]", *_positionals(own)])
     return parser
+
+
+def _verbs_with(flag: str) -> list[str]:
+    found = []
+    for verb in VERBS:
+        parser = CommandParser()
+        verb.add_arguments(parser)
+        if flag in parser.flags():
+            found.append(verb.name)
+    return found
 
 
 def _positionals(parser: CommandParser) -> list[str]:

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use super::client_name::ClientName;
-use super::work::Names;
+use super::work::{MAKES_GROUP, Names};
 use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault};
 use crate::net::{ConnectError, Deadline, Transport, Watch, block_on, is_redirect};
@@ -254,9 +254,6 @@ impl Right {
         Error::stream_refused(stream, refusal, &message).into()
     }
 }
-
-/// What to do about a missing group.
-pub(super) const MAKES_GROUP: &str = "a new consumer with create=True, or Group.create(), makes it";
 
 /// The error for a missing group.
 pub(super) fn group_missing(key: &[u8], names: &Names) -> Error {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use redis::Value;
 
 use super::client_name::ClientName;
-use super::setup::MAKES_GROUP;
 use crate::cluster::tag;
 use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault, Kind};
@@ -212,6 +211,9 @@ pub(super) fn missed(reply: &Value) -> Option<Vec<(EntryId, Missed)>> {
     list(reply)?.chunks(2).map(read).collect()
 }
 
+/// What to do about a missing group.
+pub(super) const MAKES_GROUP: &str = "a new consumer with create=True, or Group.create(), makes it";
+
 /// What a refusal of a piece of work means: a fault of the connection, or an error for the caller. `None`: the work must be sent
 /// again.
 pub(super) fn refusal(key: &[u8], work: &Work, fault: &Fault) -> Result<Option<Error>, Fault> {
@@ -313,7 +315,10 @@ mod tests {
         }
         assert_eq!(code("GROUPS 2"), "GROUPS");
         for line in ["NOGROUP No such key 's' script: on @user_script:12.", &format!("{old}NOGROUP No such key")] {
-            let Ok(Some(Error::GroupMissing { message, .. })) = refused(line) else { panic!("{line}") };
+            let message = match refused(line) {
+                Ok(Some(Error::GroupMissing { message, .. })) => message,
+                other => format!("{other:?}"),
+            };
             assert!(message.contains("was refused: NOGROUP No such key"), "{message}");
             assert!(message.ends_with(&format!("; {MAKES_GROUP}")) && !message.contains("script:"), "{message}");
         }
