@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Final, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypedDict, Unpack
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
@@ -133,6 +133,11 @@ class Reader(_headrace.Reader):
         An Arrow library raises an exception of its own, which has only the text of this one.
         """
         return self._error
+
+    if not TYPE_CHECKING:  # a type checker refuses `async for` by itself
+
+        def __aiter__(self) -> NoReturn:
+            raise TypeError("a Reader needs `for`; docs/reading.md#on-an-event-loop reads it in a thread")
 
     def __iter__(self) -> Iterator[ReadBatch]:
         return self

@@ -25,12 +25,14 @@ from headrace import (
     Dispatcher,
     Endpoint,
     MessageError,
+    Reader,
     ReaderError,
     RetryPolicy,
     SchemaError,
 )
 from headrace.testing import LocalCluster, LocalServer
 from support import Certs, programs_with
+from support.paths import ROOT
 from support.patience import NEVER
 from support.pipelines import KEY, connections, endpoint_to, outcomes, stored
 from support.processes import kill_and_restart, stopped
@@ -382,7 +384,7 @@ def test_invalid_arguments_are_refused(run: Run, any_server: LocalServer) -> Non
         pickle.dumps(AsyncDispatcher(endpoint_to(any_server)))
 
 
-def test_the_wrong_kind_of_with_block_is_named(run: Run, any_server: LocalServer) -> None:
+def test_the_wrong_kind_of_block_is_named(run: Run, any_server: LocalServer) -> None:
     dispatcher: Any = AsyncDispatcher(endpoint_to(any_server))
     with pytest.raises(TypeError) as caught, dispatcher:
         pass
@@ -396,6 +398,16 @@ def test_the_wrong_kind_of_with_block_is_named(run: Run, any_server: LocalServer
     with pytest.raises(TypeError) as caught:
         run(main())
     assert str(caught.value) == "a Dispatcher needs `with`; `async with` is for an AsyncDispatcher"
+    assert "### On an event loop" in (ROOT / "docs" / "reading.md").read_text()
+    reader: Any = Reader(endpoint_to(any_server), end="latest")
+
+    async def read() -> None:
+        async for _ in reader:
+            pass
+
+    with pytest.raises(TypeError) as caught:
+        run(read())
+    assert str(caught.value) == "a Reader needs `for`; docs/reading.md#on-an-event-loop reads it in a thread"
 
 
 def test_rows_before_a_reader_failure_are_delivered(run: Run, any_server: LocalServer) -> None:

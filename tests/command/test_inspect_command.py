@@ -58,7 +58,7 @@ def test_missing_streams_and_groups_are_reported(
     connect(any_server).set("text", "x")
     ended = any_command("inspect", "text")
     assert ended.code == 3
-    assert "WRONGTYPE" in ended.err
+    assert ended.err.startswith("headrace: the key 'text' does not hold a stream: XINFO: WRONGTYPE ")
 
 
 def test_invalid_arguments_are_refused(any_command: Command) -> None:

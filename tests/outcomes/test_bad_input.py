@@ -200,15 +200,6 @@ def test_invalid_payloads_are_refused(dispatcher: Dispatcher, payload: Any, got:
     check(lambda: dispatcher.dispatch(payload), MessageError, message)
 
 
-@pytest.mark.parametrize("name", ["fields", "entry_id"])
-def test_an_argument_of_produce_batch_is_refused_by_produce(dispatcher: Dispatcher, name: str) -> None:
-    arguments: dict[str, Any] = {name: "a"}
-    with pytest.raises(TypeError) as caught:
-        dispatcher.produce(b"x", **arguments)
-    message = f"produce does not take ['{name}']; produce_batch takes fields, stream_key and entry_id"
-    assert str(caught.value) == message
-
-
 def test_a_payload_with_a_lone_surrogate_is_refused(dispatcher: Dispatcher) -> None:
     message = "a str payload must be valid Unicode: it has lone surrogates"
     check(lambda: dispatcher.produce("\ud800"), MessageError, message)

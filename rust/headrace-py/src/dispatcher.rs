@@ -6,7 +6,6 @@ use std::time::Duration;
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
 use headrace_core::{BatchLayout, Counters, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument, LayoutOptions};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
@@ -85,25 +84,15 @@ impl PyDispatcher {
     ///     MessageError: The payload, the message ID or the key has the wrong type or is out of range.
     ///     ClosedError: The dispatcher is closed.
     ///     ConcurrentUseError: Another call is in progress.
-    #[pyo3(
-        signature = (payload, message_id = None, key = None, **others),
-        text_signature = "($self, payload, message_id=None, key=None)"
-    )]
+    #[pyo3(signature = (payload, message_id = None, key = None))]
     fn produce(
         &self,
         py: Python<'_>,
         payload: &Bound<'_, PyAny>,
         message_id: Option<&Bound<'_, PyAny>>,
         key: Option<&Bound<'_, PyAny>>,
-        others: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         contained(py, || {
-            if let Some(others) = others {
-                let names = others.keys().repr()?;
-                let message =
-                    format!("produce does not take {names}; produce_batch takes fields, stream_key and entry_id");
-                return Err(PyTypeError::new_err(message));
-            }
             let mut inner = self.lock()?;
             let id = given_id(message_id)?;
             if let Some(key) = key {

@@ -99,6 +99,8 @@ impl Commands {
         let asked = contain(|| {
             self.connections.ask_all(&commands, watch, |command, reply| match reply.map(Answer::read) {
                 Ok(answer) => answer.ok_or_else(|| command.misunderstood()),
+                // Without its key it says no stream.
+                Err(fault) if fault.code == "WRONGTYPE" => Ok(Answer::Refused(command.refused(&fault))),
                 Err(fault) => Ok(Answer::Refused(Error::refusal(&fault))),
             })
         });
