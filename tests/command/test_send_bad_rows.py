@@ -298,12 +298,14 @@ def test_send_fails_on_an_unreachable_server_even_if_bad_rows_are_skipped(
     assert "CONNECT: cannot connect to 127.0.0.1" in ended.err
 
 
-def test_a_missing_acl_right_is_reported(any_command: Command, client: Any) -> None:
+def test_a_missing_acl_right_and_a_wrong_password_are_reported(any_command: Command, client: Any) -> None:
     client.acl_setuser("u", enabled=True, passwords=["+p"], categories=["-@all"], commands=["+ping"], keys=["*"])
     environment = {"P": "p"}
-    ended = any_command("send", "s", "--username", "u", "--password-env", "P", stdin=b"a\n", environment=environment)
-    assert ended.code == 3
-    assert "NOPERM" in ended.err
+    options = ["--username", "u", "--password-env", "P"]
+    ended = any_command("send", "s", *options, stdin=b"a\n", environment=environment)
+    assert (ended.code, "NOPERM" in ended.err) == (3, True), ended
+    ended = any_command("send", "s", *options, stdin=b"a\n", environment={"P": "wrong"})
+    assert (ended.code, "WRONGPASS" in ended.err) == (3, True), ended
 
 
 def test_rows_before_the_damage_in_a_file_are_sent(any_command: Command, client: Any, tmp_path: Path) -> None:

@@ -51,4 +51,4 @@ class Refused(NamedTuple):
         """Whether there was no connection, or a missing right."""
         from headrace.tables import CONNECTION_CODES
 
-        return self.failure.code in (*CONNECTION_CODES, "NOPERM", "NOAUTH")
+        return self.failure.code in (*CONNECTION_CODES, "NOPERM", "NOAUTH", "WRONGPASS")
