@@ -37,4 +37,6 @@ class Failure:
     def explained(self) -> str:
         """The code, the reason, and what to do about it, as errors show them."""
         text = f"{self.code} ({self.kind}, written: {self.written}): {_headrace.advised(self.code, self.message)}"
-        return f"{text}; exactly_once lets you send it again without a duplicate" if self.written == "unknown" else text
+        if self.written == "unknown" and self.kind == "retryable":
+            return f"{text}; exactly_once lets you send it again without a duplicate"
+        return text

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import polars
 import pyarrow as pa
@@ -363,6 +363,18 @@ def test_dispatch_keeps_its_place_between_messages(
         (entry, b"between"),
         (reported[4].entry_id, b"b"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "is_advised"),
+    [("retryable", "unknown", True), ("retryable", "no", False), ("permanent", "unknown", False)],
+)
+def test_only_a_message_to_send_again_is_explained_with_exactly_once(
+    kind: Literal["permanent", "retryable"], written: Literal["no", "unknown"], is_advised: bool
+) -> None:
+    text = Failure(0, kind, "TRIMMED", "it was trimmed", written).explained()
+    assert text.startswith(f"TRIMMED ({kind}, written: {written}): it was trimmed; check minid")
+    assert ("exactly_once lets you send it again" in text) == is_advised
 
 
 def test_dispatch_raises_delivery_error_for_a_refused_message(
