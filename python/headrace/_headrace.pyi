@@ -477,7 +477,7 @@ def _panic_at(place: str | None, after: int = 0) -> bool:
     Return whether an earlier choice is still pending.
     """
 
-def split_dead_letters(batch: ReadBatch) -> Rows:
+def split_dead_letters(batch: ReadBatch) -> tuple[Rows, int]:
     """Return the dead letters of a batch; `headrace.read_dead_letters` wraps it."""
 
 @final

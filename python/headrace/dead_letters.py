@@ -7,6 +7,7 @@ from datetime import datetime
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
+from headrace.notices import notice
 from headrace.reader import Reader, ReaderOptions
 
 __all__ = ["read_dead_letters"]
@@ -65,6 +66,14 @@ def read_dead_letters(
         "fields_as": "list",
         "names": "binary",
     }
+    is_first = True
     with Reader(endpoint, None if key is None else [key], **options) as reader:
         for batch in reader:
-            yield _headrace.split_dead_letters(batch)
+            letters, others = _headrace.split_dead_letters(batch)
+            if is_first and others:
+                notice(
+                    f"{others:,} of the first {batch.num_rows:,} entries of {_headrace.shown_names([batch.stream])} are no "
+                    "dead letters: they have nulls, and all their fields in `fields`; a Reader reads ordinary streams"
+                )
+            is_first = False
+            yield letters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypedDict, Unp
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
+from headrace.notices import notice
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ReaderStats
 from headrace.tables import READER, documented, signature
@@ -21,6 +23,8 @@ ReadBatch = _headrace.ReadBatch
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+#: After how many seconds without an entry it is said that a call cannot be interrupted.
+_QUIET: Final = 10.0
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -94,6 +98,7 @@ class Reader(_headrace.Reader):
     _endpoint: Endpoint
     _streams: list[bytes]
     _ends: bool
+    _was_quiet: bool
     _error: BaseException | None = None
 
     def __new__(  # noqa: D102, see the class
@@ -113,6 +118,7 @@ class Reader(_headrace.Reader):
         self = super().__new__(cls, endpoint, keys, given, schema)
         self._endpoint = endpoint
         self._streams = keys or list(endpoint.stream_keys)
+        self._was_quiet = False
         self._ends = bool(given.get("reverse")) or any(given.get(name) is not None for name in ("end", "limit"))
         return self
 
@@ -162,6 +168,14 @@ class Reader(_headrace.Reader):
                 be read, that is the attribute `stream`, and the others continue.
             ClosedError: The reader is closed.
         """
+        if timeout is None and not self._ends and not self._was_quiet and _is_in_other_thread():
+            if (batch := super().read(_QUIET)) is not None:
+                return batch
+            self._was_quiet = True
+            notice(
+                f"{self!r}: read() has waited for {_QUIET:.0f} s, and nothing but an entry ends it in this thread, not even the "
+                "end of the program; read(timeout=) does (docs/reading.md#on-an-event-loop)"
+            )
         return super().read(timeout)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -184,6 +198,9 @@ class Reader(_headrace.Reader):
 
     def _doubt(self, text: str, /) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=3)  # at the line that reads
+
+    def _notice(self, text: str, /) -> None:
+        notice(text)
 
     def drop_stream(self, stream: str | bytes) -> None:
         """Read one of the streams no longer, for good, and continue with the others.
@@ -242,6 +259,12 @@ def shown_streams(keys: list[bytes], endpoint: Endpoint) -> str:
     if not keys:
         return f"no stream of {endpoint._server()}"
     return f"{'stream' if len(keys) == 1 else 'streams'} {_headrace.shown_names(keys)} of {endpoint._server()}"
+
+
+def _is_in_other_thread() -> bool:
+    """Whether this is not the main thread, which alone Ctrl-C interrupts."""
+    threading = sys.modules.get("threading")  # without its import there is one thread
+    return threading is not None and threading.current_thread() is not threading.main_thread()
 
 
 def key_bytes(key: str | bytes) -> bytes:

@@ -336,20 +336,20 @@ def test_a_stream_that_does_not_exist_is_reported_with_similar_ones(
     any_command: Command, any_server: LocalServer, connect: Connect
 ) -> None:
     ended = any_command("read", "orders")
-    assert (ended.code, ended.out, ended.err) == (0, b"", "there is no stream 'orders'\n")
+    assert (ended.code, ended.out, ended.err) == (1, b"", "headrace: there is no stream 'orders'\n")
     client = connect(any_server)
     for key in ("orders:dead", "Orders", "weather", "order"):
         client.xadd(key, {"payload": "x"})
     client.set("orders2", "no stream")
     client.xdel("weather", client.xinfo_stream("weather")["last-generated-id"])
     ended = any_command("read", "orders", "weather")
-    assert (ended.code, ended.out) == (0, b"")
+    assert (ended.code, ended.out) == (1, b"")
     missing, empty, _ = ended.err.split("\n")
-    assert missing == "there is no stream 'orders'; similar: 'order', 'Orders', 'orders:dead'"
+    assert missing == "headrace: there is no stream 'orders'; similar: 'order', 'Orders', 'orders:dead'"
     assert empty == "no entries in weather"
     ended = any_command("read", "ord*")
-    assert ended.err == "there is no stream 'ord*', and a pattern is not taken; similar: 'order', 'orders:dead'\n"
+    assert ended.err == "headrace: there is no stream 'ord*', and a pattern is not taken; similar: 'order', 'orders:dead'\n"
     client.acl_setuser("reader", enabled=True, passwords=["+canary-81"], keys=["*"], commands=RIGHTS)
     options = ("--username", "reader", "--password-env", "P")
     ended = any_command("read", "orders", *options, environment={"P": "canary-81"})
-    assert (ended.code, ended.err) == (0, "there is no stream 'orders'\n")
+    assert (ended.code, ended.err) == (1, "headrace: there is no stream 'orders'\n")

@@ -68,6 +68,7 @@ class _Reading:
         self._bad = 0
         self._has_line_ends = False
         self._is_empty = True
+        self._notices: list[str] = []
 
     def print_all(self, span: Span) -> ExitCode:
         """Print the entries of the span."""
@@ -90,6 +91,12 @@ class _Reading:
     def _reader(self, span: Span, *, follows: bool) -> Reader:
         from headrace import Reader, RetryPolicy
 
+        noticed = self._noticed
+
+        class Noticing(Reader):
+            def _notice(self, text: str, /) -> None:
+                noticed(text)
+
         options: ReaderOptions = {
             # What `ReadBatch._entries` and `ReadBatch._json_lines` need.
             "metadata": ["entry_id", "entry_ms"],
@@ -101,7 +108,7 @@ class _Reading:
             "limit": span.limit,
             "retry": RetryPolicy(deadline=_PATIENCE) if follows else None,
         }
-        return Reader(self._endpoint, self._streams, **options)
+        return Noticing(self._endpoint, self._streams, **options)
 
     def _before_the_end(self, span: Span, last: int) -> Span:
         """The same span, starting at the last entries, which are found by reading backwards from the end."""
@@ -147,27 +154,40 @@ class _Reading:
             key = stream.decode(errors="surrogateescape")
             self._run.messages.warn(f"{key} {entry.id} cannot be unpacked, and is left out: {error}")
 
-    def _say_empty(self) -> None:
-        """Say which streams do not exist, and that the others have no entries to print."""
+    def _noticed(self, text: str) -> None:
+        """Warn of what the reader noticed; at the end, unless that may never come."""
+        if self._run.arguments.follow:
+            self._run.messages.warn(text)
+        else:
+            self._notices.append(text)
+
+    def _say_empty(self) -> bool:
+        """Say which streams do not exist, and that the others have no entries to print. Return whether one does not."""
         from headrace._headrace import Commands
 
-        given, empty = self._run.arguments, []
+        given, empty, is_one_absent = self._run.arguments, [], False
         with closing(Commands(self._endpoint)) as commands:
             for name in given.streams:
                 key = os.fsencode(name)
                 (info,) = commands.call([(key, [b"XINFO", b"STREAM", key])], writes=False)
                 if is_absent(info) and not self._endpoint.shards:
-                    self._run.messages.say(absent(commands, key))
+                    is_one_absent = True
+                    self._run.messages.error(absent(commands, key))
                 else:
                     empty.append(name)
         if empty:
             has_ends = any(end is not None for end in (given.start, given.since, given.end))
             self._run.messages.say(f"no entries in {', '.join(empty)}{' within this range' if has_ends else ''}")
+        return is_one_absent
 
     def _ended(self, reader: Reader) -> ExitCode:
         messages = self._run.messages
+        is_one_absent = bool(self._notices)
         if self._is_empty and not reader.lost:
-            self._say_empty()
+            is_one_absent = self._say_empty()
+        else:
+            for text in self._notices:
+                messages.error(text)
         if self._has_line_ends:
             messages.warn("some payloads contain line ends, and span several lines here: -o jsonl keeps them apart")
         if self._bad > _NAMED:
@@ -175,4 +195,4 @@ class _Reading:
         if reader.lost:
             most = "" if reader.is_lost_exact else "at most "
             messages.error(f"{most}{reader.lost:,} entries were trimmed before they were read")
-        return ExitCode.FAILED if reader.lost or self._bad else ExitCode.OK
+        return ExitCode.FAILED if reader.lost or self._bad or is_one_absent else ExitCode.OK

@@ -104,8 +104,8 @@ impl AllFields<'_> {
 
 /// The dead letters in a batch that was read with three columns: the entry ID, the timestamp, and a list of all fields as
 /// bytes. Returns `entry_id`, `timestamp`, `stream`, `original_id`, `code`, `reason`, `failures` and `fields`; the last has
-/// the entry's own fields.
-pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
+/// the entry's own fields. Also returns the number of entries that are no dead letters.
+pub fn dead_letters(batch: &RecordBatch) -> crate::Result<(RecordBatch, u64)> {
     let wrong = || Error::Internal { message: "dead letters were read with unexpected columns".to_owned() };
     let [entry_ids, timestamps, fields] = batch.columns() else { return Err(wrong()) };
     let lists = fields.as_list_opt::<i32>().ok_or_else(wrong)?;
@@ -114,11 +114,12 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
     let names = names.as_binary_opt::<i32>().ok_or_else(wrong)?;
     let all = AllFields { names, values: values.as_binary_opt::<i32>().ok_or_else(wrong)? };
     let mut texts = [(); 4].map(|()| StringBuilder::new());
-    let mut failures = UInt64Builder::new();
+    let (mut failures, mut others) = (UInt64Builder::new(), 0);
     let mut own = OwnFields::new(&all).ok_or_else(wrong)?;
     for bounds in lists.value_offsets().windows(2) {
         let [start, end] = [bounds[0], bounds[1]].map(|bound| usize::try_from(bound).unwrap_or_default());
         let letter = all.letter(start..end);
+        others += u64::from(letter.reason.is_none());
         for (column, at) in texts.iter_mut().zip([letter.stream, letter.original_id, letter.code, letter.reason]) {
             column.append_option(all.text(at));
         }
@@ -142,7 +143,7 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<RecordBatch> {
             columns.iter().map(|(name, column)| Field::new(*name, column.data_type().clone(), true)).collect();
         RecordBatch::try_new(Arc::new(Schema::new(schema)), columns.into_iter().map(|(_, column)| column).collect())
     });
-    built.map_err(|error| Error::Internal { message: format!("building a record batch of dead letters: {error}") })
+    built.map(|letters| (letters, others)).map_err(|error| Error::Internal { message: format!("building a record batch of dead letters: {error}") })
 }
 
 /// A map of the own fields of each row.

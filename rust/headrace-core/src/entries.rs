@@ -6,6 +6,7 @@ mod fields;
 mod json;
 mod map;
 mod metadata;
+mod misspelt;
 mod names;
 mod packed;
 mod raw;
@@ -30,6 +31,7 @@ use self::map::MapColumn;
 pub(crate) use self::map::{FIELDS, FieldsAs, MapPlan};
 use self::metadata::Metadata;
 pub(crate) use self::metadata::MetadataColumn;
+pub(crate) use self::misspelt::Misspelt;
 pub(crate) use self::names::NamesAs;
 use self::packed::PackedColumns;
 pub(crate) use self::packed::{PackedPlan, Unpack};
@@ -253,6 +255,15 @@ impl EntryColumns {
     /// far belong to earlier entries.
     pub(crate) fn take_bad(&mut self) -> Option<(EntryId, BadValue)> {
         self.bad.take()
+    }
+
+    /// The column of the last record batch that is null because its field is probably misspelt. Said once.
+    pub(crate) fn take_misspelt(&mut self) -> Option<Misspelt> {
+        match &mut self.body {
+            Body::Map(_) => None,
+            Body::Fields(fields) => fields.take_misspelt(),
+            Body::Packed(packed) => packed.take_misspelt(),
+        }
     }
 
     /// Finishes the record batch. If a column would have 2 GiB or more, returns an error and drops the rows: an entry of up to

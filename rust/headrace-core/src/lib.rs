@@ -73,6 +73,7 @@ mod secret;
 #[path = "../tests/common/mod.rs"]
 mod server_of_tests;
 mod shards;
+mod shown;
 pub mod time_zones;
 mod utf8;
 
@@ -102,3 +103,4 @@ pub use reader::{READER_OPTIONS, Reader, ReaderOptions};
 pub use reading::ReadBatch;
 pub use report::DeliveryReport;
 pub use retry::{RetryEnd, RetryPolicy, RetryWait};
+pub use shown::{quoted, shown_names};

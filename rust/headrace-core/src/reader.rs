@@ -7,6 +7,7 @@ mod sessions;
 mod sharing;
 
 use std::collections::BTreeSet;
+use std::mem::replace;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +20,10 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
 use crate::reading::{
-    Assignment, Backward, BackwardSession, End, Pages, Paging, ReadBatch, Rounds, Session, SessionOptions, Start,
+    Assignment, Backward, BackwardSession, End, Notice, Pages, Paging, ReadBatch, Rounds, Session, SessionOptions, Start,
     Stream, by_slot, endpoint_of,
 };
+use crate::shown::shown_names;
 
 pub use options::{READER_OPTIONS, ReaderOptions};
 
@@ -32,8 +34,8 @@ use sessions::Sessions;
 /// Reads the entries of streams, each stream in the order of its IDs. It uses one connection; in a cluster, one for each slot
 /// that holds some of the streams, unless slots share connections (option `connections`).
 ///
-/// [`open`](Self::open) connects, and determines where each stream begins and ends. Then [`next_batch`](Self::next_batch) reads
-/// on. Nothing changes on the server: a later reader starts at the position of a batch, which the caller stores with its rows.
+/// [`open`](Self::open) connects, and determines where each stream begins and ends. Then [`wait`](Self::wait) and
+/// [`take_batch`](Self::take_batch) read on. Nothing changes on the server: a later reader starts at the position of a batch, which the caller stores with its rows.
 #[derive(Debug)]
 pub struct Reader {
     sessions: Sessions,
@@ -47,6 +49,8 @@ pub struct Reader {
     undecided: Option<Box<(Vec<Vec<u8>>, ReaderOptions)>>,
     /// Whether it has yet to be checked that the stream has as many shards.
     is_unchecked: bool,
+    /// Whether the caller was told of a field that is probably misspelt.
+    has_told_of_misspelt: bool,
 }
 
 impl Reader {
@@ -71,6 +75,7 @@ impl Reader {
             endpoint: endpoint.clone(),
             undecided: endpoint.is_undecided().then(|| Box::new((keys.to_vec(), options.clone()))),
             is_unchecked: endpoint.shards().is_some() && streams.is_empty(),
+            has_told_of_misspelt: false,
         })
     }
 
@@ -119,9 +124,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Waits until [`next_batch`](Self::next_batch) returns at once: with a batch or an error, because everything was read, or
-    /// because `timeout` is over. A caller that asks [`take_doubt`](Self::take_doubt) in between learns of a doubt before the
-    /// batch that follows it.
+    /// Waits until [`take_batch`](Self::take_batch) has a batch or an error, everything was read, or `timeout` is over. A caller
+    /// that asks [`take_doubt`](Self::take_doubt) in between learns of a doubt before the batch that follows it.
     pub fn wait(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         let ready = self.contained(|reader| {
@@ -134,11 +138,11 @@ impl Reader {
         ready
     }
 
-    /// The next batch. `None`: everything was read, or `timeout` is over.
+    /// The next batch, if one has arrived: [`wait`](Self::wait) for it. It neither connects nor waits.
     ///
     /// An error leaves the reader where it was: the next call continues from there.
-    pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ReadBatch>> {
-        self.wait(timeout, watch)?;
+    pub fn take_batch(&mut self) -> Result<Option<ReadBatch>> {
+        self.enter()?;
         let read = self.contained(|reader| reader.drive.take(&mut reader.sessions));
         if let Ok(Some(batch)) = &read {
             self.counters.handed_out(batch.record_batch().num_rows(), batch.entries, batch.last_id().ms);
@@ -166,6 +170,29 @@ impl Reader {
     /// did not when the position was made at which this reader began. Said once.
     pub fn take_doubt(&mut self) -> Option<&'static str> {
         self.sessions.take_doubt()
+    }
+
+    /// What the caller probably did not expect, each said once: streams that did not exist when reading began, and a column that is
+    /// null because its field is probably misspelt.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        let (mut texts, mut missing) = (Vec::new(), Vec::new());
+        for notice in self.sessions.take_notices() {
+            match notice {
+                Notice::Missing(stream) => missing.push(stream.to_vec()),
+                Notice::Misspelt(misspelt) if replace(&mut self.has_told_of_misspelt, true) => drop(misspelt),
+                Notice::Misspelt(misspelt) => texts.push(misspelt.to_string()),
+            }
+        }
+        // A shard without messages does not exist.
+        if !missing.is_empty() && self.endpoint.shards().is_none() {
+            let (names, endpoint) = (shown_names(&missing), &self.endpoint);
+            texts.push(if missing.len() == 1 {
+                format!("stream {names} does not exist at {endpoint:#}, and counts as empty")
+            } else {
+                format!("streams {names} do not exist at {endpoint:#}, and count as empty")
+            });
+        }
+        texts
     }
 
     /// Reads a stream no longer, for good: neither a position nor the end of the reader depends on it from now on.

@@ -68,7 +68,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect::inspect, module)?)?;
     module.add_function(wrap_pyfunction!(stream_reader::split_dead_letters, module)?)?;
     module.add_function(wrap_pyfunction!(shards::shard_numbers, module)?)?;
-    module.add_function(wrap_pyfunction!(shown::shown_names, module)?)?;
+    module.add_function(wrap_pyfunction!(shown::shown_names_of, module)?)?;
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("debug_build", cfg!(debug_assertions))?;

@@ -1,15 +1,10 @@
 //! The parts of reprs: a repr says in one line what its object holds, however much that is, and shows no value of an entry.
 
+use headrace_core::{quoted, shown_names};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 
 use crate::layout::type_name;
-
-/// The longest name that is shown in full, in bytes.
-const MAX_NAME: usize = 64;
-
-/// The most names that are shown of a list.
-const MAX_NAMES: usize = 3;
 
 /// A number, such as `20,000`.
 pub(crate) fn number(count: u64) -> String {
@@ -27,13 +22,6 @@ pub(crate) fn number(count: u64) -> String {
 /// A number with its noun, whose plural has an `s`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", number(count), if count == 1 { "" } else { "s" })
-}
-
-/// The key of a stream, or another name, in quotes.
-fn quoted(name: &[u8]) -> String {
-    let (shown, rest) = name.split_at(name.len().min(MAX_NAME));
-    let shown = String::from_utf8_lossy(shown);
-    format!("'{}{}'", shown.escape_debug(), if rest.is_empty() { "" } else { "…" })
 }
 
 /// A batch of `stream`, whose rows are of the entries from `first` to `last`.
@@ -56,11 +44,8 @@ pub(crate) fn no_attribute(batch: &Bound<'_, PyAny>, name: &str) -> PyErr {
 }
 
 /// Return names for a repr, such as those of streams: the first three, shortened, and how many more there are.
-#[pyfunction]
+#[pyfunction(name = "shown_names")]
 #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
-pub(crate) fn shown_names(names: Vec<Vec<u8>>) -> String {
-    let shown: Vec<_> = names.iter().take(MAX_NAMES).map(|name| quoted(name)).collect();
-    let more = names.len() - shown.len();
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("{}{more}", shown.join(", "))
+pub(crate) fn shown_names_of(names: Vec<Vec<u8>>) -> String {
+    shown_names(&names)
 }

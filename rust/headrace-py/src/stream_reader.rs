@@ -1,13 +1,13 @@
 //! The reader of streams for Python, and its batches. The GIL is held only to read arguments.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
 use headrace_core::endpoint::{Form, OptionSpec, OptionValue, Takes};
 use headrace_core::{
-    EntryTable, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, dead_letters, entry_lines,
+    EntryTable, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, dead_letters, entry_lines, quoted,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString};
@@ -28,6 +28,8 @@ pub(crate) struct PyReader {
     inner: Mutex<Reader>,
     schema: SchemaRef,
     counters: Arc<ReadCounters>,
+    /// Whether a batch was dropped unseen, which is said once.
+    has_unseen: Arc<AtomicBool>,
 }
 
 impl PyReader {
@@ -66,33 +68,40 @@ impl PyReader {
         let mut inner = Reader::new(&endpoint.get().0, &streams, &options).map_err(|error| to_py(&error))?;
         without_gil(py, |signals| inner.open(signals))?;
         let (schema, counters) = (inner.schema().clone(), Arc::clone(inner.counters()));
-        Ok(Self { schema, counters, inner: Mutex::new(inner) })
+        Ok(Self { schema, counters, inner: Mutex::new(inner), has_unseen: Arc::default() })
     }
 
     /// Return the next batch, or None after `timeout` seconds or once everything was read.
     ///
     /// If the number of lost entries is not known or not exact, `_doubt` is called with the reason first. If that
-    /// raises, the next call returns the batch.
+    /// raises, the next call returns the batch. `_notice` is called with each other text for the caller.
     #[pyo3(signature = (timeout = None))]
     fn read(slf: &Bound<'_, Self>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<PyReadBatch>> {
         let py = slf.py();
         contained(py, || {
-            let mut timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
+            let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
+            let mut has_waited = false;
             loop {
                 let mut inner = slf.get().lock()?;
                 let reader = &mut *inner;
                 let read = without_gil(py, |signals| {
-                    reader.wait(timeout, signals)?;
-                    signals.check()?;
-                    timeout = Some(Duration::ZERO);
-                    match reader.take_doubt() {
-                        Some(doubt) => Ok(Err(doubt)),
-                        None => reader.next_batch(timeout, signals).map(Ok),
+                    if !has_waited {
+                        reader.wait(timeout, signals)?;
+                        signals.check()?;
+                        has_waited = true;
                     }
+                    reader.take_doubt().map_or_else(|| reader.take_batch().map(Ok), |doubt| Ok(Err(doubt)))
                 })?;
+                let notices = reader.take_notices();
                 drop(inner);
+                for notice in notices {
+                    // The batch must arrive even if it cannot be said what is strange about it.
+                    if let Err(error) = slf.call_method1("_notice", (notice,)) {
+                        error.write_unraisable(py, Some(slf));
+                    }
+                }
                 match read {
-                    Ok(batch) => return Ok(batch.map(PyReadBatch)),
+                    Ok(batch) => return Ok(batch.map(|batch| PyReadBatch::new(batch, &slf.get().has_unseen))),
                     Err(doubt) => slf.call_method1("_doubt", (doubt,))?,
                 };
             }
@@ -179,24 +188,57 @@ fn next_for_arrow(reader: &Bound<'_, PyReader>) -> Option<Result<RecordBatch, Ar
         let kept = if is_kept { "; Reader.error has this exception" } else { "" };
         ArrowError::ExternalError(format!("{error}{kept}").into())
     });
-    batch.map(|batch| batch.map(|batch| batch.0.record_batch().clone())).transpose()
+    batch.map(|batch| batch.map(|batch| batch.seen().record_batch().clone())).transpose()
 }
 
 /// Entries of one stream, in order of their IDs, as an Arrow record batch: one row each unless `unpack` is given.
 ///
 /// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
 #[pyclass(frozen, name = "ReadBatch", module = "headrace._headrace")]
-pub(crate) struct PyReadBatch(ReadBatch);
+pub(crate) struct PyReadBatch {
+    batch: ReadBatch,
+    is_seen: AtomicBool,
+    /// Whether the reader has dropped another batch unseen.
+    has_unseen: Arc<AtomicBool>,
+}
+
+impl PyReadBatch {
+    fn new(batch: ReadBatch, has_unseen: &Arc<AtomicBool>) -> Self {
+        Self { batch, is_seen: AtomicBool::new(false), has_unseen: Arc::clone(has_unseen) }
+    }
+
+    /// The batch, for a caller that looks at it.
+    fn seen(&self) -> &ReadBatch {
+        self.is_seen.store(true, Ordering::Relaxed);
+        &self.batch
+    }
+}
+
+impl Drop for PyReadBatch {
+    /// Tells of a batch whose entries went nowhere: its call was given up, or its result was ignored.
+    fn drop(&mut self) {
+        if !self.is_seen.load(Ordering::Relaxed) && !self.has_unseen.swap(true, Ordering::Relaxed) {
+            let rows = shown::counted(self.batch.record_batch().num_rows() as u64, "row");
+            let stream = quoted(self.batch.stream());
+            let text = format!(
+                "a batch with {rows} of {stream} was dropped unseen: the call that read it was given up, as by asyncio.wait_for, \
+                 or its result was not used; the reader continues after it (docs/reading.md#on-an-event-loop)"
+            );
+            // Nothing is left to be told of it when the interpreter ends.
+            let _ = Python::try_attach(|py| py.import("headrace.notices")?.call_method1("notice", (text,)).map(drop));
+        }
+    }
+}
 
 /// An entry: its ID, the milliseconds of the ID, and its fields.
 type PyEntry<'py> = (Bound<'py, PyString>, u64, Option<Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>>);
 
-/// Return the dead letters of a batch; `headrace.read_dead_letters` wraps it.
+/// Return the dead letters of a batch, and how many of its entries are none; `headrace.read_dead_letters` wraps it.
 #[pyfunction]
-pub(crate) fn split_dead_letters(py: Python<'_>, batch: &Bound<'_, PyReadBatch>) -> PyResult<PyRows> {
+pub(crate) fn split_dead_letters(py: Python<'_>, batch: &Bound<'_, PyReadBatch>) -> PyResult<(PyRows, u64)> {
     contained(py, || {
-        let letters = dead_letters(batch.get().0.record_batch()).map_err(|error| to_py(&error))?;
-        Ok(PyRows::from(letters))
+        let (letters, others) = dead_letters(batch.get().seen().record_batch()).map_err(|error| to_py(&error))?;
+        Ok((PyRows::from(letters), others))
     })
 }
 
@@ -205,25 +247,25 @@ impl PyReadBatch {
     /// The number of rows.
     #[getter]
     fn num_rows(&self) -> usize {
-        self.0.record_batch().num_rows()
+        self.seen().record_batch().num_rows()
     }
 
     /// The key of the stream.
     #[getter]
     fn stream<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.0.stream())
+        PyBytes::new(py, self.seen().stream())
     }
 
     /// The ID of the first entry.
     #[getter]
     fn first_id(&self) -> String {
-        self.0.first_id().to_string()
+        self.seen().first_id().to_string()
     }
 
     /// The ID of the last entry.
     #[getter]
     fn last_id(&self) -> String {
-        self.0.last_id().to_string()
+        self.seen().last_id().to_string()
     }
 
     /// The reader's position after this batch, in all its streams: a short JSON text.
@@ -231,7 +273,7 @@ impl PyReadBatch {
     /// A reader that has it as `start` reads what follows.
     #[getter]
     fn position(&self) -> String {
-        self.0.position()
+        self.seen().position()
     }
 
     /// The number of entries of the stream that were trimmed before they were read, since its previous batch.
@@ -239,13 +281,13 @@ impl PyReadBatch {
     /// Greater than 0 only with `on_loss="report"`.
     #[getter]
     fn lost(&self) -> u64 {
-        self.0.lost().0
+        self.seen().lost().0
     }
 
     /// Whether `lost` is exact; otherwise it is an upper bound.
     #[getter]
     fn is_lost_exact(&self) -> bool {
-        self.0.lost().1
+        self.seen().lost().1
     }
 
     /// Return the entries as lines of JSON: `id`, `timestamp`, `stream`, `fields`.
@@ -253,7 +295,7 @@ impl PyReadBatch {
     /// For the command. The reader must have the metadata `entry_id` and `entry_ms`, and `fields_as="list"`.
     fn _json_lines<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         contained(py, || {
-            let lines = py.detach(|| entry_lines(self.0.record_batch(), self.0.stream()));
+            let lines = py.detach(|| entry_lines(self.seen().record_batch(), self.seen().stream()));
             Ok(PyBytes::new(py, &lines.map_err(|error| to_py(&error))?))
         })
     }
@@ -264,7 +306,7 @@ impl PyReadBatch {
     /// Of the same reader as [`_json_lines`](Self::_json_lines).
     fn _entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<PyEntry<'py>>> {
         contained(py, || {
-            let batch = self.0.record_batch();
+            let batch = self.seen().record_batch();
             let table = EntryTable::new(batch).map_err(|error| to_py(&error))?;
             let field =
                 |place| (PyString::new(py, table.names.value(place)), PyBytes::new(py, table.values.value(place)));
@@ -282,12 +324,12 @@ impl PyReadBatch {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        capsules::export_batch(py, self.0.record_batch(), requested_schema)
+        capsules::export_batch(py, self.seen().record_batch(), requested_schema)
     }
 
     /// Return the schema of the batch as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        capsules::export_schema(py, self.0.record_batch().schema_ref())
+        capsules::export_schema(py, self.seen().record_batch().schema_ref())
     }
 
     fn __getitem__(slf: &Bound<'_, Self>, _row: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -299,6 +341,6 @@ impl PyReadBatch {
     }
 
     fn __repr__(&self) -> String {
-        shown::batch("ReadBatch", self.num_rows(), self.0.stream(), [self.first_id(), self.last_id()])
+        shown::batch("ReadBatch", self.num_rows(), self.seen().stream(), [self.first_id(), self.last_id()])
     }
 }

@@ -65,6 +65,9 @@ class _Reader(Reader):
     def _doubt(self, _: str) -> None:
         self.has_doubt = True
 
+    def _notice(self, _: str) -> None:
+        """The driver logs a stream that does not exist."""
+
 
 def _read(settings: ReadSettings, columns: Columns, partition: Range, *, fails: bool) -> Iterator[pa.RecordBatch]:
     options = {**settings.reader, **columns.arguments, "on_loss": "fail" if fails else "report"}

@@ -1,12 +1,15 @@
 //! The columns of an entry's fields: finds the column of a field by its name.
 
 use std::collections::HashMap;
+use std::mem::{replace, take};
 
 use arrow_array::ArrayRef;
 use arrow_schema::Field;
 
 use super::cast::{BadValue, FieldColumn, OnBadField, ValueForm};
+use super::misspelt::Misspelt;
 use super::names::are_equal;
+use crate::nearest::nearest;
 
 /// Up to this number of columns, a name is compared with each of them, which is cheaper than hashing.
 const FEW: usize = 8;
@@ -58,6 +61,9 @@ pub(crate) struct FieldColumns {
     rows: usize,
     /// The values of this entry that do not fit, with the indexes of their columns.
     bad: Vec<(usize, BadValue)>,
+    /// What was found in the first record batch, until it is taken.
+    misspelt: Option<Misspelt>,
+    has_finished: bool,
 }
 
 /// The field that an earlier entry had at this place.
@@ -82,6 +88,8 @@ impl FieldColumns {
             filled: 0,
             rows: 0,
             bad: Vec::new(),
+            misspelt: None,
+            has_finished: false,
         }
     }
 
@@ -210,11 +218,33 @@ impl FieldColumns {
 
     /// Appends the columns to `columns` in the order in which they were requested. Resets the builder.
     pub(crate) fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> crate::Result<()> {
-        self.rows = 0;
-        for column in &mut self.columns {
-            columns.push(column.finish()?);
+        let rows = take(&mut self.rows);
+        let is_first = rows > 0 && !replace(&mut self.has_finished, rows > 0);
+        for index in 0..self.columns.len() {
+            let values = self.columns[index].finish()?;
+            if is_first && values.null_count() == rows {
+                self.misspelt = self.misspelt.take().or_else(|| self.similar(index));
+            }
+            columns.push(values);
         }
         Ok(())
+    }
+
+    /// Finds a field with a name similar to that of a column that is null in the first record batch. `None` if the entries have
+    /// the column's field, or no other one that is similar.
+    #[cold]
+    fn similar(&self, index: usize) -> Option<Misspelt> {
+        let column = &self.columns[index];
+        let has_field = self.places.iter().any(|place| place.column == Some(index)) || column.bad_values() > 0;
+        let others = self.places.iter().filter(|place| place.column.is_none() && !has_field);
+        let names = others.filter_map(|place| str::from_utf8(&place.name).ok());
+        let similar = nearest(names, column.name())?.to_owned();
+        Some(Misspelt { column: column.name().to_owned(), similar })
+    }
+
+    /// The column of the first record batch that is null because its field is probably misspelt. Returned once.
+    pub(crate) fn take_misspelt(&mut self) -> Option<Misspelt> {
+        self.misspelt.take()
     }
 }
 

@@ -24,6 +24,7 @@ use self::room::Room;
 use self::size::Size;
 use super::cast::{BadValue, OnBadField, ValueForm};
 use super::fields::{FieldColumns, FieldsPlan};
+use super::misspelt::Misspelt;
 use crate::Error;
 
 /// How the rows of an entry are stored in it.
@@ -181,6 +182,14 @@ impl PackedColumns {
         match &self.columns {
             Columns::Fields(columns) => columns.rows(),
             Columns::Arrow(columns) => columns.rows(),
+        }
+    }
+
+    /// See [`FieldColumns::take_misspelt`].
+    pub(crate) fn take_misspelt(&mut self) -> Option<Misspelt> {
+        match &mut self.columns {
+            Columns::Fields(columns) => columns.take_misspelt(),
+            Columns::Arrow(_) => None,
         }
     }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::reading::{Pages, Place, Position, ReadBatch, Standing, Taken};
+use crate::reading::{Notice, Pages, Place, Position, ReadBatch, Standing, Taken};
 
 #[derive(Debug)]
 pub(super) struct Sessions {
@@ -153,5 +153,10 @@ impl Sessions {
     /// See [`Pages::take_doubt`]. Several sessions say the same once.
     pub(super) fn take_doubt(&mut self) -> Option<&'static str> {
         self.all.iter_mut().filter_map(|session| session.take_doubt()).last()
+    }
+
+    /// See [`Pages::take_notices`].
+    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
+        self.all.iter_mut().flat_map(|session| session.take_notices()).collect()
     }
 }

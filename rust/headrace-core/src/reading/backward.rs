@@ -4,6 +4,7 @@
 //! a stream, from the replies to XINFO STREAM before and after reading.
 
 use std::collections::VecDeque;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::exchange::Exchange;
 use super::info::InfoReply;
 use super::input::Input;
 use super::loss::{Loss, NOT_COUNTED, StreamInfo};
+use super::notice::Notice;
 use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::paging::Paging;
@@ -145,6 +147,7 @@ pub(crate) struct BackwardSession {
     has_begun: bool,
     lost: Loss,
     doubt: Option<&'static str>,
+    notices: Vec<Notice>,
     waited: Duration,
     busy: Duration,
 }
@@ -170,6 +173,7 @@ impl BackwardSession {
             has_begun: false,
             lost: Loss { entries: 0, exact: true },
             doubt: None,
+            notices: Vec::new(),
             waited: Duration::ZERO,
             busy: Duration::ZERO,
         }
@@ -256,6 +260,7 @@ impl BackwardSession {
             let position = Position::default();
             let batch = |batch| ReadBatch { batch, stream, entries, first_id, last_id, lost, position };
             let result = self.columns.finish().map(batch);
+            self.notices.extend(self.columns.take_misspelt().map(Notice::Misspelt));
             let place = result.is_ok().then_some(last_id);
             self.push(&key, place, result);
         }
@@ -420,6 +425,10 @@ impl Pages for BackwardSession {
     fn take_doubt(&mut self) -> Option<&'static str> {
         self.doubt.take()
     }
+
+    fn take_notices(&mut self) -> Vec<Notice> {
+        take(&mut self.notices)
+    }
 }
 
 impl Exchange for BackwardSession {
@@ -454,7 +463,10 @@ impl Exchange for BackwardSession {
             }
             match (taken, self.streams.get_mut(self.at)) {
                 (Err(fault), _) => self.refuse(fault)?,
-                (Ok(Some(info)), Some(stream)) if ask == Some(Ask::Begin) => stream.begin(info),
+                (Ok(Some(info)), Some(stream)) if ask == Some(Ask::Begin) => {
+                    self.notices.extend(info.is_missing.then(|| Notice::Missing(Arc::clone(&stream.key))));
+                    stream.begin(info);
+                }
                 (Ok(info), _) => self.end(&info.unwrap_or_default()),
             }
         }
@@ -564,6 +576,7 @@ mod tests {
             first_id: (first <= added).then_some(id(first)),
             added: Some(added),
             max_deleted_id: id(0),
+            is_missing: false,
         }
     }
 

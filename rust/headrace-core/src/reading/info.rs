@@ -42,7 +42,7 @@ impl InfoReply {
             if fault.text != ReplyText::NoSuchKey {
                 return Err(fault.of_command("XINFO STREAM"));
             }
-            return Ok(Some(StreamInfo { added: Some(0), ..StreamInfo::default() }));
+            return Ok(Some(StreamInfo { added: Some(0), is_missing: true, ..StreamInfo::default() }));
         }
         let info = read(&reply).map(|(info, _)| info);
         info.ok_or_else(|| protocol("a reply that does not fit XINFO STREAM")).map(Some)

@@ -13,6 +13,8 @@ pub(crate) struct StreamInfo {
     pub(crate) added: Option<u64>,
     /// The highest ID that XDEL removed.
     pub(crate) max_deleted_id: EntryId,
+    /// Whether there is no such stream: nothing was ever added to it.
+    pub(crate) is_missing: bool,
 }
 
 impl StreamInfo {
@@ -117,6 +119,7 @@ mod tests {
             first_id: (first <= added).then_some(id(first)),
             added: Some(added),
             max_deleted_id: id(0),
+            is_missing: false,
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::batch::ReadBatch;
 use super::exchange::Exchange;
+use super::notice::Notice;
 use super::position::Place;
 use super::standing::Standing;
 use crate::error::Result;
@@ -80,6 +81,9 @@ pub(crate) trait Pages: Exchange + Debug + Send {
 
     /// What the caller must be told, once, of entries that were lost, beside their number: why that is not known, or not exact.
     fn take_doubt(&mut self) -> Option<&'static str>;
+
+    /// What the caller must be told, once, beside that.
+    fn take_notices(&mut self) -> Vec<Notice>;
 
     /// The number of entries that may still be read. Sessions that share a limit get what the others have left of it.
     fn left(&mut self) -> &mut u64;

@@ -133,6 +133,7 @@ mod tests {
             first_id: Some(id(21, 0)),
             added: Some(100),
             max_deleted_id: id(0, 0),
+            is_missing: false,
         };
         for (start, ms, seq, added) in [
             (Start::Earliest, 0, 0, Some(20)),

@@ -12,6 +12,7 @@ mod replies;
 mod requests;
 
 use std::collections::VecDeque;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::exchange::Exchange;
 use super::info::InfoReply;
 use super::input::Input;
 use super::loss::Loss;
+use super::notice::Notice;
 use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::position::Place;
@@ -131,6 +133,7 @@ pub(crate) struct Session {
     is_refused: bool,
     /// What the caller must be told of entries that were lost, beside their number.
     doubt: Option<&'static str>,
+    notices: Vec<Notice>,
     /// The number of entries lost so far in all streams, and whether it is exact.
     lost: Loss,
     /// How long the caller waited for the pages of this request; `busy`: how long it took to read them.
@@ -165,6 +168,7 @@ impl Session {
             turn: 0,
             is_refused: false,
             doubt: None,
+            notices: Vec::new(),
             lost: Loss { entries: 0, exact: true },
             waited: Duration::ZERO,
             busy: Duration::ZERO,
@@ -237,6 +241,10 @@ impl Pages for Session {
 
     fn take_doubt(&mut self) -> Option<&'static str> {
         self.doubt.take()
+    }
+
+    fn take_notices(&mut self) -> Vec<Notice> {
+        take(&mut self.notices)
     }
 
     fn has_more(&self) -> bool {

@@ -1,10 +1,12 @@
 //! What the replies to a session mean, and what was lost before their entries.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::errors::{data_loss, protocol};
 use super::super::lag::Lag;
 use super::super::loss::{Loss, StreamInfo};
+use super::super::notice::Notice;
 use super::super::sink::{Page, Sink};
 use super::Session;
 use crate::error::Fault;
@@ -135,6 +137,9 @@ impl Session {
         if let Some((start, end)) = self.streams[at].asked.take() {
             self.streams[at].begin(start, end, info);
             self.begun.push(at);
+            if info.is_missing {
+                self.notices.push(Notice::Missing(Arc::clone(&self.streams[at].key)));
+            }
         }
         if let Some(reason) = self.streams[at].replaced(info) {
             self.replace(at, reason);
