@@ -223,7 +223,7 @@ def test_ipv6(command: Command, start_server: StartServer, connect: Connect) -> 
     [
         (("check", "--for", "plain"), "--for needs STREAM"),
         (("check", "s", "--for", "writing"), "invalid choice"),
-        (("check", "s", "--wait", "soon"), "a duration is a number"),
+        (("check", "s", "--wait", "soon"), "--wait: must be a duration such as 90s"),
     ],
 )
 def test_invalid_arguments_are_refused(

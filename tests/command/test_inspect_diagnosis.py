@@ -97,6 +97,13 @@ def test_a_healthy_group_has_no_findings(healthy: Group) -> None:
         (group(pending=5000, consumers=[consumer(b"other", pending=9, idle=HOUR)]), ["DEAD_CONSUMER"]),
         (group(entries=[pending(idle=60)]), ["READS_ONLY_NEW"]),
         (group(entries=[pending(deliveries=5)]), ["POISON_ENTRY"]),
+        # Up to 20 the counter holds deliveries; above, a consumer of headrace counts failures.
+        (group(entries=[pending(deliveries=20)]), ["POISON_ENTRY"]),
+        (group(entries=[pending(deliveries=21, idle=61)]), ["FAILED_ENTRY"]),
+        (group(entries=[pending(deliveries=24, idle=61)]), ["FAILED_ENTRY"]),
+        (group(entries=[pending(deliveries=25, idle=61)]), ["POISON_ENTRY"]),
+        (group(entries=[pending(1, deliveries=6), pending(2, deliveries=22)]), ["POISON_ENTRY", "FAILED_ENTRY"]),
+        (group(entries=[pending(deliveries=0, idle=61)]), []),
         (group(entries=[pending(exists=False)]), ["TRIMMED_PENDING"]),
         (group(entries=[pending()], lag=9, consumers=[consumer(pending=1, idle=6)]), ["SLOW_CONSUMER"]),
         (group(lag=1, consumers=[]), ["NO_CONSUMER"]),

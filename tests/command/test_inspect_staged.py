@@ -15,6 +15,7 @@ import redis
 
 from command.conftest import HEADRACE, Command
 from command.redis_cli import redis_cli
+from headrace import Consumer, Endpoint
 from headrace.testing import LocalServer
 from support.processes import wait_until
 
@@ -113,7 +114,7 @@ def test_a_dead_consumer_is_diagnosed_and_remedied(stage: Stage, tmp_path: Path)
     stage.leave("dead", ids)
     stage.wait_idle("dead", seconds=0.6)
     with busy(stage, every=1):  # the consumer c1
-        found = stage.findings("--sample", "0", "--stuck-after", "0.5")
+        found = stage.findings("--sample", "0", "--stuck-after", "500ms")
         assert alarms(found) == ["DEAD_CONSUMER"]
         finding = found["DEAD_CONSUMER"]
         assert finding["text"].startswith("consumer 'dead' of group 'g' holds 4 entries and has asked for nothing for ")
@@ -169,12 +170,24 @@ def test_a_poison_entry_is_diagnosed_and_remedied(stage: Stage, tmp_path: Path) 
     assert alarms(found) == ["POISON_ENTRY"]
     finding = found["POISON_ENTRY"]
     assert finding["text"] == (
-        f"entry {ids[1]} was delivered 12 times in group 'g' and never acknowledged: consumers fail on it"
+        f"entry {ids[1]} was delivered 12 times in group 'g' and was never acknowledged: consumers fail on it"
     )
     printed = stage.run(finding, tmp_path)
     assert "payload=order 1" in printed
     assert stage.look()["healthy"]
     assert stage.client.xlen("s") == 3
+
+
+def test_what_a_consumer_of_headrace_failed_on_and_gave_back_is_told_as_that(stage: Stage) -> None:
+    endpoint = Endpoint.from_url(stage.server.url, stream_key="s")
+    first, *_ = stage.add(5)
+    with Consumer(endpoint, group="g", consumer="c", batch_rows=5) as consumer:
+        assert consumer.poll(timeout=60) is not None
+        consumer.fail_ids("s", [first], "broken")
+    screen = stage.command("inspect", "s", "--sample", "0").out.decode()
+    assert "  pending 5: 1 failed, 4 given back\n" in screen
+    assert "healthy: nothing is stuck\n" in screen
+    assert f"- entry {first} failed once in group 'g', and is delivered again: its counter is 21, and" in screen
 
 
 def test_a_slow_consumer_is_diagnosed(stage: Stage, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_ranges_are_selected_by_id_time_or_count(
         (("--from", "1969-01-01T00:00Z"), "--from must not be before 1970"),
         (("--from", "99999999999999999999-1"), "less than 2^64"),
         (("--to", "(5-1"), "--to must be an entry ID that is included, got '(5-1'"),
-        (("--since", "1y"), "--since must be a duration such as 90s, 15m, 1h30m or 2d, got '1y'"),
+        (("--since", "1y"), "--since: must be a duration such as 90s, 15m, 1h30m or 2d, got '1y'"),
         (("--count", "0"), "--count must be a whole number of at least 1, got '0'"),
         (("--last", "1000001"), "--last must be at most 1,000,000"),
         (("--follow", "--to", "latest"), "--follow has no end"),

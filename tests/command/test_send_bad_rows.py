@@ -336,7 +336,8 @@ def test_a_cause_that_is_not_a_row_is_shown_once(any_command: Command, client: A
     client.set("s", "no stream")
     ended = any_command("send", "s", stdin=b"x\n" * 1_000)
     first, more, stopped, total, end = ended.err.split("\n")
-    assert first.startswith("headrace: stdin:1: WRONGTYPE: ")
+    assert first.startswith("headrace: WRONGTYPE: ")
+    assert first.endswith("; the first row without an entry is stdin:1")
     assert more == "headrace: … and 999 more"
     assert stopped == "stopped where the server refused a row: the rest was not sent"
     assert (total.partition(" in ")[0], end) == ("0 delivered, 1,000 failed (WRONGTYPE 1,000)", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_command.check.duration import seconds
+from headrace_command.duration import seconds
 from headrace_command.command_parser import CommandParser
 
 __all__ = ["MODES", "add"]

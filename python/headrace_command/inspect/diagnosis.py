@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace_command.escape import printable
-from headrace_command.inspect.facts import Consumer, Group, Pending, Stream, id_text
+from headrace_command.inspect.facts import MOST_DELIVERIES, Consumer, Group, Pending, Stream, id_text
 from headrace_command.inspect.finding import Finding, Remedy
 from headrace_command.inspect.units import count, duration, rate
 
@@ -35,6 +35,9 @@ def diagnose(stream: Stream, stuck_after: float) -> list[Finding]:
         stuck_after: Seconds after which a pending entry, or a consumer that asks for nothing, is stuck.
     """
     found = [finding for group in stream.groups for finding in _of_group(stream, group, stuck_after)]
+    if stream.entries_added == 0:
+        text = f"nothing was ever added to {_name(stream.key)}: if that is a misspelt key, a consumer created the stream"
+        found.append(Finding("NEVER_WRITTEN", False, None, text))
     if stream.dead_letters is not None and stream.dead_letters[1]:
         found.append(_dead_letters(*stream.dead_letters))
     found.sort(key=lambda finding: not finding.is_alarm)
@@ -107,13 +110,25 @@ def _trimmed_pending(stream: Stream, group: Group) -> Iterator[Finding]:
 
 def _poison(stream: Stream, group: Group) -> Iterator[Finding]:
     poison = [entry for entry in group.entries if entry.exists and entry.deliveries >= _MANY_DELIVERIES]
+    failed = [entry for entry in poison if 0 < entry.failures < _MANY_DELIVERIES]
+    poison = [entry for entry in poison if entry not in failed]
+    if failed:
+        worst = max(failed, key=lambda entry: entry.deliveries)
+        text = (
+            f"entry {id_text(worst.id)} failed {_times(worst.failures)} in group {_name(group.name)}, and is delivered "
+            f"again{_more(failed)}: its counter is {worst.deliveries:,}, and consumers of headrace count failures above "
+            f"{MOST_DELIVERIES}"
+        )
+        yield Finding("FAILED_ENTRY", False, group.name, text)
     if not poison:
         return
     worst = max(poison, key=lambda entry: entry.deliveries)
-    others = f" ({_entries(len(poison) - 1)} more like it)" if len(poison) > 1 else ""
+    counted = f"was delivered {worst.deliveries:,} times"
+    if worst.failures:
+        counted = f"failed {_times(worst.failures)} (or was delivered {worst.deliveries:,} times by other clients)"
     text = (
-        f"entry {id_text(worst.id)} was delivered {worst.deliveries:,} times in group {_name(group.name)} and never "
-        f"acknowledged: consumers fail on it{others}"
+        f"entry {id_text(worst.id)} {counted} in group {_name(group.name)} and was never acknowledged: consumers fail on "
+        f"it{_more(poison)}"
     )
     entry_id = id_text(worst.id).encode()
     look = (b"read", stream.key, b"--from", entry_id, b"--to", entry_id)
@@ -244,6 +259,14 @@ def _ids(entries: list[Pending]) -> list[bytes]:
 
 def _name(name: bytes) -> str:
     return f"'{printable(name)}'"
+
+
+def _more(entries: list[Pending]) -> str:
+    return f" ({_entries(len(entries) - 1)} more like it)" if len(entries) > 1 else ""
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number:,} times"
 
 
 def _entries(number: int) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Consumer", "Group", "Id", "Pending", "Stream", "age", "id_text"]
+__all__ = ["MOST_DELIVERIES", "Consumer", "Group", "Id", "Pending", "Stream", "age", "id_text"]
+
+#: Up to this number the counter of an entry holds its deliveries; above it, consumers of headrace count its failures.
+MOST_DELIVERIES = 20
 
 #: An entry ID: milliseconds and sequence number.
 Id: TypeAlias = tuple[int, int]
@@ -15,11 +18,22 @@ class Pending(NamedTuple):
 
     id: Id
     consumer: bytes
-    #: Seconds since its last delivery.
+    #: Seconds since its last delivery; more if a consumer of headrace gave it back.
     idle: float
+    #: The group's counter of its deliveries.
     deliveries: int
     #: Whether it is still in the stream.
     exists: bool
+
+    @property
+    def is_given_back(self) -> bool:
+        """Whether its consumer gave it back: it is pending, but any consumer of headrace takes it over at once."""
+        return self.deliveries == 0
+
+    @property
+    def failures(self) -> int:
+        """How often consumers of headrace failed on it, if they read the group."""
+        return max(0, self.deliveries - MOST_DELIVERIES)
 
 
 class Consumer(NamedTuple):

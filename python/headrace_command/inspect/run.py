@@ -41,7 +41,7 @@ def run(run: Run) -> ExitCode:
         least = 0 if option == "sample" else 0.001
         if value is not None and not least <= value <= _DAY:
             name = option.replace("_", "-")
-            raise UsageError(f"--{name} must be a number of seconds from {least:g} to {_DAY}, got {value:g}")
+            raise UsageError(f"--{name} must be from {least:g} to {_DAY} seconds, got {value:g}")
     if not run.stream:
         raise UsageError("STREAM must be a non-empty key")
     endpoint = run.endpoint(run.stream)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from headrace_command.escape import printable
 from headrace_command.inspect.command_line import CommandLine
-from headrace_command.inspect.facts import Consumer, Group, Id, Stream, age, id_text
+from headrace_command.inspect.facts import Consumer, Group, Id, Pending, Stream, age, id_text
 from headrace_command.inspect.finding import Finding
 from headrace_command.inspect.units import count, duration, rate, size
 
@@ -88,10 +88,11 @@ def _group(stream: Stream, group: Group, stuck_after: float) -> Iterator[str]:
 def _of_pending(group: Group) -> str:
     if not group.entries:
         return ""
-    oldest = max(entry.idle for entry in group.entries)
-    most = max(entry.deliveries for entry in group.entries)
     gone = sum(not entry.exists for entry in group.entries)
-    parts = [f"the longest for {duration(oldest)}", f"at most {count(most, 'delivery', 'deliveries')}"]
+    parts = []
+    if held := _held(group.entries):
+        parts += [f"the longest for {_longest(held)}", f"at most {_deliveries(held)}"]
+    parts += _returned(group.entries)
     if gone:
         parts.append(f"{gone:,} trimmed or deleted")
     looked_at = "" if len(group.entries) >= group.pending else f" (of the {len(group.entries):,} with the lowest IDs)"
@@ -107,11 +108,30 @@ def _consumer(group: Group, consumer: Consumer, stuck_after: float) -> str:
     own = [entry for entry in group.entries if entry.consumer == consumer.name]
     if not consumer.pending:
         return f"{asked}, nothing pending"
-    detail = ""
-    if own:
-        most = max(entry.deliveries for entry in own)
-        detail = f" ({duration(max(entry.idle for entry in own))}, {count(most, 'delivery', 'deliveries')})"
-    return f"{asked}, {consumer.pending:,} pending{detail}"
+    held = _held(own)
+    parts = [_longest(held), _deliveries(held)] if held else []
+    detail = ", ".join([*parts, *_returned(own)])
+    return f"{asked}, {consumer.pending:,} pending{f' ({detail})' if detail else ''}"
+
+
+def _held(entries: Sequence[Pending]) -> list[Pending]:
+    """The entries that consumers hold. For others, a consumer of headrace has set the idle time and the counter."""
+    return [entry for entry in entries if not entry.is_given_back and not entry.failures]
+
+
+def _longest(held: list[Pending]) -> str:
+    return duration(max(entry.idle for entry in held))
+
+
+def _deliveries(held: list[Pending]) -> str:
+    return count(max(entry.deliveries for entry in held), "delivery", "deliveries")
+
+
+def _returned(entries: Sequence[Pending]) -> list[str]:
+    """Counts the entries that are delivered again: those that failed, and those that were given back."""
+    failed = sum(entry.failures > 0 for entry in entries)
+    given_back = sum(entry.is_given_back for entry in entries)
+    return [f"{number:,} {what}" for number, what in ((failed, "failed"), (given_back, "given back")) if number]
 
 
 def _diagnosis(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace_command.command_parser import CommandParser
+from headrace_command.duration import seconds
 
 __all__ = ["add"]
 
@@ -31,7 +32,7 @@ def _add_range(parser: CommandParser) -> None:
     text = "Where to begin: earliest, latest, an entry ID or a time. Default: earliest; with --follow latest."
     start.add_argument("--from", dest="start", metavar="WHERE", help=text)
     text = "Begin this long before now, by the clock of the server: 90s, 15m, 1h30m, 2d."
-    start.add_argument("--since", metavar="DURATION", help=text)
+    start.add_argument("--since", metavar="DURATION", type=seconds, help=text)
     text = "Begin with the last N entries; for one stream only."
     start.add_argument("--last", metavar="N", help=text)
     text = "Where to end: latest, an entry ID or a time. Default: the current newest entry."

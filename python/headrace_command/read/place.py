@@ -1,4 +1,4 @@
-"""Converts places in a stream and durations, as people write them, to the form that the reader accepts."""
+"""Converts places in a stream, as people write them, to the form that the reader accepts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from headrace_command.usage_error import UsageError
 
-__all__ = ["duration", "place"]
+__all__ = ["place"]
 
 _ID = re.compile(r"(\(?)([0-9]{1,20})(?:-([0-9]{1,20}))?")
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)?")
-_SECONDS = {"ms": 0.001, "s": 1, None: 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LARGEST = (1 << 64) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -56,15 +54,3 @@ def _id(option: str, text: str, found: re.Match[str], *, is_first: bool) -> str:
     if number > _LARGEST:
         ms, number = ms + 1, 0
     return f"{ms}-{number}"
-
-
-def duration(option: str, text: str) -> float:
-    """Return the seconds in a text such as `90` or `1h30m`.
-
-    Raises:
-        UsageError: It is not a duration.
-    """
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise UsageError(f"{option} must be a duration such as 90s, 15m, 1h30m or 2d, got {text!r}")
-    return sum(float(number) * _SECONDS[unit or None] for number, unit in parts)

@@ -6,7 +6,7 @@ import time
 from argparse import Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace_command.read.place import duration, place
+from headrace_command.read.place import place
 from headrace_command.usage_error import UsageError
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def span_of(arguments: Namespace, endpoint: Endpoint) -> Span:
         allowed = ("latest",) if is_reverse else words
         start = place("--from", arguments.start, allowed, is_first=not is_reverse)
     elif arguments.since is not None:
-        seconds = duration("--since", arguments.since)
-        start = str(max(0, int((_now(endpoint) - seconds) * 1000)))
+        start = str(max(0, int((_now(endpoint) - arguments.since) * 1000)))
     end = None if follows else "earliest" if is_reverse else "latest"
     if arguments.end is not None:
         allowed = ("earliest",) if is_reverse else ("latest",)

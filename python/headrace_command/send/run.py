@@ -140,7 +140,9 @@ def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> Non
     shown = _causes(tally)
     for place, code, message in shown:
         text, advice = _headrace.advised(code, message), _headrace.advice(code, message)
-        run.messages.error(f"{place}: {code}: {text if advice is None else text.replace(advice, with_flags(advice))}")
+        text = f"{code}: {text if advice is None else text.replace(advice, with_flags(advice))}"
+        # A row is not at fault if its server is away or refuses the user.
+        run.messages.error(f"{place}: {text}" if _is_of_row(code) else f"{text}; the first row without an entry is {place}")
     if (more := tally.failures - len(shown)) > 0:
         run.messages.error(f"… and {more:,} more")
     if is_stopped and not tally.unreachable:
