@@ -478,7 +478,7 @@ def _panic_at(place: str | None, after: int = 0) -> bool:
     """
 
 def split_dead_letters(batch: ReadBatch) -> tuple[Rows, int]:
-    """Return the dead letters of a batch; `headrace.read_dead_letters` wraps it."""
+    """Return the dead letters of a batch, and how many of its entries are none; `headrace.read_dead_letters` wraps it."""
 
 @final
 class Survey:
@@ -692,7 +692,7 @@ class Reader:
         """Return the next batch, or None after `timeout` seconds or once everything was read.
 
         If the number of lost entries is not known or not exact, `_doubt` is called with the reason first. If that
-        raises, the next call returns the batch.
+        raises, the next call returns the batch. `_notice` is called with each other text for the caller.
         """
     @property
     def is_finished(self) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import Endpoint, Reader, read_dead_letters, reader
+from headrace import Consumer, Endpoint, Reader, read_dead_letters, reader
 from headrace.testing import LocalServer
 from support.processes import wait_until
 
@@ -98,6 +98,20 @@ def test_a_misspelt_column_is_named_once(
         client.xadd("s", {"payload": json.dumps(row)} if "unpack" in options else row)
     assert read_all(endpoint, schema=SCHEMA, **options)["totl"].null_count == 3
     assert caplog.messages == [MISSPELT]
+
+
+def test_a_table_of_a_reader_and_a_consumer_name_a_misspelt_column_too(
+    endpoint: Endpoint, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        client.xadd("s", {"order_id": number, "total": 2.5})
+    with Reader(endpoint, schema=SCHEMA, end="latest") as opened:
+        assert pa.table(opened).num_rows == 3
+    assert caplog.messages == [MISSPELT]
+    with Consumer(endpoint, group="g", consumer="c", schema=SCHEMA, batch_rows=1) as consumer:
+        for _ in range(3):
+            consumer.ack(next(consumer))
+    assert caplog.messages == [MISSPELT] * 2
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ mod turns;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::replace;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,7 @@ pub struct Consumer {
     schema: SchemaRef,
     fork: forkguard::Guard,
     is_closed: bool,
+    has_told_of_misspelt: bool,
     /// The endpoint whose shards are read, until a check has shown whether the stream has as many.
     unchecked: Option<Endpoint>,
 }
@@ -158,6 +160,7 @@ impl Consumer {
             schema: Arc::new(schema),
             fork: forkguard::new(),
             is_closed: false,
+            has_told_of_misspelt: false,
             unchecked,
         })
     }
@@ -228,8 +231,9 @@ impl Consumer {
     /// An error leaves the consumer where it was: the next call continues from there.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ConsumerBatch>> {
         self.enter()?;
-        let read = self.contained(|consumer| consumer.drive.until_batch(timeout, watch));
-        if let Ok(Some(batch)) = &read {
+        let mut read = self.contained(|consumer| consumer.drive.until_batch(timeout, watch));
+        if let Ok(Some(batch)) = &mut read {
+            batch.misspelt.take_if(|_| replace(&mut self.has_told_of_misspelt, true));
             let last = batch.ids().last().copied().unwrap_or_default();
             self.counters.handed_out(batch.record_batch().num_rows(), batch.ids().len() as u64, last.ms);
         }

@@ -143,7 +143,9 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<(RecordBatch, u64)> {
             columns.iter().map(|(name, column)| Field::new(*name, column.data_type().clone(), true)).collect();
         RecordBatch::try_new(Arc::new(Schema::new(schema)), columns.into_iter().map(|(_, column)| column).collect())
     });
-    built.map(|letters| (letters, others)).map_err(|error| Error::Internal { message: format!("building a record batch of dead letters: {error}") })
+    built
+        .map(|letters| (letters, others))
+        .map_err(|error| Error::Internal { message: format!("building a record batch of dead letters: {error}") })
 }
 
 /// A map of the own fields of each row.

@@ -20,7 +20,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
 use crate::reading::{
-    Assignment, Backward, BackwardSession, End, Notice, Pages, Paging, ReadBatch, Rounds, Session, SessionOptions, Start,
+    Assignment, Backward, BackwardSession, End, Pages, Paging, ReadBatch, Rounds, Session, SessionOptions, Start,
     Stream, by_slot, endpoint_of,
 };
 use crate::shown::shown_names;
@@ -143,8 +143,9 @@ impl Reader {
     /// An error leaves the reader where it was: the next call continues from there.
     pub fn take_batch(&mut self) -> Result<Option<ReadBatch>> {
         self.enter()?;
-        let read = self.contained(|reader| reader.drive.take(&mut reader.sessions));
-        if let Ok(Some(batch)) = &read {
+        let mut read = self.contained(|reader| reader.drive.take(&mut reader.sessions));
+        if let Ok(Some(batch)) = &mut read {
+            batch.misspelt.take_if(|_| replace(&mut self.has_told_of_misspelt, true));
             self.counters.handed_out(batch.record_batch().num_rows(), batch.entries, batch.last_id().ms);
         }
         read
@@ -172,27 +173,17 @@ impl Reader {
         self.sessions.take_doubt()
     }
 
-    /// What the caller probably did not expect, each said once: streams that did not exist when reading began, and a column that is
-    /// null because its field is probably misspelt.
-    pub fn take_notices(&mut self) -> Vec<String> {
-        let (mut texts, mut missing) = (Vec::new(), Vec::new());
-        for notice in self.sessions.take_notices() {
-            match notice {
-                Notice::Missing(stream) => missing.push(stream.to_vec()),
-                Notice::Misspelt(misspelt) if replace(&mut self.has_told_of_misspelt, true) => drop(misspelt),
-                Notice::Misspelt(misspelt) => texts.push(misspelt.to_string()),
-            }
+    /// What to tell the caller of streams that did not exist when reading began: a misspelt key looks like an empty stream. Said once.
+    pub fn take_missing(&mut self) -> Option<String> {
+        let missing: Vec<_> = self.sessions.take_missing().iter().map(|stream| stream.to_vec()).collect();
+        let (names, endpoint) = (shown_names(&missing), &self.endpoint);
+        match missing.len() {
+            0 => None,
+            // A shard without messages does not exist.
+            _ if self.endpoint.shards().is_some() => None,
+            1 => Some(format!("stream {names} does not exist at {endpoint:#}, and counts as empty")),
+            _ => Some(format!("streams {names} do not exist at {endpoint:#}, and count as empty")),
         }
-        // A shard without messages does not exist.
-        if !missing.is_empty() && self.endpoint.shards().is_none() {
-            let (names, endpoint) = (shown_names(&missing), &self.endpoint);
-            texts.push(if missing.len() == 1 {
-                format!("stream {names} does not exist at {endpoint:#}, and counts as empty")
-            } else {
-                format!("streams {names} do not exist at {endpoint:#}, and count as empty")
-            });
-        }
-        texts
     }
 
     /// Reads a stream no longer, for good: neither a position nor the end of the reader depends on it from now on.

@@ -18,6 +18,7 @@ use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::{PyEndpoint, from_python};
 use crate::errors::{raise, to_py};
 use crate::layout::{repr, type_name};
+use crate::log;
 use crate::panics::contained;
 use crate::shown;
 use crate::signals::without_gil;
@@ -88,6 +89,9 @@ impl PyConsumer {
             let mut inner = self.lock()?;
             let consumer = &mut *inner;
             let batch = without_gil(py, |signals| consumer.next_batch(timeout, signals))?;
+            if let Some(text) = batch.as_ref().and_then(ConsumerBatch::misspelt) {
+                log::notice(text).unwrap_or_else(|error| error.write_unraisable(py, None));
+            }
             Ok(batch.map(|batch| PyConsumerBatch { batch, handle: self.handle.clone() }))
         })
     }

@@ -65,6 +65,11 @@ pub(crate) fn server_changed(endpoint: &dyn fmt::Display, change: &ServerChange)
     }
 }
 
+/// What a caller probably did not expect, although nothing failed.
+pub(crate) fn notice(text: String) -> PyResult<()> {
+    warn(("%s", text))
+}
+
 /// `place`: file, line and column.
 pub(crate) fn defect(py: Python<'_>, place: String) -> PyResult<()> {
     logger(py)?.call_method1("error", ("a defect in headrace ended a call, at %s", place)).map(drop)

@@ -17,6 +17,7 @@ use crate::consumer::seconds;
 use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::{PyEndpoint, option_values};
 use crate::errors::{ONE_CALLER, raise, to_py};
+use crate::log;
 use crate::panics::contained;
 use crate::shown;
 use crate::signals::without_gil;
@@ -92,13 +93,13 @@ impl PyReader {
                     }
                     reader.take_doubt().map_or_else(|| reader.take_batch().map(Ok), |doubt| Ok(Err(doubt)))
                 })?;
-                let notices = reader.take_notices();
+                let misspelt = read.as_ref().ok().and_then(Option::as_ref).and_then(ReadBatch::misspelt);
+                let missing = reader.take_missing();
                 drop(inner);
-                for notice in notices {
+                for text in missing.into_iter().chain(misspelt) {
                     // The batch must arrive even if it cannot be said what is strange about it.
-                    if let Err(error) = slf.call_method1("_notice", (notice,)) {
-                        error.write_unraisable(py, Some(slf));
-                    }
+                    let told = slf.call_method1("_notice", (text,)).map(drop);
+                    told.unwrap_or_else(|error| error.write_unraisable(py, Some(slf)));
                 }
                 match read {
                     Ok(batch) => return Ok(batch.map(|batch| PyReadBatch::new(batch, &slf.get().has_unseen))),
@@ -225,7 +226,7 @@ impl Drop for PyReadBatch {
                  or its result was not used; the reader continues after it (docs/reading.md#on-an-event-loop)"
             );
             // Nothing is left to be told of it when the interpreter ends.
-            let _ = Python::try_attach(|py| py.import("headrace.notices")?.call_method1("notice", (text,)).map(drop));
+            let _ = Python::try_attach(|_| log::notice(text));
         }
     }
 }

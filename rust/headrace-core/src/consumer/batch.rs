@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 
+use crate::entries::Misspelt;
 use crate::error::{Error, Result};
 use crate::resp::EntryId;
 
@@ -38,6 +39,8 @@ pub struct ConsumerBatch {
     number: u64,
     stream: Arc<[u8]>,
     ids: Arc<[EntryId]>,
+    /// See [`misspelt`](Self::misspelt).
+    pub(super) misspelt: Option<Misspelt>,
 }
 
 impl ConsumerBatch {
@@ -66,7 +69,7 @@ impl ConsumerBatch {
             let schema = Arc::new(extra.schema(&batch.schema()));
             RecordBatch::try_new(schema, columns).map_err(|error| Error::Internal { message: error.to_string() })?
         };
-        Ok(Self { batch, owner, number, stream, ids: Arc::from(ids) })
+        Ok(Self { batch, owner, number, stream, ids: Arc::from(ids), misspelt: None })
     }
 
     /// One row per entry.
@@ -82,6 +85,12 @@ impl ConsumerBatch {
     /// The IDs of the entries, in the order of the rows.
     pub fn ids(&self) -> &[EntryId] {
         &self.ids
+    }
+
+    /// What to tell the caller of a column that is null in all rows because its field is probably misspelt. Once for each
+    /// consumer.
+    pub fn misspelt(&self) -> Option<String> {
+        self.misspelt.as_ref().map(Misspelt::to_string)
     }
 
     /// The number by which the ledger knows the batch.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::reading::{Notice, Pages, Place, Position, ReadBatch, Standing, Taken};
+use crate::reading::{Pages, Place, Position, ReadBatch, Standing, Taken};
 
 #[derive(Debug)]
 pub(super) struct Sessions {
@@ -155,8 +155,8 @@ impl Sessions {
         self.all.iter_mut().filter_map(|session| session.take_doubt()).last()
     }
 
-    /// See [`Pages::take_notices`].
-    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
-        self.all.iter_mut().flat_map(|session| session.take_notices()).collect()
+    /// See [`Pages::take_missing`].
+    pub(super) fn take_missing(&mut self) -> Vec<Arc<[u8]>> {
+        self.all.iter_mut().flat_map(|session| session.take_missing()).collect()
     }
 }

@@ -14,7 +14,6 @@ use super::exchange::Exchange;
 use super::info::InfoReply;
 use super::input::Input;
 use super::loss::{Loss, NOT_COUNTED, StreamInfo};
-use super::notice::Notice;
 use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::paging::Paging;
@@ -147,7 +146,8 @@ pub(crate) struct BackwardSession {
     has_begun: bool,
     lost: Loss,
     doubt: Option<&'static str>,
-    notices: Vec<Notice>,
+    /// The streams that did not exist when reading began, until the caller knows.
+    missing: Vec<Arc<[u8]>>,
     waited: Duration,
     busy: Duration,
 }
@@ -173,7 +173,7 @@ impl BackwardSession {
             has_begun: false,
             lost: Loss { entries: 0, exact: true },
             doubt: None,
-            notices: Vec::new(),
+            missing: Vec::new(),
             waited: Duration::ZERO,
             busy: Duration::ZERO,
         }
@@ -258,9 +258,10 @@ impl BackwardSession {
             let entries = self.columns.entries() as u64;
             let stream = Arc::clone(&key);
             let position = Position::default();
-            let batch = |batch| ReadBatch { batch, stream, entries, first_id, last_id, lost, position };
-            let result = self.columns.finish().map(batch);
-            self.notices.extend(self.columns.take_misspelt().map(Notice::Misspelt));
+            let finished = self.columns.finish();
+            let misspelt = self.columns.take_misspelt();
+            let batch = |batch| ReadBatch { batch, stream, entries, first_id, last_id, lost, misspelt, position };
+            let result = finished.map(batch);
             let place = result.is_ok().then_some(last_id);
             self.push(&key, place, result);
         }
@@ -426,8 +427,8 @@ impl Pages for BackwardSession {
         self.doubt.take()
     }
 
-    fn take_notices(&mut self) -> Vec<Notice> {
-        take(&mut self.notices)
+    fn take_missing(&mut self) -> Vec<Arc<[u8]>> {
+        take(&mut self.missing)
     }
 }
 
@@ -464,7 +465,7 @@ impl Exchange for BackwardSession {
             match (taken, self.streams.get_mut(self.at)) {
                 (Err(fault), _) => self.refuse(fault)?,
                 (Ok(Some(info)), Some(stream)) if ask == Some(Ask::Begin) => {
-                    self.notices.extend(info.is_missing.then(|| Notice::Missing(Arc::clone(&stream.key))));
+                    self.missing.extend(info.is_missing.then(|| Arc::clone(&stream.key)));
                     stream.begin(info);
                 }
                 (Ok(info), _) => self.end(&info.unwrap_or_default()),

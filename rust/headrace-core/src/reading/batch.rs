@@ -6,6 +6,7 @@ use arrow_array::RecordBatch;
 
 use super::loss::Loss;
 use super::position::Position;
+use crate::entries::Misspelt;
 use crate::resp::EntryId;
 
 /// Entries of one stream, in the order of their IDs.
@@ -17,6 +18,7 @@ pub struct ReadBatch {
     pub(crate) first_id: EntryId,
     pub(crate) last_id: EntryId,
     pub(crate) lost: Option<Loss>,
+    pub(crate) misspelt: Option<Misspelt>,
     /// Set once the batch is returned.
     pub(crate) position: Position,
 }
@@ -46,6 +48,11 @@ impl ReadBatch {
     /// exact or an upper bound.
     pub fn lost(&self) -> (u64, bool) {
         self.lost.map_or((0, true), |lost| (lost.entries, lost.exact))
+    }
+
+    /// What to tell the caller of a column that is null in all rows because its field is probably misspelt. Once for each reader.
+    pub fn misspelt(&self) -> Option<String> {
+        self.misspelt.as_ref().map(Misspelt::to_string)
     }
 
     /// The reader's position after this batch, in all its streams: a reader that starts there reads what follows.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::batch::ReadBatch;
 use super::exchange::Exchange;
-use super::notice::Notice;
 use super::position::Place;
 use super::standing::Standing;
 use crate::error::Result;
@@ -82,8 +81,8 @@ pub(crate) trait Pages: Exchange + Debug + Send {
     /// What the caller must be told, once, of entries that were lost, beside their number: why that is not known, or not exact.
     fn take_doubt(&mut self) -> Option<&'static str>;
 
-    /// What the caller must be told, once, beside that.
-    fn take_notices(&mut self) -> Vec<Notice>;
+    /// The streams that did not exist when reading began. Returned once.
+    fn take_missing(&mut self) -> Vec<Arc<[u8]>>;
 
     /// The number of entries that may still be read. Sessions that share a limit get what the others have left of it.
     fn left(&mut self) -> &mut u64;

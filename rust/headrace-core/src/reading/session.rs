@@ -21,7 +21,6 @@ use super::exchange::Exchange;
 use super::info::InfoReply;
 use super::input::Input;
 use super::loss::Loss;
-use super::notice::Notice;
 use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::position::Place;
@@ -133,7 +132,8 @@ pub(crate) struct Session {
     is_refused: bool,
     /// What the caller must be told of entries that were lost, beside their number.
     doubt: Option<&'static str>,
-    notices: Vec<Notice>,
+    /// The streams that did not exist when reading began, until the caller knows.
+    missing: Vec<Arc<[u8]>>,
     /// The number of entries lost so far in all streams, and whether it is exact.
     lost: Loss,
     /// How long the caller waited for the pages of this request; `busy`: how long it took to read them.
@@ -168,7 +168,7 @@ impl Session {
             turn: 0,
             is_refused: false,
             doubt: None,
-            notices: Vec::new(),
+            missing: Vec::new(),
             lost: Loss { entries: 0, exact: true },
             waited: Duration::ZERO,
             busy: Duration::ZERO,
@@ -243,8 +243,8 @@ impl Pages for Session {
         self.doubt.take()
     }
 
-    fn take_notices(&mut self) -> Vec<Notice> {
-        take(&mut self.notices)
+    fn take_missing(&mut self) -> Vec<Arc<[u8]>> {
+        take(&mut self.missing)
     }
 
     fn has_more(&self) -> bool {

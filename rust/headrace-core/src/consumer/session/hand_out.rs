@@ -66,6 +66,7 @@ impl Session {
             } else {
                 let bytes = open.columns.bytes();
                 let finished = open.columns.finish();
+                let misspelt = open.columns.take_misspelt();
                 let Open { columns, ids, deliveries, is_reclaimed, since } = open;
                 self.spare.keep(columns, bytes);
                 let number = match (&finished, self.options.acks) {
@@ -74,9 +75,12 @@ impl Session {
                 };
                 let extra = &self.options.extra;
                 let number = (self.ledger().number, number);
-                let batch = finished.and_then(|batch| {
+                let mut batch = finished.and_then(|batch| {
                     ConsumerBatch::new(batch, number, Arc::clone(&key), ids, &deliveries, is_reclaimed, extra)
                 });
+                if let Ok(batch) = &mut batch {
+                    batch.misspelt = misspelt;
+                }
                 self.ready.push_back((at, batch));
             }
         }

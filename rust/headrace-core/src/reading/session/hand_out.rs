@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::super::batch::ReadBatch;
 use super::super::errors::bad_field;
 use super::super::loss::NOT_COUNTED;
-use super::super::notice::Notice;
 use super::super::pages::Taken;
 use super::super::position::{Place, Position};
 use super::super::stream::{Open, Stream};
@@ -126,7 +125,7 @@ impl Session {
         let entries = if rows.is_some() { open.proven } else { open.columns.entries() } as u64;
         let bytes = open.columns.bytes();
         let finished = open.columns.finish();
-        self.notices.extend(open.columns.take_misspelt().map(Notice::Misspelt));
+        let misspelt = open.columns.take_misspelt();
         self.spare.keep(open.columns, bytes);
         let lost = self.streams[at].lost.take();
         let stream = Arc::clone(&self.streams[at].key);
@@ -137,6 +136,7 @@ impl Session {
             first_id: open.first_id,
             last_id: place.id,
             lost,
+            misspelt,
             position: Position::default(),
         });
         let place = result.is_ok().then_some(place);

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::super::errors::{data_loss, protocol};
 use super::super::lag::Lag;
 use super::super::loss::{Loss, StreamInfo};
-use super::super::notice::Notice;
 use super::super::sink::{Page, Sink};
 use super::Session;
 use crate::error::Fault;
@@ -138,7 +137,7 @@ impl Session {
             self.streams[at].begin(start, end, info);
             self.begun.push(at);
             if info.is_missing {
-                self.notices.push(Notice::Missing(Arc::clone(&self.streams[at].key)));
+                self.missing.push(Arc::clone(&self.streams[at].key));
             }
         }
         if let Some(reason) = self.streams[at].replaced(info) {
