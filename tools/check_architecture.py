@@ -28,7 +28,7 @@ ROWS = [
     {"endpoint"},
     {"shards"},
     {"cluster"},
-    {"counters", "extension", "nearest", "nested", "resp", "retry", "secret", "utf8"},
+    {"counters", "extension", "nearest", "nested", "resp", "retry", "secret", "shown", "utf8"},
     {"calendar", "contain", "decimal", "error", "fail", "random", "time_zones"},
 ]
 # Crates that the core crate must not be built with.

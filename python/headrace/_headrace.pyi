@@ -25,6 +25,7 @@ __all__ = [
     "Rows",
     "Survey",
     "Undelivered",
+    "MOST_DELIVERIES",
     "__version__",
     "advice",
     "advised",
@@ -43,6 +44,7 @@ __all__ = [
 
 __version__: Final[str]
 debug_build: Final[bool]
+MOST_DELIVERIES: Final[int]
 
 _Kind = Literal["permanent", "retryable"]
 _Written = Literal["no", "unknown"]

@@ -169,7 +169,7 @@ class Reader(_headrace.Reader):
             ClosedError: The reader is closed.
         """
         if timeout is None and not self._ends and not self._was_quiet and _is_in_other_thread():
-            if (batch := super().read(_QUIET)) is not None:
+            if (batch := super().read(_QUIET)) is not None or self.is_finished:
                 return batch
             self._was_quiet = True
             notice(

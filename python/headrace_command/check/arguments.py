@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace_command.duration import seconds
 from headrace_command.command_parser import CommandParser
+from headrace_command.duration import seconds
 
 __all__ = ["MODES", "add"]
 

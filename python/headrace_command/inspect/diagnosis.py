@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace._headrace import MOST_DELIVERIES
 from headrace_command.escape import printable
-from headrace_command.inspect.facts import MOST_DELIVERIES, Consumer, Group, Pending, Stream, id_text
+from headrace_command.inspect.facts import Consumer, Group, Pending, Stream, id_text
 from headrace_command.inspect.finding import Finding, Remedy
 from headrace_command.inspect.units import count, duration, rate
 
@@ -109,9 +110,9 @@ def _trimmed_pending(stream: Stream, group: Group) -> Iterator[Finding]:
 
 
 def _poison(stream: Stream, group: Group) -> Iterator[Finding]:
-    poison = [entry for entry in group.entries if entry.exists and entry.deliveries >= _MANY_DELIVERIES]
-    failed = [entry for entry in poison if 0 < entry.failures < _MANY_DELIVERIES]
-    poison = [entry for entry in poison if entry not in failed]
+    often = [entry for entry in group.entries if entry.exists and entry.deliveries >= _MANY_DELIVERIES]
+    failed = [entry for entry in often if 0 < entry.failures < _MANY_DELIVERIES]
+    poison = [entry for entry in often if not 0 < entry.failures < _MANY_DELIVERIES]
     if failed:
         worst = max(failed, key=lambda entry: entry.deliveries)
         text = (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["MOST_DELIVERIES", "Consumer", "Group", "Id", "Pending", "Stream", "age", "id_text"]
+from headrace._headrace import MOST_DELIVERIES
 
-#: Up to this number the counter of an entry holds its deliveries; above it, consumers of headrace count its failures.
-MOST_DELIVERIES = 20
+__all__ = ["Consumer", "Group", "Id", "Pending", "Stream", "age", "id_text"]
 
 #: An entry ID: milliseconds and sequence number.
 Id: TypeAlias = tuple[int, int]

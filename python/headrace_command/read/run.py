@@ -156,10 +156,9 @@ class _Reading:
 
     def _noticed(self, text: str) -> None:
         """Warn of what the reader noticed; at the end, unless that may never come."""
-        if self._run.arguments.follow:
+        if self._run.arguments.follow and text not in self._notices:
             self._run.messages.warn(text)
-        else:
-            self._notices.append(text)
+        self._notices.append(text)
 
     def _say_empty(self) -> bool:
         """Say which streams do not exist, and that the others have no entries to print. Return whether one does not."""

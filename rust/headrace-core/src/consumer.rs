@@ -45,6 +45,7 @@ use crate::resp::EntryId;
 pub use batch::ConsumerBatch;
 pub use options::{CONSUMER_OPTIONS, ConsumerOptions};
 pub use report::ReadReport;
+pub use rules::MOST_DELIVERIES;
 
 use client_name::ClientName;
 use drive::Drive;

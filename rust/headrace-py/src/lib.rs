@@ -72,6 +72,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("debug_build", cfg!(debug_assertions))?;
+    module.add("MOST_DELIVERIES", headrace_core::MOST_DELIVERIES)?;
     module.add_function(wrap_pyfunction!(tables::advice, module)?)?;
     module.add_function(wrap_pyfunction!(tables::advised, module)?)?;
     module.add_function(wrap_pyfunction!(tables::code_table, module)?)?;

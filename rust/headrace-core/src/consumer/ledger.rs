@@ -392,7 +392,7 @@ impl Ledger {
         }
         if let Action::Dead { failures, .. } = work.action {
             // It is tried again once the entry has been idle for long enough.
-            let action = Action::Release { idle: Duration::ZERO, deliveries: rules::ALONE + failures };
+            let action = Action::Release { idle: Duration::ZERO, deliveries: rules::MOST_DELIVERIES + failures };
             work.ids.iter().for_each(|id| self.push(work.stream, &action, *id, now));
             return;
         }
@@ -504,7 +504,7 @@ impl Ledger {
     fn hold_alone(&mut self, stream: usize, id: EntryId, failures: u64, now: Duration) {
         let batch = self.next_batch;
         self.next_batch += 1;
-        let mut held = Held::new(stream, vec![id], vec![rules::ALONE + failures], now);
+        let mut held = Held::new(stream, vec![id], vec![rules::MOST_DELIVERIES + failures], now);
         held.set(0, State::Settling);
         self.batches.insert(batch, held);
     }

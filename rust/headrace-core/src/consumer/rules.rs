@@ -1,29 +1,30 @@
 //! When an entry that came back is delivered alone, and when it becomes a dead letter. The server's counter of deliveries is all
-//! that the consumers of a group share, so it holds two counts: up to [`ALONE`], deliveries together with other entries; above
+//! that the consumers of a group share, so it holds two counts: up to [`MOST_DELIVERIES`], deliveries together with other entries; above
 //! it, failures.
 
-/// A counter below this counts deliveries together with other entries: twenty halvings make any batch a single entry.
-pub(super) const ALONE: u64 = 20;
+/// Up to this number the counter of an entry holds its deliveries together with others, and above it its failures: twenty halvings
+/// make any batch a single entry.
+pub const MOST_DELIVERIES: u64 = 20;
 
 /// The most entries of a batch with an entry that was delivered this often before: half as many for each delivery.
 pub(super) fn company(batch_rows: usize, deliveries: u64) -> usize {
     let halvings = deliveries.min(u64::from(usize::BITS) - 1) as u32;
-    if deliveries >= ALONE { 1 } else { (batch_rows >> halvings).max(1) }
+    if deliveries >= MOST_DELIVERIES { 1 } else { (batch_rows >> halvings).max(1) }
 }
 
 /// How often an entry with this counter failed by itself: it was alone in its batch, or the caller named it.
 pub(super) fn failures(deliveries: u64) -> u64 {
-    deliveries.saturating_sub(ALONE)
+    deliveries.saturating_sub(MOST_DELIVERIES)
 }
 
 /// The counter of an entry that the caller marks as failed. It was delivered with the counter `deliveries`.
 pub(super) fn failed(deliveries: u64) -> u64 {
-    deliveries.max(ALONE + 1)
+    deliveries.max(MOST_DELIVERIES + 1)
 }
 
 /// The counter before an entry is delivered alone.
 pub(super) fn isolated(deliveries: u64) -> u64 {
-    deliveries.max(ALONE)
+    deliveries.max(MOST_DELIVERIES)
 }
 
 #[cfg(test)]
@@ -34,14 +35,14 @@ mod tests {
     fn batches_of_redelivered_entries_are_halved_down_to_one_entry() {
         let sizes: Vec<usize> = (0..=8).map(|deliveries| company(100, deliveries)).collect();
         assert_eq!(sizes, [100, 50, 25, 12, 6, 3, 1, 1, 1]);
-        assert_eq!(company(1 << 20, ALONE), 1);
+        assert_eq!(company(1 << 20, MOST_DELIVERIES), 1);
         assert_eq!(company(1, 0), 1);
         assert_eq!(company(8_192, u64::MAX), 1);
     }
 
     #[test]
     fn only_isolated_deliveries_and_named_failures_count_as_failures() {
-        assert_eq!((0..ALONE).map(failures).max(), Some(0), "deliveries in company");
+        assert_eq!((0..MOST_DELIVERIES).map(failures).max(), Some(0), "deliveries in company");
         // Alone for the first time: delivered once more, then it crashes.
         assert_eq!(failures(isolated(3)), 0);
         assert_eq!(failures(isolated(3) + 1), 1);

@@ -192,7 +192,7 @@ fn a_refused_dead_letter_leaves_the_entry_for_a_later_attempt() {
     let dead = ledger.take().unwrap();
     ledger.refused(&dead, CLOSED, SECOND);
     assert_eq!(ledger.take_error(), Some(CLOSED));
-    let release = Action::Release { idle: Duration::ZERO, deliveries: rules::ALONE + 1 };
+    let release = Action::Release { idle: Duration::ZERO, deliveries: rules::MOST_DELIVERIES + 1 };
     assert_eq!(work(&mut ledger), [(release, vec![1])]);
     assert!(!ledger.has(0, id(1)));
 }
@@ -248,7 +248,7 @@ fn the_ledger_is_settled_only_once_all_work_is_done() {
     let batch = ledger.hold(0, ids(1, 1), Vec::new(), SECOND);
     ledger.ack(batch, None, SECOND);
     let ack = ledger.take().unwrap();
-    let action = Action::Isolate { deliveries: rules::ALONE };
+    let action = Action::Isolate { deliveries: rules::MOST_DELIVERIES };
     let isolation = Work { stream: 0, action, ids: ids(2, 2), is_repeated: false, since: SECOND };
     ledger.begin();
     ledger.done(&isolation, &[]);
