@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, Never, Protocol, Self, SupportsIndex, Ty
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "MOST_DELIVERIES",
     "Commands",
     "Consumer",
     "ConsumerBatch",
@@ -25,7 +26,6 @@ __all__ = [
     "Rows",
     "Survey",
     "Undelivered",
-    "MOST_DELIVERIES",
     "__version__",
     "advice",
     "advised",
@@ -480,7 +480,7 @@ def _panic_at(place: str | None, after: int = 0) -> bool:
     """
 
 def split_dead_letters(batch: ReadBatch) -> tuple[Rows, int]:
-    """Return the dead letters of a batch, and how many of its entries are none; `headrace.read_dead_letters` wraps it."""
+    """Return the dead letters of a batch, and how many of its entries are others; `read_dead_letters` wraps it."""
 
 @final
 class Survey:

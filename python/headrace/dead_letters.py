@@ -71,9 +71,10 @@ def read_dead_letters(
         for batch in reader:
             letters, others = _headrace.split_dead_letters(batch)
             if is_first and others:
+                stream = _headrace.shown_names([batch.stream])
                 notice(
-                    f"{others:,} of the first {batch.num_rows:,} entries of {_headrace.shown_names([batch.stream])} are no "
-                    "dead letters: they have nulls, and all their fields in `fields`; a Reader reads ordinary streams"
+                    f"{others:,} of the first {batch.num_rows:,} entries of {stream} are no dead letters: they have "
+                    "nulls, and all their fields in `fields`; a Reader reads ordinary streams"
                 )
             is_first = False
             yield letters

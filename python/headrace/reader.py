@@ -173,8 +173,8 @@ class Reader(_headrace.Reader):
                 return batch
             self._was_quiet = True
             notice(
-                f"{self!r}: read() has waited for {_QUIET:.0f} s, and nothing but an entry ends it in this thread, not even the "
-                "end of the program; read(timeout=) does (docs/reading.md#on-an-event-loop)"
+                f"{self!r}: read() has waited for {_QUIET:.0f} s, and nothing but an entry ends it in this thread, not "
+                "even the end of the program; read(timeout=) does (docs/reading.md#on-an-event-loop)"
             )
         return super().read(timeout)
 

@@ -37,7 +37,7 @@ def diagnose(stream: Stream, stuck_after: float) -> list[Finding]:
     """
     found = [finding for group in stream.groups for finding in _of_group(stream, group, stuck_after)]
     if stream.entries_added == 0:
-        text = f"nothing was ever added to {_name(stream.key)}: if that is a misspelt key, a consumer created the stream"
+        text = f"nothing was ever added to {_name(stream.key)}: a consumer of a misspelt key creates its stream"
         found.append(Finding("NEVER_WRITTEN", False, None, text))
     if stream.dead_letters is not None and stream.dead_letters[1]:
         found.append(_dead_letters(*stream.dead_letters))
@@ -117,8 +117,8 @@ def _poison(stream: Stream, group: Group) -> Iterator[Finding]:
         worst = max(failed, key=lambda entry: entry.deliveries)
         text = (
             f"entry {id_text(worst.id)} failed {_times(worst.failures)} in group {_name(group.name)}, and is delivered "
-            f"again{_more(failed)}: its counter is {worst.deliveries:,}, and consumers of headrace count failures above "
-            f"{MOST_DELIVERIES}"
+            f"again{_more(failed)}: its counter is {worst.deliveries:,}, and consumers of headrace count failures "
+            f"above {MOST_DELIVERIES}"
         )
         yield Finding("FAILED_ENTRY", False, group.name, text)
     if not poison:
@@ -128,8 +128,8 @@ def _poison(stream: Stream, group: Group) -> Iterator[Finding]:
     if worst.failures:
         counted = f"failed {_times(worst.failures)} (or was delivered {worst.deliveries:,} times by other clients)"
     text = (
-        f"entry {id_text(worst.id)} {counted} in group {_name(group.name)} and was never acknowledged: consumers fail on "
-        f"it{_more(poison)}"
+        f"entry {id_text(worst.id)} {counted} in group {_name(group.name)} and was never acknowledged: consumers fail "
+        f"on it{_more(poison)}"
     )
     entry_id = id_text(worst.id).encode()
     look = (b"read", stream.key, b"--from", entry_id, b"--to", entry_id)

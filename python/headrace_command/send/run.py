@@ -142,7 +142,8 @@ def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> Non
         text, advice = _headrace.advised(code, message), _headrace.advice(code, message)
         text = f"{code}: {text if advice is None else text.replace(advice, with_flags(advice))}"
         # A row is not at fault if its server is away or refuses the user.
-        run.messages.error(f"{place}: {text}" if _is_of_row(code) else f"{text}; the first row without an entry is {place}")
+        of_others = f"{text}; the first row without an entry is {place}"
+        run.messages.error(f"{place}: {text}" if _is_of_row(code) else of_others)
     if (more := tally.failures - len(shown)) > 0:
         run.messages.error(f"… and {more:,} more")
     if is_stopped and not tally.unreachable:

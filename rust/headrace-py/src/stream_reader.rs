@@ -234,7 +234,7 @@ impl Drop for PyReadBatch {
 /// An entry: its ID, the milliseconds of the ID, and its fields.
 type PyEntry<'py> = (Bound<'py, PyString>, u64, Option<Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>>);
 
-/// Return the dead letters of a batch, and how many of its entries are none; `headrace.read_dead_letters` wraps it.
+/// Return the dead letters of a batch, and how many of its entries are others; `read_dead_letters` wraps it.
 #[pyfunction]
 pub(crate) fn split_dead_letters(py: Python<'_>, batch: &Bound<'_, PyReadBatch>) -> PyResult<(PyRows, u64)> {
     contained(py, || {
