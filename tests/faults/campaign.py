@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import faulthandler
 import logging
 import math
 import multiprocessing
@@ -19,6 +18,7 @@ from laboratory import REPEAT
 from support import modes
 from support.patience import PATIENCE
 from support.servers import Program, find_programs
+from support.stacks import stacks_after
 
 from .episode import ASYNC, REDIS_PY, EpisodeResult, kinds_for, run_episode
 from .testbed import FaultTestbed
@@ -90,23 +90,22 @@ class ShareResult:
 
 
 def run_share(share: Share, only: int | None = None) -> ShareResult:
-    """Run the episodes of a share, or one of them. If that takes long, stderr shows where it is."""
+    """Run the episodes of a share, or one of them. If one takes long, stderr shows where it is."""
     campaign = share.campaign
     result, failures = campaign.result(), []
-    faulthandler.dump_traceback_later(PATIENCE)
     program = program_of(share.server)
     # Every second share uses TLS, where the server supports it.
     with FaultTestbed(program, tls=share.number % 2 == 0 and program.can("tls")) as testbed:
         for number, names, rng in share.episodes():
             if only in (None, number):
                 try:
-                    episode = campaign.run_episode(testbed, share.mode, names, rng)
+                    with stacks_after(PATIENCE):
+                        episode = campaign.run_episode(testbed, share.mode, names, rng)
                 except BaseException as error:
                     error.add_note(f"repeat with: {share.repeat(number)}")
                     raise
                 failures += [(str(violation), share.repeat(number)) for violation in episode.violations]
                 result += episode
-    faulthandler.cancel_dump_traceback_later()
     return ShareResult(share, result, failures)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import logging
 import mmap
 import multiprocessing
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.patience import PATIENCE
+from support.stacks import stacks_after
 from support.processes import wait_until
 
 from .client_base import Config, Control
@@ -67,7 +67,6 @@ def _body(config: Config, state_path: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("headrace").setLevel(logging.ERROR)  # each fault causes retries, with two warnings each
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    faulthandler.dump_traceback_later(PATIENCE)  # no process lives as long, unless a call hangs
     try:
         state = _State(state_path)
     except FileNotFoundError:  # the tests were stopped meanwhile
@@ -79,7 +78,8 @@ def _body(config: Config, state_path: str) -> None:
             if left == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    run(config, Control(step, lambda: state.is_last))
+    with stacks_after(PATIENCE):  # no process lives as long, unless a call hangs
+        run(config, Control(step, lambda: state.is_last))
 
 
 class ReadingProcess:
