@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from support.patience import PATIENCE
-from support.stacks import stacks_after
 from support.processes import wait_until
+from support.stacks import stacks_after
 
 from .client_base import Config, Control
 from .clients import run
