@@ -1,23 +1,28 @@
-"""Writes the documentation tables that come from the code, options and error codes, and the options of the command.
+"""Writes what the tables of the core say into other files: documentation, options of the command, fields of `Stats`.
 
-A table stands between, for example, `<!-- codes: own -->` and `<!-- end -->`; the content in between is replaced. The
-command parses its arguments before it imports the core, so its options are in a separate Python file.
+A table of a page stands between, for example, `<!-- codes: own -->` and `<!-- end -->`; the content in between is
+replaced. The command parses its arguments before it imports the core, so its options are in a separate Python file. The
+classes of counters have their fields in the source, where editors and type checkers find them.
 
 Usage: tools/write_tables.py [--check]. With --check it writes nothing; if tables differ, it exits with 1 and prints one
-line for each page.
+line for each file.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
+from headrace.exported import metric_of
 from headrace.tables import (
     CODES,
     CONSUMER,
+    COUNTERS,
     DATASOURCE,
     DATASOURCE_READ,
     DISPATCHER,
@@ -26,12 +31,14 @@ from headrace.tables import (
     READER,
     RETRY,
     Code,
+    Counter,
     Option,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 COMMAND = ROOT / "python" / "headrace_command" / "option_rows.py"
+STATS = ROOT / "python" / "headrace" / "stats.py"
 #: The pages that explain a code further.
 PAGES = {
     **dict.fromkeys(("BLOCKED", "MARKER_LOST", "BAD_MARKER", "NULL_MESSAGE_ID", "DUPLICATE_ID"), "exactly-once.md"),
@@ -43,17 +50,22 @@ PAGES = {
     "BAD_SHARDS": "cluster.md#shards",
 }
 MARKED = re.compile(r"(<!-- ([\w: ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+#: The fields of a class of counters that come from a table.
+FIELDS = re.compile(r"^    # counters: (\w+)\n(?:    (?!# end).*\n)*    # end\n", re.MULTILINE)
+#: The description of an attribute in the docstring of a class.
+DESCRIBED = re.compile(r"^        (\w+): .*\n(?:            .*\n)*", re.MULTILINE)
 
 
 def main() -> int:
-    tables = {page: tables_of(page) for page in ("options.md", "outcomes.md", "troubleshooting.md")}
+    pages = ("observability.md", "options.md", "outcomes.md", "troubleshooting.md")
+    tables = {page: tables_of(page) for page in pages}
     differing = [page for page, made in tables.items() if not write(DOCS / page, made, check="--check" in sys.argv[1:])]
     differing = [f"docs/{page}: its tables differ" for page in differing]
-    made = command_rows()
-    if "--check" not in sys.argv[1:]:
-        COMMAND.write_text(made)
-    elif COMMAND.read_text() != made:
-        differing.append(f"{COMMAND.relative_to(ROOT)} differs")
+    for path, made in {COMMAND: command_rows(), STATS: with_counters(STATS.read_text())}.items():
+        if "--check" not in sys.argv[1:]:
+            path.write_text(made)
+        elif path.read_text() != made:
+            differing.append(f"{path.relative_to(ROOT)} differs")
     for text in differing:
         print(f"{text} from the code; run tools/write_tables.py", file=sys.stderr)
     return 1 if differing else 0
@@ -63,6 +75,12 @@ def tables_of(page: str) -> dict[str, str]:
     """Return the tables that a page must have, by the text of their marker."""
     dispatcher = [option for name, option in DISPATCHER.items() if not name.startswith("retry_")]
     return {
+        "observability.md": {
+            "counters: dispatcher": counters("dispatcher", "Stats"),
+            "counters: node": counters("node", "NodeStats", "node"),
+            "counters: reader": counters("reader", "ReaderStats", "read"),
+            "counters: consumer": counters("consumer", "ConsumerStats", "read"),
+        },
         "options.md": {
             "options: endpoint": options(ENDPOINT.values()),
             "options: dispatcher": options(dispatcher),
@@ -123,6 +141,43 @@ def command_rows() -> str:
                 lines.append(f"    ({quoted(row.name)}, {is_boolean}, {quoted(default)}, {quoted(plain(row.text))}),")
         lines += [")"]
     return "\n".join(lines) + "\n"
+
+
+def with_counters(text: str) -> str:
+    """Return the module of the classes of counters with the fields of the tables, and their descriptions."""
+    text = FIELDS.sub(lambda found: f"    # counters: {found[1]}\n{fields(found[1])}    # end\n", text)
+    lines = text.splitlines(keepends=True)
+    for node in reversed(ast.parse(text).body):
+        if isinstance(node, ast.ClassDef):
+            first, source = node.lineno - 1, "".join(lines[node.lineno - 1 : node.end_lineno])
+            rows = {row.name: row for table in FIELDS.findall(source) for row in COUNTERS[table]}
+            start, end = (lines.index(line, first) for line in ("    Attributes:\n", '    """\n'))
+            own = {found[1]: found[0] for found in DESCRIBED.finditer("".join(lines[start + 1 : end]))}
+            names = re.findall(r"^    ([a-z]\w*): ", source[source.index('    """\n') :], re.MULTILINE)
+            lines[start + 1 : end] = [described(rows[name]) if name in rows else own[name] for name in names]
+    return "".join(lines)
+
+
+def fields(table: str) -> str:
+    return "".join(f"    {row.name}: {row.type} = {row.zero}\n" for row in COUNTERS[table])
+
+
+def described(row: Counter) -> str:
+    text = f"        {row.name}: {row.text}"
+    return textwrap.fill(text, 120, subsequent_indent=" " * 12, break_on_hyphens=False) + "\n"
+
+
+def counters(name: str, of: str, part: str = "") -> str:
+    return table([f"`{of}`", "Prometheus", "OpenTelemetry", "meaning"], [cells(row, part) for row in COUNTERS[name]])
+
+
+def cells(row: Counter, part: str) -> list[str]:
+    attributes = f"`{row.name}`, `{row.age}`" if row.age else f"`{row.name}`"
+    metric = metric_of(row, part)
+    if metric is None:
+        return [attributes, "none", "none", row.text]
+    prometheus = f"`{metric.prometheus}` (a gauge)" if metric.is_gauge else f"`{metric.prometheus}_total`"
+    return [attributes, prometheus, f"`{metric.opentelemetry}`", row.text]
 
 
 def quoted(text: str | None) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "advice",
     "advised",
     "code_table",
+    "counter_table",
     "debug_build",
     "decode_rows",
     "inspect",
@@ -57,6 +58,9 @@ def advised(code: str, message: str) -> str:
 
 def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, bool, list[_Written], str | None, str]]:
     """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""
+
+def counter_table(name: str) -> list[tuple[str, str, Any, bool, str, str | None, str | None, str]]:
+    """Return a table of counters: `dispatcher`, `node`, `reader` or `consumer`; `headrace.tables` names its parts."""
 
 def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:
     """Return a table of options by its name, such as `endpoint` or `datasource_read`."""

@@ -9,134 +9,30 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from headrace.consumer import Consumer
-from headrace.node_metrics import NODE_COUNTERS, NODE_GAUGES, NodeMetric
-from headrace.read_metrics import READ_COUNTERS, READ_GAUGES, ReadMetric
+from headrace.exported import DISPATCHER_METRICS, NODE_METRICS, READ_METRICS, Metric
 from headrace.reader import Reader
 from headrace.stats import ConsumerStats, NodeStats, ReaderStats, Stats, read_stats
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
-    from prometheus_client.metrics_core import Metric
+    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
+    from prometheus_client.metrics_core import Metric as Family
 
     from headrace import _headrace
     from headrace.async_dispatcher import AsyncDispatcher
     from headrace.dispatcher import Dispatcher
     from headrace.endpoint import Endpoint
 
+    _Observe = Callable[[CallbackOptions], Iterator[Observation]]
+
 __all__ = ["ConsumerStats", "NodeStats", "OpenTelemetryInstruments", "PrometheusCollector", "ReaderStats", "Stats"]
 
 _Label = TypeVar("_Label", bound=tuple[Any, ...])
 _Counters = TypeVar("_Counters")
 _Counts = TypeVar("_Counts", Stats, ReaderStats)
-
-
-class _Counter(NamedTuple):
-    """One exported counter: its names by the conventions of the two libraries, and its value."""
-
-    prometheus: str
-    opentelemetry: str
-    unit: str
-    help: str
-    value: Callable[[Stats], float]
-
-
-_COUNTERS: Final = [
-    _Counter("headrace_messages", "headrace.messages", "{message}", "Messages accepted", lambda stats: stats.messages),
-    _Counter(
-        "headrace_delivered",
-        "headrace.delivered",
-        "{message}",
-        "Messages that are in their stream",
-        lambda stats: stats.delivered,
-    ),
-    _Counter(
-        "headrace_deduplicated",
-        "headrace.deduplicated",
-        "{message}",
-        "Delivered messages that were already in their stream",
-        lambda stats: stats.deduplicated,
-    ),
-    _Counter(
-        "headrace_possible_duplicates",
-        "headrace.possible_duplicates",
-        "{message}",
-        "Messages sent again although an earlier attempt may have been written",
-        lambda stats: stats.possible_duplicates,
-    ),
-    _Counter(
-        "headrace_retries",
-        "headrace.retries",
-        "{message}",
-        "Messages that were sent again",
-        lambda stats: stats.retries,
-    ),
-    _Counter(
-        "headrace_retry_waits",
-        "headrace.retry_waits",
-        "{wait}",
-        "Waits for retries",
-        lambda stats: stats.retry_waits,
-    ),
-    _Counter(
-        "headrace_retry_wait_seconds",
-        "headrace.retry_wait.time",
-        "s",
-        "Time spent waiting for retries",
-        lambda stats: stats.retry_wait_seconds,
-    ),
-    _Counter(
-        "headrace_connections",
-        "headrace.connections",
-        "{connection}",
-        "Connections that were made",
-        lambda stats: stats.connections,
-    ),
-    _Counter(
-        "headrace_reconnects",
-        "headrace.reconnects",
-        "{connection}",
-        "Connections that replaced a lost one",
-        lambda stats: stats.reconnects,
-    ),
-    _Counter(
-        "headrace_redirects",
-        "headrace.redirects",
-        "{redirect}",
-        "Changes to another node of a cluster",
-        lambda stats: stats.redirects,
-    ),
-    _Counter(
-        "headrace_refreshes",
-        "headrace.refreshes",
-        "{refresh}",
-        "Requests for the slot map of a cluster",
-        lambda stats: stats.refreshes,
-    ),
-    _Counter(
-        "headrace_sent_bytes", "headrace.sent", "By", "Bytes sent, before encryption", lambda stats: stats.bytes_sent
-    ),
-    _Counter(
-        "headrace_script_calls", "headrace.script_calls", "{call}", "Script calls", lambda stats: stats.script_calls
-    ),
-    _Counter(
-        "headrace_script_rows_shared",
-        "headrace.script_rows_shared",
-        "{message}",
-        "Messages in script calls whose field names were sent once per call",
-        lambda stats: stats.script_rows_shared,
-    ),
-    _Counter(
-        "headrace_script_rows_whole",
-        "headrace.script_rows_whole",
-        "{message}",
-        "Messages in script calls that were sent with all their arguments",
-        lambda stats: stats.script_rows_whole,
-    ),
-]
 
 
 class _Destination(NamedTuple):
@@ -236,6 +132,20 @@ def _count(sums: dict[_Label, _Counts], label: _Label, stats: _Counts) -> None:
     sums[label] = sums[label] + stats if label in sums else stats
 
 
+def _values(metric: Metric, sums: Mapping[_Label, Stats | ReaderStats]) -> Iterator[tuple[_Label, float]]:
+    for label, stats in sums.items():
+        if (value := metric.value(stats)) is not None:
+            yield label, value
+
+
+def _values_of_nodes(metric: Metric, sums: dict[_Destination, Stats]) -> Iterator[tuple[_Destination, str, float]]:
+    """Yield the value of each node, with its address. It is 0 if the node has none, such as one that is not down."""
+    for destination, stats in sums.items():
+        for node in stats.nodes:
+            value = metric.value(node)
+            yield destination, node.address, 0.0 if value is None else value
+
+
 class _Exported:
     """The objects that an export watches."""
 
@@ -263,22 +173,17 @@ class PrometheusCollector:
     start_http_server(9100)
     ```
 
-    Counters with the labels `server` and `stream_key`: `headrace_messages_total`, `headrace_delivered_total`,
-    `headrace_deduplicated_total`, `headrace_failed_total` (also with `code`), `headrace_possible_duplicates_total`,
-    `headrace_retries_total`, `headrace_retry_waits_total`, `headrace_retry_wait_seconds_total`,
-    `headrace_connections_total`, `headrace_reconnects_total`, `headrace_redirects_total`, `headrace_refreshes_total`,
-    `headrace_sent_bytes_total`, `headrace_script_calls_total`, `headrace_script_rows_shared_total`,
-    `headrace_script_rows_whole_total`; and the histogram `headrace_flush_seconds`. Rows with a stream key of their own
-    count under the endpoint's stream key.
+    Counters with the labels `server` and `stream_key`: `headrace_*_total` for each counter of `Stats`, such as
+    `headrace_messages_total`, with `headrace_failed_total` for each `code`; and the histogram `headrace_flush_seconds`.
+    Rows with a stream key of their own count under the endpoint's stream key.
 
-    For each node of a cluster, with the additional label `node`: `headrace_node_connections_total`,
-    `headrace_node_redirects_total`, and the gauges `headrace_node_in_flight`, `headrace_node_in_flight_bytes`,
-    `headrace_node_down_seconds` (0: the node is not down) and `headrace_node_fills_window` (1: the window is full and
-    waits for the node).
+    For each node of a cluster, with the additional label `node`: `headrace_node_*`, the counters and gauges of
+    `NodeStats`. `headrace_node_down_seconds` is 0 if the node is not down, `headrace_node_fills_window` is 1 if the
+    window is full and waits for the node.
 
     For readers and consumers, with the labels `server`, `stream_key` (all keys, separated by commas) and `group` (for
     consumers): `headrace_read_*_total` for each counter of `ReaderStats` and `ConsumerStats`, and the gauges
-    `headrace_read_behind_seconds` and `headrace_read_pending`.
+    `headrace_read_behind_seconds` and `headrace_read_pending`. docs/observability.md lists all names.
 
     Objects with the same labels are summed, including closed and collected ones. Reading the counters never waits for a
     dispatcher or slows it down. In processes that fork (gunicorn, Spark's workers) each process has its own counters
@@ -306,20 +211,20 @@ class PrometheusCollector:
     def __repr__(self) -> str:
         return f"<PrometheusCollector: {self._watched}>"
 
-    def describe(self) -> Iterator[Metric]:
+    def describe(self) -> Iterator[Family]:
         """Name the metrics, so that the registry can check for duplicates."""
         return self._families({}, {})
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """Read the counters, as `prometheus_client` does for each scrape."""
         return self._families(self._watched.dispatchers.read(), self._watched.reading.read())
 
-    def _families(self, sums: dict[_Destination, Stats], read: dict[_Source, ReaderStats]) -> Iterator[Metric]:
+    def _families(self, sums: dict[_Destination, Stats], read: dict[_Source, ReaderStats]) -> Iterator[Family]:
         labelled = [([_server(destination), destination.stream_key], stats) for destination, stats in sums.items()]
-        for counter in _COUNTERS:
-            family = self._core.CounterMetricFamily(counter.prometheus, counter.help, labels=["server", "stream_key"])
-            for labels, stats in labelled:
-                family.add_metric(labels, counter.value(stats))
+        for metric in DISPATCHER_METRICS:
+            family = self._family(metric, "server", "stream_key")
+            for destination, value in _values(metric, sums):
+                family.add_metric([_server(destination), destination.stream_key], value)
             yield family
         family = self._core.CounterMetricFamily(
             "headrace_failed", "Messages that failed", labels=["server", "stream_key", "code"]
@@ -334,28 +239,20 @@ class PrometheusCollector:
         for labels, stats in labelled:
             histogram.add_metric(labels, _cumulative(stats.flush_seconds), stats.flush_seconds_sum)
         yield histogram
-        for of_nodes in NODE_COUNTERS:
-            yield self._of_nodes(self._core.CounterMetricFamily, of_nodes, sums)
-        for of_nodes in NODE_GAUGES:
-            yield self._of_nodes(self._core.GaugeMetricFamily, of_nodes, sums)
-        for metric in READ_COUNTERS:
-            yield self._filled(self._core.CounterMetricFamily, metric, read)
-        for metric in READ_GAUGES:
-            yield self._filled(self._core.GaugeMetricFamily, metric, read)
-
-    def _of_nodes(self, family_of: Any, metric: NodeMetric, sums: dict[_Destination, Stats]) -> Metric:
-        family: Any = family_of(metric.prometheus, metric.help, labels=["server", "stream_key", "node"])
-        for destination, stats in sums.items():
-            for node in stats.nodes:
-                family.add_metric([_server(destination), destination.stream_key, node.address], metric.value(node))
-        return family  # type: ignore[no-any-return]
-
-    def _filled(self, family_of: Any, metric: ReadMetric, read: dict[_Source, ReaderStats]) -> Metric:
-        family: Any = family_of(metric.prometheus, metric.help, labels=["server", "stream_key", "group"])
-        for source, stats in read.items():
-            if (value := metric.value(stats)) is not None:
+        for metric in NODE_METRICS:
+            family = self._family(metric, "server", "stream_key", "node")
+            for destination, node, value in _values_of_nodes(metric, sums):
+                family.add_metric([_server(destination), destination.stream_key, node], value)
+            yield family
+        for metric in READ_METRICS:
+            family = self._family(metric, "server", "stream_key", "group")
+            for source, value in _values(metric, read):
                 family.add_metric([_server(source), source.stream_key, source.group or ""], value)
-        return family  # type: ignore[no-any-return]
+            yield family
+
+    def _family(self, metric: Metric, *labels: str) -> Any:
+        of_kind = self._core.GaugeMetricFamily if metric.is_gauge else self._core.CounterMetricFamily
+        return of_kind(metric.prometheus, metric.help, labels=labels)
 
 
 def _server(destination: _Destination | _Source) -> str:
@@ -383,19 +280,14 @@ class OpenTelemetryInstruments:
     instruments = OpenTelemetryInstruments(dispatcher)
     ```
 
-    `headrace.messages`, `headrace.delivered`, `headrace.deduplicated`, `headrace.failed` (with `error.type`, the code),
-    `headrace.possible_duplicates`, `headrace.retries`, `headrace.retry_waits`, `headrace.retry_wait.time` (seconds),
-    `headrace.connections`, `headrace.reconnects`, `headrace.redirects`, `headrace.refreshes`, `headrace.sent` (bytes),
-    `headrace.script_calls`, `headrace.script_rows_shared`, `headrace.script_rows_whole`, `headrace.flushes` and
-    `headrace.flush.time` (seconds; OpenTelemetry has no observable histogram). The attributes follow OpenTelemetry's
-    conventions: `messaging.system`, `messaging.destination.name` (the stream key), `server.address`, `server.port`.
-    Sums and forks work as with `PrometheusCollector`.
+    `headrace.*` for each counter of `Stats`, such as `headrace.messages`, with `headrace.failed` for each `error.type`,
+    the code; `headrace.flushes` and `headrace.flush.time` (seconds; OpenTelemetry has no observable histogram). The
+    attributes follow OpenTelemetry's conventions: `messaging.system`, `messaging.destination.name` (the stream key),
+    `server.address`, `server.port`. Sums and forks work as with `PrometheusCollector`.
 
-    For each node of a cluster, with `headrace.node`, its address: `headrace.node.connections`,
-    `headrace.node.redirects`, and the gauges `headrace.node.in_flight`, `headrace.node.in_flight.size` (bytes),
-    `headrace.node.down.time` (seconds) and `headrace.node.fills_window` (1: the window is full and waits for the node).
-
-    For readers and consumers: `headrace.read.*`, with `messaging.consumer.group.name` for consumers.
+    For each node of a cluster, with `headrace.node`, its address: `headrace.node.*`, the counters and gauges of
+    `NodeStats`. For readers and consumers: `headrace.read.*`, with `messaging.consumer.group.name` for consumers.
+    docs/observability.md lists all names.
 
     OpenTelemetry keeps instruments for as long as their meter provider exists: create one object, and add to it with
     `watch`.
@@ -420,26 +312,17 @@ class OpenTelemetryInstruments:
         self._observation = metrics.Observation
         self._watched = _Exported(watched)
         meter = metrics.get_meter("headrace", __version__, meter_provider)
-        counters = [
-            *_COUNTERS,
-            _Counter("", "headrace.flushes", "{flush}", "Number of flushes", lambda stats: stats.flushes),
-            _Counter("", "headrace.flush.time", "s", "Time spent in flush", lambda stats: stats.flush_seconds_sum),
+        of_flushes = [
+            Metric("", "headrace.flushes", "{flush}", "Number of flushes", False, lambda stats: stats.flushes),
+            Metric("", "headrace.flush.time", "s", "Time spent in flush", False, lambda stats: stats.flush_seconds_sum),
         ]
-        for _, name, unit, description, value in counters:
-            meter.create_observable_counter(name, [self._observe(value)], unit, description)
+        for metric in (*DISPATCHER_METRICS, *of_flushes):
+            _create(meter, metric, self._observe(metric, self._watched.dispatchers))
         meter.create_observable_counter("headrace.failed", [self._observe_failed], "{message}", "Messages that failed")
-        for node_metric in NODE_COUNTERS:
-            callbacks = [self._observe_nodes(node_metric)]
-            meter.create_observable_counter(node_metric.opentelemetry, callbacks, node_metric.unit, node_metric.help)
-        for node_metric in NODE_GAUGES:
-            callbacks = [self._observe_nodes(node_metric)]
-            meter.create_observable_gauge(node_metric.opentelemetry, callbacks, node_metric.unit, node_metric.help)
-        for metric in READ_COUNTERS:
-            callbacks = [self._observe_reading(metric)]
-            meter.create_observable_counter(metric.opentelemetry, callbacks, metric.unit, metric.help)
-        for metric in READ_GAUGES:
-            callbacks = [self._observe_reading(metric)]
-            meter.create_observable_gauge(metric.opentelemetry, callbacks, metric.unit, metric.help)
+        for metric in NODE_METRICS:
+            _create(meter, metric, self._observe_nodes(metric))
+        for metric in READ_METRICS:
+            _create(meter, metric, self._observe(metric, self._watched.reading))
 
     def watch(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
         """Add a dispatcher, reader or consumer. Adding it again has no effect."""
@@ -448,28 +331,17 @@ class OpenTelemetryInstruments:
     def __repr__(self) -> str:
         return f"<OpenTelemetryInstruments: {self._watched}>"
 
-    def _observe(self, value: Callable[[Stats], float]) -> Callable[[CallbackOptions], Iterator[Observation]]:
+    def _observe(self, metric: Metric, watched: _Watched[Any, Any, Any]) -> _Observe:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for destination, stats in self._watched.dispatchers.read().items():
-                yield self._observation(value(stats), _attributes(destination))
+            for label, value in _values(metric, watched.read()):
+                yield self._observation(value, _attributes(label))
 
         return observe
 
-    def _observe_nodes(self, metric: NodeMetric) -> Callable[[CallbackOptions], Iterator[Observation]]:
+    def _observe_nodes(self, metric: Metric) -> _Observe:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for destination, stats in self._watched.dispatchers.read().items():
-                for node in stats.nodes:
-                    yield self._observation(
-                        metric.value(node), {**_attributes(destination), "headrace.node": node.address}
-                    )
-
-        return observe
-
-    def _observe_reading(self, metric: ReadMetric) -> Callable[[CallbackOptions], Iterator[Observation]]:
-        def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for source, stats in self._watched.reading.read().items():
-                if (value := metric.value(stats)) is not None:
-                    yield self._observation(value, _attributes(source))
+            for destination, node, value in _values_of_nodes(metric, self._watched.dispatchers.read()):
+                yield self._observation(value, {**_attributes(destination), "headrace.node": node})
 
         return observe
 
@@ -477,6 +349,11 @@ class OpenTelemetryInstruments:
         for destination, stats in self._watched.dispatchers.read().items():
             for code, count in stats.failed_by_code.items():
                 yield self._observation(count, {**_attributes(destination), "error.type": code})
+
+
+def _create(meter: Meter, metric: Metric, observe: _Observe) -> None:
+    create = meter.create_observable_gauge if metric.is_gauge else meter.create_observable_counter
+    create(metric.opentelemetry, [observe], metric.unit, metric.help)
 
 
 def _attributes(destination: _Destination | _Source) -> dict[str, str | int]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headrace.report import outcomes
+from headrace.tables import COUNTERS
 
 if TYPE_CHECKING:
     from headrace import _headrace
@@ -36,6 +37,7 @@ class NodeStats:
     """
 
     address: str
+    # counters: node
     in_flight: int = 0
     in_flight_bytes: int = 0
     connections: int = 0
@@ -43,6 +45,7 @@ class NodeStats:
     down_since: float | None = None
     fills_window: bool = False
     waiting_shard: int | None = None
+    # end
 
     @property
     def seconds_down(self) -> float | None:
@@ -55,14 +58,13 @@ class NodeStats:
 
     def without_gauges(self) -> NodeStats:
         """Return the values that only grow, for a dispatcher that was garbage-collected."""
-        return NodeStats(address=self.address, connections=self.connections, redirects=self.redirects)
+        return replace(self, **_zero_gauges("node"))
 
     def __add__(self, other: NodeStats) -> NodeStats:
         times = [each for each in (self.down_since, other.down_since) if each is not None]
-        names = ("in_flight", "in_flight_bytes", "connections", "redirects")
         return NodeStats(
             address=self.address,
-            **{name: getattr(self, name) + getattr(other, name) for name in names},
+            **_sums(self, other, "node"),
             down_since=min(times, default=None),
             fills_window=self.fills_window or other.fills_window,
             waiting_shard=other.waiting_shard if self.waiting_shard is None else self.waiting_shard,
@@ -77,7 +79,6 @@ class Stats:
         messages: Messages that were accepted.
         delivered: Messages that are in their stream.
         deduplicated: The part of `delivered` that an earlier attempt had written (exactly once).
-        failed_by_code: Messages that failed, by code. An attempt that is retried is not a failure.
         possible_duplicates: Messages that were sent again although an earlier attempt may have been written.
         retries: How often a message was sent again.
         retry_waits: How often a call started to wait for retries, regardless of their number.
@@ -92,6 +93,7 @@ class Stats:
         script_rows_shared: Messages in them whose field names were sent once per call.
         script_rows_whole: Messages in them that were sent with all their arguments, because they have entry IDs of
             their own.
+        failed_by_code: Messages that failed, by code. An attempt that is retried is not a failure.
         flush_seconds: Histogram of the duration of `flush`: pairs of an upper bound in seconds and the number of
             flushes between the previous bound and this one. The last bound is infinite.
         flush_seconds_sum: Seconds spent in `flush`.
@@ -99,10 +101,10 @@ class Stats:
             which they were found, at most 1,000. Empty without a cluster.
     """
 
+    # counters: dispatcher
     messages: int = 0
     delivered: int = 0
     deduplicated: int = 0
-    failed_by_code: dict[str, int]
     possible_duplicates: int = 0
     retries: int = 0
     retry_waits: int = 0
@@ -115,6 +117,8 @@ class Stats:
     script_calls: int = 0
     script_rows_shared: int = 0
     script_rows_whole: int = 0
+    # end
+    failed_by_code: dict[str, int]
     flush_seconds: tuple[tuple[float, int], ...]
     flush_seconds_sum: float = 0.0
     nodes: tuple[NodeStats, ...] = ()
@@ -147,23 +151,28 @@ class Stats:
 
     def without_gauges(self) -> Stats:
         """Return the values that only grow, for a dispatcher that was garbage-collected."""
-        return replace(self, nodes=tuple(node.without_gauges() for node in self.nodes))
+        return replace(self, **_zero_gauges("dispatcher"), nodes=tuple(node.without_gauges() for node in self.nodes))
 
     def __add__(self, other: Stats) -> Stats:
         codes = [*self.failed_by_code, *(code for code in other.failed_by_code if code not in self.failed_by_code)]
         pairs = zip(self.flush_seconds, other.flush_seconds, strict=True)
         return Stats(
-            **{name: getattr(self, name) + getattr(other, name) for name in _NUMBERS},
+            **_sums(self, other, "dispatcher"),
             failed_by_code={c: self.failed_by_code.get(c, 0) + other.failed_by_code.get(c, 0) for c in codes},
             flush_seconds=tuple((bound, mine + others) for (bound, mine), (_, others) in pairs),
+            flush_seconds_sum=self.flush_seconds_sum + other.flush_seconds_sum,
             nodes=_summed(self.nodes, other.nodes),
         )
 
 
-#: The attributes of `Stats` that are one number each.
-_NUMBERS: Final = [
-    field.name for field in fields(Stats) if field.name not in ("failed_by_code", "flush_seconds", "nodes")
-]
+def _zero_gauges(*tables: str) -> dict[str, Any]:
+    """The gauges of an object that was garbage-collected."""
+    return {row.name: row.zero for table in tables for row in COUNTERS[table] if row.is_gauge}
+
+
+def _sums(one: object, other: object, *tables: str) -> dict[str, Any]:
+    names = [row.name for table in tables for row in COUNTERS[table] if row.is_sum]
+    return {name: getattr(one, name) + getattr(other, name) for name in names}
 
 
 def _summed(nodes: tuple[NodeStats, ...], others: tuple[NodeStats, ...]) -> tuple[NodeStats, ...]:
@@ -201,6 +210,7 @@ class ReaderStats:
             there was none.
     """
 
+    # counters: reader
     batches: int = 0
     entries: int = 0
     rows: int = 0
@@ -212,7 +222,9 @@ class ReaderStats:
     retry_waits: int = 0
     retry_wait_seconds: float = 0.0
     last_entry_time: float | None = None
+    # end
 
+    _TABLES: ClassVar[tuple[str, ...]] = ("reader",)
     _SHOWN: ClassVar[tuple[str, ...]] = ("batches", "entries", "rows", "lost")
 
     @property
@@ -222,7 +234,7 @@ class ReaderStats:
 
     def without_gauges(self) -> Self:
         """Return the values that only grow, for a reader that was garbage-collected."""
-        return replace(self, last_entry_time=None)
+        return replace(self, **_zero_gauges(*self._TABLES))
 
     def __repr__(self) -> str:
         counts = (f"{getattr(self, name):,} {name}" for name in self._SHOWN)
@@ -235,9 +247,7 @@ class ReaderStats:
 
     def __add__(self, other: Self) -> Self:
         times = [each for each in (self.last_entry_time, other.last_entry_time) if each is not None]
-        names = [field.name for field in fields(self) if field.name != "last_entry_time"]
-        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return type(self)(**sums, last_entry_time=max(times, default=None))
+        return type(self)(**_sums(self, other, *self._TABLES), last_entry_time=max(times, default=None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -260,6 +270,7 @@ class ConsumerStats(ReaderStats):
         renewals: Renewals of leases that the server confirmed, counted for each entry.
     """
 
+    # counters: consumer
     redelivered: int = 0
     reclaimed: int = 0
     acked: int = 0
@@ -269,9 +280,7 @@ class ConsumerStats(ReaderStats):
     dead: int = 0
     pending: int = 0
     renewals: int = 0
+    # end
 
+    _TABLES: ClassVar[tuple[str, ...]] = ("reader", "consumer")
     _SHOWN: ClassVar[tuple[str, ...]] = ("batches", "entries", "rows", "lost", "acked", "pending")
-
-    def without_gauges(self) -> Self:
-        """Return the values that only grow, for a reader that was garbage-collected."""
-        return replace(self, last_entry_time=None, pending=0)

@@ -1,11 +1,11 @@
-"""The tables of options and of error codes, read from the native core so that Python does not repeat them."""
+"""The tables of options, error codes and counters, read from the native core so that Python does not repeat them."""
 
 from __future__ import annotations
 
 import inspect
 import textwrap
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from headrace import _headrace
 
@@ -14,6 +14,7 @@ __all__ = [
     "CODES",
     "CONNECTION_CODES",
     "CONSUMER",
+    "COUNTERS",
     "DATASOURCE",
     "DATASOURCE_READ",
     "DISPATCHER",
@@ -24,6 +25,7 @@ __all__ = [
     "RETRY",
     "ROW_CODES",
     "Code",
+    "Counter",
     "Option",
     "documented",
     "signature",
@@ -70,6 +72,42 @@ ROW_CODES: Final = frozenset(code.name for code in CODES.values() if code.is_of_
 
 #: The server was not reached, or the connection to it was lost, and it may be back soon.
 AWAY_CODES: Final = frozenset(name for name in CONNECTION_CODES if CODES[name].passes)
+
+
+class Counter(NamedTuple):
+    """A counter.
+
+    Attributes:
+        name: The name of the attribute.
+        type: The type of the attribute, as an annotation.
+        zero: Its value before anything was counted.
+        is_gauge: Whether the value may decrease. If not, it only grows.
+        unit: The unit, in the notation of OpenTelemetry.
+        help: The description of the exported metric. None: the counter is not exported.
+        age: For a time, the attribute with the seconds since then, which are exported in its place.
+        text: What it counts.
+    """
+
+    name: str
+    type: str
+    zero: Any
+    is_gauge: bool
+    unit: str
+    help: str | None
+    age: str | None
+    text: str
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the values of several objects are added up."""
+        return self.type in ("int", "float")
+
+
+#: The counters of `Stats`, of `NodeStats`, of `ReaderStats`, and those that only `ConsumerStats` has.
+COUNTERS: Final = {
+    table: [Counter(*row) for row in _headrace.counter_table(table)]
+    for table in ("dispatcher", "node", "reader", "consumer")
+}
 
 
 class Option(NamedTuple):

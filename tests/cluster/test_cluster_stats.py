@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from headrace import Dispatcher, RetryPolicy
+from headrace.exported import NODE_METRICS
 from headrace.metrics import NodeStats, OpenTelemetryInstruments, PrometheusCollector, Stats
-from headrace.node_metrics import NODE_COUNTERS, NODE_GAUGES
 from headrace.testing import LocalCluster, LocalServer
 from support.clusters import StartCluster, another_master, endpoint_of, owner_after, rows_of
 from support.patience import NEVER
@@ -92,21 +92,21 @@ def test_exported_metrics_have_a_node_label(cluster: LocalCluster, key: str) -> 
         OpenTelemetryInstruments(dispatcher, meter_provider=provider)
         metrics: Any = reader.get_metrics_data()
         stats = dispatcher.stats()
-    of_nodes = [*NODE_COUNTERS, *NODE_GAUGES]
     samples = {
         (sample.name.removesuffix("_total"), sample.labels["node"]): sample.value
         for family in families
         for sample in family.samples
         if "node" in sample.labels
     }
-    assert samples == {(one.prometheus, node.address): one.value(node) for one in of_nodes for node in stats.nodes}
+    values = [(one, node.address, one.value(node) or 0) for one in NODE_METRICS for node in stats.nodes]
+    assert samples == {(one.prometheus, name): value for one, name, value in values}
     points = {
         (metric.name, point.attributes["headrace.node"]): point.value
         for metric in metrics.resource_metrics[0].scope_metrics[0].metrics
         for point in metric.data.data_points
         if "headrace.node" in point.attributes
     }
-    assert points == {(one.opentelemetry, node.address): one.value(node) for one in of_nodes for node in stats.nodes}
+    assert points == {(one.opentelemetry, name): value for one, name, value in values}
     provider.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""The tables of options and codes: what is made of them agrees with them."""
+"""The tables of options, codes and counters: what is made of them agrees with them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ import pytest
 
 from headrace import AsyncDispatcher, ConfigError, Dispatcher, Endpoint, RetryPolicy
 from headrace.dispatcher import DispatcherOptions
+from headrace.metrics import ConsumerStats, NodeStats, ReaderStats, Stats
 from headrace.spark import write, xadd, xadd_udf
 from headrace.spark.settings import COLUMN_OPTIONS, FailurePolicy, known
 from headrace.tables import (
     AWAY_CODES,
     CODES,
     CONNECTION_CODES,
+    COUNTERS,
     DATASOURCE,
     DATASOURCE_READ,
     DISPATCHER,
@@ -43,6 +45,23 @@ def test_groups_of_codes() -> None:
     assert {"CONNECT", "DNS", "TIMEOUT", "RESET", "EOF", "NO_MASTER", "SWITCHED", "NO_SLOT"} == AWAY_CODES
     assert {"TLS", "PROTOCOL"} == CONNECTION_CODES - AWAY_CODES
     assert CODES["OOM"].kinds == {"default": "permanent", "failover": "retryable", "strict": "permanent"}
+
+
+def test_tables_of_counters() -> None:
+    units = {"bool": {"1"}, "float": {"s"}, "float | None": {"s"}}
+    for table in COUNTERS.values():
+        assert len(table) >= 7
+        for row in table:
+            assert row.text.endswith("."), row.name
+            assert row.help is None or not row.help.endswith("."), row.name
+            assert row.help is None or row.unit in units.get(row.type, {row.unit}), row.name
+            assert (row.age is not None) == (row.type == "float | None"), row.name
+
+
+@pytest.mark.parametrize("cls", [Stats, NodeStats, ReaderStats, ConsumerStats])
+def test_the_docstring_of_a_class_of_counters_describes_its_attributes(cls: type[Any]) -> None:
+    own = [name for name in cls.__annotations__ if not name.startswith("_")]
+    assert re.findall(r"^    (\w+): ", inspect.getdoc(cls) or "", re.MULTILINE) == own
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -21,32 +21,66 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Dispatcher, Endpoint, RetryPolicy
-from headrace.metrics import NodeStats, OpenTelemetryInstruments, PrometheusCollector, Stats
-from headrace.node_metrics import NODE_COUNTERS, NODE_GAUGES
-from headrace.read_metrics import READ_COUNTERS, READ_GAUGES
+from headrace.exported import DISPATCHER_METRICS, NODE_METRICS, READ_METRICS
+from headrace.metrics import (
+    ConsumerStats,
+    NodeStats,
+    OpenTelemetryInstruments,
+    PrometheusCollector,
+    ReaderStats,
+    Stats,
+)
+from headrace.tables import COUNTERS
 from headrace.testing import LocalServer
 from support.endpoints import CANARY
 from support.processes import wait_until
 
 Connect = Callable[..., redis.Redis]
 
-COUNTERS = {
-    "headrace_messages_total",
-    "headrace_delivered_total",
-    "headrace_deduplicated_total",
-    "headrace_possible_duplicates_total",
-    "headrace_retries_total",
-    "headrace_retry_waits_total",
-    "headrace_retry_wait_seconds_total",
-    "headrace_connections_total",
-    "headrace_reconnects_total",
-    "headrace_redirects_total",
-    "headrace_refreshes_total",
-    "headrace_sent_bytes_total",
-    "headrace_script_calls_total",
-    "headrace_script_rows_shared_total",
-    "headrace_script_rows_whole_total",
-}
+#: Names that no release may change, and units: Prometheus without `_total`, OpenTelemetry, unit. There may be more.
+RELEASED = """
+headrace_messages headrace.messages {message}
+headrace_delivered headrace.delivered {message}
+headrace_deduplicated headrace.deduplicated {message}
+headrace_possible_duplicates headrace.possible_duplicates {message}
+headrace_retries headrace.retries {message}
+headrace_retry_waits headrace.retry_waits {wait}
+headrace_retry_wait_seconds headrace.retry_wait.time s
+headrace_connections headrace.connections {connection}
+headrace_reconnects headrace.reconnects {connection}
+headrace_redirects headrace.redirects {redirect}
+headrace_refreshes headrace.refreshes {refresh}
+headrace_sent_bytes headrace.sent By
+headrace_script_calls headrace.script_calls {call}
+headrace_script_rows_shared headrace.script_rows_shared {message}
+headrace_script_rows_whole headrace.script_rows_whole {message}
+headrace_node_connections headrace.node.connections {connection}
+headrace_node_redirects headrace.node.redirects {redirect}
+headrace_node_in_flight headrace.node.in_flight {message}
+headrace_node_in_flight_bytes headrace.node.in_flight.size By
+headrace_node_down_seconds headrace.node.down.time s
+headrace_node_fills_window headrace.node.fills_window 1
+headrace_read_batches headrace.read.batches {batch}
+headrace_read_entries headrace.read.entries {entry}
+headrace_read_rows headrace.read.rows {row}
+headrace_read_lost headrace.read.lost {entry}
+headrace_read_received_bytes headrace.read.received By
+headrace_read_requests headrace.read.requests {request}
+headrace_read_connections headrace.read.connections {connection}
+headrace_read_reconnects headrace.read.reconnects {connection}
+headrace_read_retry_waits headrace.read.retry_waits {wait}
+headrace_read_retry_wait_seconds headrace.read.retry_wait.time s
+headrace_read_redelivered headrace.read.redelivered {entry}
+headrace_read_reclaimed headrace.read.reclaimed {entry}
+headrace_read_acked headrace.read.acked {entry}
+headrace_read_stale headrace.read.stale {entry}
+headrace_read_unknown headrace.read.unknown {entry}
+headrace_read_released headrace.read.released {entry}
+headrace_read_dead headrace.read.dead {entry}
+headrace_read_renewals headrace.read.renewals {entry}
+headrace_read_behind_seconds headrace.read.behind.time s
+headrace_read_pending headrace.read.pending {entry}
+"""
 
 
 def read_by_prometheus(registry: CollectorRegistry) -> list[Any]:
@@ -184,6 +218,36 @@ def test_stats_of_nodes_are_added_up_by_address() -> None:
     assert again.seconds_down == pytest.approx(time.time() - 10, abs=5)
 
 
+@pytest.mark.parametrize(
+    ("tables", "empty"),
+    [
+        (["dispatcher"], Stats(failed_by_code={}, flush_seconds=())),
+        (["node"], NodeStats(address="a:1")),
+        (["reader"], ReaderStats()),
+        (["reader", "consumer"], ConsumerStats()),
+    ],
+)
+def test_each_counter_is_added_up_and_outlives_its_object(tables: list[str], empty: Any) -> None:
+    rows = [row for table in tables for row in COUNTERS[table]]
+    assert len(rows) >= 7
+    for row in rows:
+        assert getattr(empty, row.name) == row.zero, row.name
+        one = replace(empty, **{row.name: True if row.type == "bool" else 3})
+        assert getattr(one.without_gauges(), row.name) == (row.zero if row.is_gauge else 3), row.name
+        if row.is_sum:
+            assert getattr(one + empty + one, row.name) == 6, row.name
+
+
+# --- exports ----------------------------------------------------------------------------------------------------------
+
+
+def test_released_metrics_keep_their_names_and_units() -> None:
+    metrics = [*DISPATCHER_METRICS, *NODE_METRICS, *READ_METRICS]
+    released = [tuple(line.split()) for line in RELEASED.strip().splitlines()]
+    assert len(released) > 40
+    assert set(released) <= {(metric.prometheus, metric.opentelemetry, metric.unit) for metric in metrics}
+
+
 # --- Prometheus -------------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +261,7 @@ def test_prometheus_reads_the_counters(client: redis.Redis, any_server: LocalSer
         assert dispatcher.flush().failed
         samples, stats = scrape(collector), dispatcher.stats()
     assert {name for name, *_ in samples} == {
-        *COUNTERS,
+        *(f"{metric.prometheus}_total" for metric in DISPATCHER_METRICS),
         "headrace_failed_total",
         *(f"headrace_flush_seconds_{part}" for part in ("bucket", "count", "sum")),
     }
@@ -221,8 +285,7 @@ def test_metric_names_follow_the_openmetrics_conventions(endpoint: Endpoint) -> 
         write: Any = openmetrics.exposition.generate_latest
         read: Any = parse_openmetrics
         families = list(read(write(registry).decode()))
-        of_nodes, of_reading = [*NODE_COUNTERS, *NODE_GAUGES], [*READ_COUNTERS, *READ_GAUGES]
-        assert len(families) == len(COUNTERS) + 2 + len(of_nodes) + len(of_reading)
+        assert len(families) == len(DISPATCHER_METRICS) + 2 + len(NODE_METRICS) + len(READ_METRICS)
         assert all(family.documentation for family in families)
         with pytest.raises(ValueError, match="Duplicated timeseries"):
             registry.register(PrometheusCollector(dispatcher))
@@ -241,7 +304,7 @@ def test_labels(options: dict[str, Any], server: str) -> None:
     registry = CollectorRegistry()
     registry.register(PrometheusCollector(Dispatcher(endpoint)))
     labels = [sample.labels for family in read_by_prometheus(registry) for sample in family.samples]
-    assert len(labels) > len(COUNTERS)
+    assert len(labels) > len(DISPATCHER_METRICS)
     for label in labels:
         label.pop("le", None)
     assert all(label == {"server": server, "stream_key": "caf\\xe9\n"} for label in labels)
@@ -301,15 +364,9 @@ def test_opentelemetry_reads_the_counters(client: redis.Redis, any_server: Local
         "server.address": any_server.unix_socket,
     }
     assert {name: [dict(point.attributes) for point in of_name] for name, of_name in seen.items()} == {
-        **{
-            f"headrace.{name}": [place]
-            for name in (
-                *("messages", "delivered", "deduplicated", "possible_duplicates", "retries", "connections"),
-                *("reconnects", "redirects", "refreshes", "sent", "flushes", "flush.time"),
-                *("retry_waits", "retry_wait.time"),
-                *("script_calls", "script_rows_shared", "script_rows_whole"),
-            )
-        },
+        **{metric.opentelemetry: [place] for metric in DISPATCHER_METRICS},
+        "headrace.flushes": [place],
+        "headrace.flush.time": [place],
         "headrace.failed": [{**place, "error.type": "WRONGTYPE"}],
     }
     values = {name: of_name[0].value for name, of_name in seen.items()}

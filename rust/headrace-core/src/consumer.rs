@@ -34,7 +34,7 @@ use arrow_schema::{Schema, SchemaRef};
 
 use crate::admin::check_shards_once;
 use crate::contain::contain;
-use crate::counters::{ReadCounterValues, ReadCounters};
+use crate::counters::{CounterValue, CounterValues, ReadCounters};
 use crate::endpoint::Endpoint;
 use crate::entries::{ColumnsPlan, escaped};
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ use crate::resp::EntryId;
 
 pub use batch::ConsumerBatch;
 pub use options::{CONSUMER_OPTIONS, ConsumerOptions};
-pub use report::ReadReport;
+pub use report::{CONSUMER_COUNTERS, ReadReport};
 pub use rules::MOST_DELIVERIES;
 
 use client_name::ClientName;
@@ -100,17 +100,6 @@ pub struct ConsumerHandle {
 
 /// The place of each stream, by its key: the index of its ledger, and the stream's index in that ledger.
 type Places = BTreeMap<Box<[u8]>, (usize, usize)>;
-
-/// The counters of a consumer at one moment.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ConsumerStats {
-    /// What was read.
-    pub read: ReadCounterValues,
-    /// What became of it.
-    pub report: ReadReport,
-    /// Renewals of entries that the server confirmed.
-    pub renewals: u64,
-}
 
 impl Consumer {
     /// `streams`: the stream keys; if empty, those of the endpoint. Opens no connection.
@@ -459,15 +448,19 @@ impl ConsumerHandle {
         self.enter().map_or(0, |()| count())
     }
 
-    /// The counters so far, also of a closed consumer. In a forked process they are all zero.
-    pub fn stats(&self) -> ConsumerStats {
+    /// The values of [`READER_COUNTERS`](crate::READER_COUNTERS) and [`CONSUMER_COUNTERS`] so far, also of a closed consumer. In a
+    /// forked process they are all zero.
+    pub fn stats(&self) -> CounterValues {
         // The parent may have held the lock when it forked.
         if self.fork.clone().detected_fork() {
-            return ConsumerStats::default();
+            return [ReadCounters::default().values(), ReadReport::default().values()].concat();
         }
-        let (report, renewals) = (self.shared.report(), self.shared.ledgers().map(|ledger| ledger.renewals()).sum());
-        let read = ReadCounterValues { lost: report.lost, ..self.counters.read() };
-        ConsumerStats { read, report, renewals }
+        let report = self.shared.report();
+        let mut values = [self.counters.values(), report.values()].concat();
+        // The ledgers count it, and not the sessions, as those of a reader do.
+        values.retain(|(name, _)| *name != "lost");
+        values.push(("lost", CounterValue::Count(report.lost)));
+        values
     }
 
     /// The index of the ledger that holds the batch.

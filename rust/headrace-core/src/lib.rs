@@ -84,10 +84,13 @@ pub use admin::{Answer, Attempt, Commands, Request, Table, find_shards};
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
 pub use command::{EntryId, marker_key};
 pub use consumer::{
-    CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, ConsumerStats, MOST_DELIVERIES,
+    CONSUMER_COUNTERS, CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, MOST_DELIVERIES,
     ReadReport,
 };
-pub use counters::{CounterValues, Counters, NodeValues, ReadCounterValues, ReadCounters};
+pub use counters::{
+    CounterSpec, CounterValue, CounterValues, Counters, DISPATCHER_COUNTERS, NODE_COUNTERS, READER_COUNTERS,
+    ReadCounters,
+};
 pub use data_source::{data_source_options, data_source_read_options};
 pub use dead_letters::dead_letters;
 pub use dispatcher::{

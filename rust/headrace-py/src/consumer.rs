@@ -55,8 +55,9 @@ impl PyConsumer {
 type Counts = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
 
 fn counts(report: ReadReport) -> Counts {
-    let ReadReport { handed_over, redelivered, reclaimed, acked, stale, unknown, released, dead, lost, pending } =
-        report;
+    let ReadReport {
+        handed_over, redelivered, reclaimed, acked, stale, unknown, released, dead, lost, pending, ..
+    } = report;
     (handed_over, redelivered, reclaimed, acked, stale, unknown, released, dead, lost, pending)
 }
 

@@ -3,11 +3,85 @@
 
 use std::sync::Arc;
 
-use headrace_core::{ConsumerHandle, Counters, NodeValues, ReadCounterValues, ReadCounters};
+use headrace_core::{
+    CONSUMER_COUNTERS, ConsumerHandle, CounterSpec, CounterValue, CounterValues, Counters, DISPATCHER_COUNTERS,
+    NODE_COUNTERS, READER_COUNTERS, ReadCounters,
+};
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::shown::counted;
+
+/// Name, type, value before anything was counted, whether it may decrease, unit, description of the exported metric, name of the
+/// seconds that are exported in place of a time, text.
+type CounterRow<'py> = (
+    &'static str,
+    &'static str,
+    Bound<'py, PyAny>,
+    bool,
+    &'static str,
+    Option<&'static str>,
+    Option<&'static str>,
+    &'static str,
+);
+
+/// Return a table of counters: `dispatcher`, `node`, `reader` or `consumer`; `headrace.tables` names its parts.
+#[pyfunction]
+pub(crate) fn counter_table<'py>(py: Python<'py>, name: &str) -> PyResult<Vec<CounterRow<'py>>> {
+    let table = match name {
+        "dispatcher" => DISPATCHER_COUNTERS,
+        "node" => NODE_COUNTERS,
+        "reader" => READER_COUNTERS,
+        "consumer" => CONSUMER_COUNTERS,
+        _ => return Err(PyKeyError::new_err(name.to_owned())),
+    };
+    let row = |row: &CounterSpec| {
+        let (kind, zero) = (type_of(row.zero), to_python(py, row.zero)?);
+        Ok((row.name, kind, zero, row.is_gauge, row.unit, row.help, row.age, row.text.trim()))
+    };
+    table.iter().map(row).collect()
+}
+
+/// The type of the attribute, as Python writes it.
+fn type_of(value: CounterValue) -> &'static str {
+    match value {
+        CounterValue::Count(_) => "int",
+        CounterValue::Seconds(_) => "float",
+        CounterValue::Time(_) => "float | None",
+        CounterValue::Index(_) => "int | None",
+        CounterValue::Flag(_) => "bool",
+    }
+}
+
+/// Times are in seconds.
+#[allow(clippy::cast_precision_loss)] // a stream may have IDs that are not times, up to 2^64 - 1
+fn to_python(py: Python<'_>, value: CounterValue) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match value {
+        CounterValue::Count(count) => count.into_pyobject(py)?.into_any(),
+        CounterValue::Seconds(seconds) => seconds.into_pyobject(py)?.into_any(),
+        CounterValue::Time(ms) => ms.map(|ms| ms as f64 / 1_000.0).into_pyobject(py)?,
+        CounterValue::Index(index) => index.into_pyobject(py)?,
+        CounterValue::Flag(flag) => flag.into_pyobject(py)?.to_owned().into_any(),
+    })
+}
+
+fn to_dict(py: Python<'_>, values: CounterValues) -> PyResult<Bound<'_, PyDict>> {
+    let read = PyDict::new(py);
+    for (name, value) in values {
+        read.set_item(name, to_python(py, value)?)?;
+    }
+    Ok(read)
+}
+
+/// The count of this name with its noun, for a repr.
+fn shown(values: &[(&str, CounterValue)], name: &str, noun: &str) -> String {
+    let count = values.iter().find_map(|(each, value)| match value {
+        CounterValue::Count(count) if *each == name => Some(*count),
+        _ => None,
+    });
+    counted(count.unwrap_or_default(), noun)
+}
 
 /// The counters of a dispatcher. Any thread may read them, even after the dispatcher was collected.
 #[pyclass(frozen, name = "Counters", module = "headrace._headrace")]
@@ -17,76 +91,41 @@ pub(crate) struct PyCounters(pub(crate) Arc<Counters>);
 impl PyCounters {
     /// Return all counters by name, as `headrace.stats.read_stats` takes them.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let values = self.0.read();
-        let read = PyDict::new(py);
-        for (name, count) in [
-            ("messages", values.messages),
-            ("delivered", values.delivered),
-            ("deduplicated", values.deduplicated),
-            ("possible_duplicates", values.possible_duplicates),
-            ("retries", values.retries),
-            ("retry_waits", values.retry_waits),
-            ("connections", values.connections),
-            ("reconnects", values.reconnects),
-            ("redirects", values.redirects),
-            ("refreshes", values.refreshes),
-            ("bytes_sent", values.bytes_sent),
-            ("script_calls", values.script_calls),
-            ("script_rows_shared", values.script_rows_shared),
-            ("script_rows_whole", values.script_rows_whole),
-        ] {
-            read.set_item(name, count)?;
-        }
-        read.set_item("retry_wait_seconds", values.retry_wait_seconds)?;
+        let read = to_dict(py, self.0.values())?;
         let failed = PyDict::new(py);
-        for (code, count) in &values.failed_by_code {
+        for (code, count) in &self.0.failed_by_code() {
             failed.set_item(&**code, count)?;
         }
         read.set_item("failed_by_code", failed)?;
-        read.set_item("flush_seconds", PyTuple::new(py, values.flush_seconds)?)?;
-        read.set_item("flush_seconds_sum", values.flush_seconds_sum)?;
-        let nodes: Vec<_> = values.nodes.into_iter().map(|node| node_values(py, node)).collect::<PyResult<_>>()?;
-        read.set_item("nodes", nodes)?;
+        read.set_item("flush_seconds", PyTuple::new(py, self.0.flush_seconds())?)?;
+        read.set_item("flush_seconds_sum", self.0.flush_seconds_sum())?;
+        let node = |(address, values)| {
+            let node = to_dict(py, values)?;
+            node.set_item::<_, String>("address", address)?;
+            Ok(node)
+        };
+        read.set_item("nodes", self.0.nodes().into_iter().map(node).collect::<PyResult<Vec<_>>>()?)?;
         Ok(read)
     }
 
     fn __repr__(&self) -> String {
-        format!("<Counters: {}>", counted(self.0.read().messages, "message"))
+        format!("<Counters: {}>", shown(&self.0.values(), "messages", "message"))
     }
-}
-
-fn node_values(py: Python<'_>, node: NodeValues) -> PyResult<Bound<'_, PyDict>> {
-    let NodeValues {
-        address,
-        in_flight,
-        in_flight_bytes,
-        connections,
-        redirects,
-        down_since_ms,
-        fills_window,
-        waiting_shard,
-    } = node;
-    let read = PyDict::new(py);
-    read.set_item("address", address)?;
-    for (name, count) in [
-        ("in_flight", in_flight),
-        ("in_flight_bytes", in_flight_bytes),
-        ("connections", connections),
-        ("redirects", redirects),
-    ] {
-        read.set_item(name, count)?;
-    }
-    #[allow(clippy::cast_precision_loss)]
-    read.set_item("down_since", down_since_ms.map(|ms| ms as f64 / 1_000.0))?;
-    read.set_item("fills_window", fills_window)?;
-    read.set_item("waiting_shard", waiting_shard)?;
-    Ok(read)
 }
 
 /// Whose counters they are.
 pub(crate) enum Reading {
     Reader(Arc<ReadCounters>),
     Consumer(ConsumerHandle),
+}
+
+impl Reading {
+    fn values(&self) -> CounterValues {
+        match self {
+            Self::Reader(counters) => counters.values(),
+            Self::Consumer(handle) => handle.stats(),
+        }
+    }
 }
 
 /// The counters of a reader or a consumer. Any thread may read them, even after the object was collected.
@@ -97,66 +136,10 @@ pub(crate) struct PyReadCounters(pub(crate) Reading);
 impl PyReadCounters {
     /// Return all counters by name, as `headrace.ReaderStats` or `headrace.ConsumerStats` takes them.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let read = PyDict::new(py);
-        let values = match &self.0 {
-            Reading::Reader(counters) => counters.read(),
-            Reading::Consumer(handle) => {
-                let stats = handle.stats();
-                let report = stats.report;
-                for (name, count) in [
-                    ("redelivered", report.redelivered),
-                    ("reclaimed", report.reclaimed),
-                    ("acked", report.acked),
-                    ("stale", report.stale),
-                    ("unknown", report.unknown),
-                    ("released", report.released),
-                    ("dead", report.dead),
-                    ("pending", report.pending),
-                    ("renewals", stats.renewals),
-                ] {
-                    read.set_item(name, count)?;
-                }
-                stats.read
-            }
-        };
-        let ReadCounterValues {
-            batches,
-            rows,
-            entries,
-            lost,
-            bytes_received,
-            requests,
-            connections,
-            reconnects,
-            retry_waits,
-            retry_wait_seconds,
-            last_entry_ms,
-        } = values;
-        for (name, count) in [
-            ("batches", batches),
-            ("rows", rows),
-            ("entries", entries),
-            ("lost", lost),
-            ("bytes_received", bytes_received),
-            ("requests", requests),
-            ("connections", connections),
-            ("reconnects", reconnects),
-            ("retry_waits", retry_waits),
-        ] {
-            read.set_item(name, count)?;
-        }
-        read.set_item("retry_wait_seconds", retry_wait_seconds)?;
-        // A stream may have IDs that are not times, up to 2^64 - 1.
-        #[allow(clippy::cast_precision_loss)]
-        read.set_item("last_entry_time", last_entry_ms.map(|ms| ms as f64 / 1_000.0))?;
-        Ok(read)
+        to_dict(py, self.0.values())
     }
 
     fn __repr__(&self) -> String {
-        let values = match &self.0 {
-            Reading::Reader(counters) => counters.read(),
-            Reading::Consumer(handle) => handle.stats().read,
-        };
-        format!("<ReadCounters: {}>", counted(values.rows, "row"))
+        format!("<ReadCounters: {}>", shown(&self.0.values(), "rows", "row"))
     }
 }

@@ -76,6 +76,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tables::advice, module)?)?;
     module.add_function(wrap_pyfunction!(tables::advised, module)?)?;
     module.add_function(wrap_pyfunction!(tables::code_table, module)?)?;
+    module.add_function(wrap_pyfunction!(counters::counter_table, module)?)?;
     module.add_function(wrap_pyfunction!(tables::option_table, module)?)?;
     module.add_function(wrap_pyfunction!(tables::read_options, module)?)?;
     module.add_function(wrap_pyfunction!(time_zones::time_zones, module)?)?;

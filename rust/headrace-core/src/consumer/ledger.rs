@@ -57,7 +57,6 @@ pub(super) struct Ledger {
     /// Entries that this consumer has released, each until others have had time to claim it.
     released: BTreeMap<(usize, EntryId), Duration>,
     report: ReadReport,
-    renewals: u64,
     /// When to look again for a consumer of the same name, which was listed as this one began.
     looks_again: Option<(Duration, Arc<ClientName>)>,
     has_namesake: bool,
@@ -82,7 +81,6 @@ impl Ledger {
             unconfirmed: 0,
             released: BTreeMap::new(),
             report: ReadReport::default(),
-            renewals: 0,
             looks_again: None,
             has_namesake: false,
             unrenewed: BTreeSet::new(),
@@ -354,7 +352,7 @@ impl Ledger {
         self.taken = self.taken.saturating_sub(1);
         self.replied_to(work);
         if work.action == Action::Renew {
-            self.renewals += (work.ids.len() - missed.len().min(work.ids.len())) as u64;
+            self.report.renewals += (work.ids.len() - missed.len().min(work.ids.len())) as u64;
             self.unrenewed.remove(&work.stream);
         }
         for id in &work.ids {
@@ -424,11 +422,6 @@ impl Ledger {
     /// The counts so far of what was read, and what became of it.
     pub(super) fn report(&self) -> ReadReport {
         ReadReport { pending: self.batches.open() as u64, ..self.report }
-    }
-
-    /// How many renewals of entries the server confirmed.
-    pub(super) fn renewals(&self) -> u64 {
-        self.renewals
     }
 
     /// Counts as unknown what can no longer be settled.

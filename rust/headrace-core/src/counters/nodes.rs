@@ -2,64 +2,41 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Counter;
+use super::cell::{Counter, Flag, Index, Time};
+use super::table::{CounterValues, counter, counter_table, gauge, hidden, time};
 
 /// The maximum number of nodes that are listed, which is what a cluster may have.
 const MAX_NODES: usize = 1_000;
 
-/// The counters of one node. One thread writes them.
-#[derive(Debug, Default)]
-pub(crate) struct NodeCounters {
-    address: String,
-    pub(crate) in_flight: Counter,
-    pub(crate) in_flight_bytes: Counter,
-    pub(crate) connections: Counter,
-    pub(crate) redirects: Counter,
-    /// In milliseconds since 1970. 0: it is not down.
-    pub(crate) down_since: Counter,
-    /// 1 or 0.
-    pub(crate) fills_window: Counter,
-    /// The number of the shard that the full window waits for, plus 1. 0: there is none.
-    pub(crate) waiting_shard: Counter,
-}
-
-/// The values of the counters of one node at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeValues {
-    /// Its host and port, as the cluster lists them.
-    pub address: String,
-    /// Messages for it that have no reply, or wait to be sent to it again.
-    pub in_flight: u64,
-    /// The bytes of their commands.
-    pub in_flight_bytes: u64,
-    /// Connections to it whose handshake succeeded.
-    pub connections: u64,
-    /// How many times it sent messages of a slot to another node.
-    pub redirects: u64,
-    /// Since when it has been unreachable, in milliseconds since 1970.
-    pub down_since_ms: Option<u64>,
-    /// Whether the window is full, and more of it is for this node than for any other.
-    pub fills_window: bool,
-    /// The shard whose message has waited longest, if `fills_window` is set and the shard is known.
-    pub waiting_shard: Option<u64>,
+counter_table! {
+    /// The counters of one node. One thread writes them.
+    #[derive(Debug, Default)]
+    pub(crate) struct NodeCounters in NODE_COUNTERS {
+        /// Messages in the window for this node: they have no reply yet, or wait to be sent to it again.
+        pub(crate) in_flight: Counter = gauge("{message}", "Messages in the window for the node"),
+        /// The size of their commands in bytes.
+        pub(crate) in_flight_bytes: Counter = gauge("By", "Bytes of the messages in the window for the node"),
+        /// Connections to the node that were opened and authenticated.
+        pub(crate) connections: Counter = counter("{connection}", "Connections that were made to the node"),
+        /// How often the node redirected messages of a slot to another node (`MOVED`, `ASK`).
+        pub(crate) redirects: Counter = counter("{redirect}", "Redirects that the node sent"),
+        /// The time since which the node could not be reached or did not reply, in seconds since 1970. None: it is not known
+        /// to be down.
+        pub(crate) down_since: Time =
+            time("seconds_down", "Time since the node became unreachable, 0 if it is not down"),
+        /// Whether the window is full, and holds more for this node than for any other: calls wait for the node.
+        pub(crate) fills_window: Flag = gauge("1", "Whether the window is full and waits for the node"),
+        /// With `fills_window`, the number of the shard whose message has waited longest. None: the endpoint has no shards,
+        /// or several of them share that slot.
+        pub(crate) waiting_shard: Index = hidden(),
+    } and {
+        address: String,
+    }
 }
 
 impl NodeCounters {
     pub(crate) fn new(address: String) -> Self {
         Self { address, ..Self::default() }
-    }
-
-    fn read(&self) -> NodeValues {
-        NodeValues {
-            address: self.address.clone(),
-            in_flight: self.in_flight.get(),
-            in_flight_bytes: self.in_flight_bytes.get(),
-            connections: self.connections.get(),
-            redirects: self.redirects.get(),
-            down_since_ms: Some(self.down_since.get()).filter(|since| *since > 0),
-            fills_window: self.fills_window.get() > 0,
-            waiting_shard: self.waiting_shard.get().checked_sub(1),
-        }
     }
 }
 
@@ -81,9 +58,9 @@ impl NodeList {
         listed.push(Arc::clone(node));
     }
 
-    pub(super) fn read(&self) -> Vec<NodeValues> {
+    pub(super) fn read(&self) -> Vec<(String, CounterValues)> {
         let listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.iter().map(|node| node.read()).collect()
+        listed.iter().map(|node| (node.address.clone(), node.values())).collect()
     }
 }
 
@@ -102,7 +79,7 @@ mod tests {
         for port in 0..2 * MAX_NODES {
             list.add(&Arc::new(NodeCounters::new(format!("db:{port}"))));
         }
-        let addresses: Vec<_> = list.read().into_iter().map(|node| node.address).collect();
+        let addresses: Vec<_> = list.read().into_iter().map(|(address, _)| address).collect();
         assert_eq!(addresses.len(), MAX_NODES);
         assert_eq!(addresses.first().map(String::as_str), Some("busy:1"), "what is in use stays");
         assert_eq!(addresses.last(), Some(&format!("db:{}", 2 * MAX_NODES - 1)));

@@ -96,7 +96,7 @@ impl NodeStates {
             && code::is_away(&fault.code)
         {
             state.down = Some(now);
-            state.counters.down_since.set(unix_ms);
+            state.counters.down_since.set(Some(unix_ms));
             let (node, code, message) = (state.node.to_string(), fault.code.clone(), fault.message.clone());
             self.changes.push_back(ServerChange::NodeDown { node, code, message });
         }
@@ -187,7 +187,7 @@ impl NodeState {
     /// Notes that it replies. Returns the change, if it was down.
     fn back(&mut self, now: Instant) -> Option<ServerChange> {
         let since = self.down.take()?;
-        self.counters.down_since.set(0);
+        self.counters.down_since.set(None);
         let after = now.saturating_duration_since(since);
         Some(ServerChange::NodeBack { node: self.node.to_string(), after })
     }
@@ -222,9 +222,9 @@ impl Producer {
             state.counters.in_flight.set(messages);
             state.counters.in_flight_bytes.set(bytes);
             let fills_window = is_full && messages > 0 && fullest == Some(at);
-            state.counters.fills_window.set(fills_window.into());
+            state.counters.fills_window.set(fills_window);
             let oldest_shard = fills_window.then(|| self.oldest_shard(at)).flatten();
-            state.counters.waiting_shard.set(oldest_shard.map_or(0, |shard| shard as u64 + 1));
+            state.counters.waiting_shard.set(oldest_shard);
         }
     }
 }
