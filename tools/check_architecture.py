@@ -27,7 +27,7 @@ ROWS = [
     {"command", "durability", "ipc", "net", "retry_options", "rows"},
     {"endpoint"},
     {"shards"},
-    {"cluster"},
+    {"cluster", "stream_facts"},
     {"counters", "extension", "nearest", "nested", "resp", "retry", "secret", "shown", "utf8"},
     {"calendar", "contain", "decimal", "error", "fail", "random", "time_zones"},
 ]

@@ -491,22 +491,88 @@ class Survey:
     """Inspects streams over connections that it keeps open, one to each server, and reopens if they were lost."""
 
     def __new__(cls, endpoint: Endpoint) -> Self: ...
-    def streams(self, keys: list[bytes]) -> list[_Extent | None]:
-        """Return XINFO STREAM of each key, None if the stream does not exist.
-
-        That is its length, the oldest entry, the highest entry ID so far, how many entries were ever added (None before
-        Redis 7.0), and the highest one that XDEL removed.
-        """
-    def groups(self, keys: list[bytes]) -> list[list[_Group] | None]:
-        """Return XINFO GROUPS of each key, None if the stream does not exist.
-
-        For each group that is its name, the numbers of its consumers and pending entries, the last entry delivered to
-        it, and how many were ever added up to that one (None before Redis 7.0, and if the server does not know it).
-        """
+    def streams(self, keys: list[bytes]) -> list[StreamInfo]:
+        """Return what the server says about each stream: XINFO STREAM."""
+    def groups(self, keys: list[bytes]) -> list[tuple[StreamInfo, list[GroupInfo]]]:
+        """Return what the server says about each stream and its groups: XINFO STREAM and XINFO GROUPS."""
     def first_ids(self, ranges: list[tuple[bytes, _Id, _Id]]) -> list[_Id | None]:
         """Return the first entry of each range `(key, first, last)`, both ends included; None if there is none."""
     def close(self) -> None:
         """Close the connections. The next call opens new ones."""
+
+@final
+class StreamInfo:
+    """What a server says about a stream: XINFO STREAM. The default is a stream that does not exist."""
+
+    def __new__(
+        cls,
+        length: int = 0,
+        first: _Id | None = None,
+        last: _Id = (0, 0),
+        added: int | None = 0,
+        max_deleted: _Id | None = None,
+    ) -> Self: ...
+    @property
+    def length(self) -> int:
+        """How many entries it has."""
+    @property
+    def first(self) -> _Id | None:
+        """The oldest entry."""
+    @property
+    def newest(self) -> _Id | None:
+        """The newest entry."""
+    @property
+    def last(self) -> _Id:
+        """The highest ID that any of its entries had."""
+    @property
+    def added(self) -> int | None:
+        """How many entries were ever added; None before Redis 7.0."""
+    @property
+    def removed(self) -> int | None:
+        """How many entries were removed, by trimming or XDEL; None before Redis 7.0."""
+    @property
+    def max_deleted(self) -> _Id | None:
+        """The highest ID that XDEL removed, if any; None before Redis 7.0."""
+    @property
+    def is_missing(self) -> bool:
+        """Whether it does not exist."""
+    def entries_after(self, after: _Id, added: int | None) -> int:
+        """Return how many entries there are after an ID, at most; `added` were ever added up to it, None if unknown."""
+    def loss_after(self, after: _Id, added: int | None, removed: int | None) -> tuple[int, bool] | None:
+        """Return how many entries after a position were removed, and whether that is exact or at most so many.
+
+        `added` were ever added up to its ID, and `removed` had been removed when it was taken; None if unknown. The
+        result is None if the server cannot tell.
+        """
+
+@final
+class GroupInfo:
+    """What a server says about a group: XINFO GROUPS, and what follows from it and the stream."""
+
+    @property
+    def name(self) -> bytes:
+        """Its name."""
+    @property
+    def consumers(self) -> int:
+        """How many consumers it has."""
+    @property
+    def pending(self) -> int:
+        """Entries that were delivered to them and not acknowledged."""
+    @property
+    def last_delivered(self) -> _Id:
+        """The last entry that was delivered to it or that it skipped."""
+    @property
+    def entries_read(self) -> int | None:
+        """How many entries were ever added up to `last_delivered`; None if the server does not know it."""
+    @property
+    def lag(self) -> int | None:
+        """Entries not yet delivered to it; None if that is not known."""
+    @property
+    def lag_unknown_reason(self) -> str | None:
+        """Why the lag is not known."""
+    @property
+    def trimmed_unread(self) -> int | None:
+        """Entries that were removed before it read them; None if that is not known."""
 
 _Answer = int | bytes | None | Exception | list["_Answer"]
 
@@ -607,8 +673,6 @@ class ReadBatch:
         """Return the schema of the batch as a `PyCapsule`."""
 
 _Id = tuple[int, int]
-_Extent = tuple[int, _Id | None, _Id, int | None, _Id | None]
-_Group = tuple[bytes, int, int, _Id, int | None]
 _Counts = tuple[int, int, int, int, int, int, int, int, int, int]
 
 @final

@@ -14,8 +14,9 @@ from typing import Any
 import redis
 
 from command.conftest import HEADRACE, Command
-from headrace import Dispatcher, Endpoint
+from headrace import Dispatcher, Endpoint, inspect
 from headrace.testing import LocalServer
+from support.groups import rows
 from support.processes import wait_until
 
 Connect = Callable[..., redis.Redis]
@@ -58,7 +59,7 @@ def test_missing_streams_and_groups_are_reported(
     connect(any_server).set("text", "x")
     ended = any_command("inspect", "text")
     assert ended.code == 3
-    assert ended.err.startswith("headrace: the key 'text' does not hold a stream: XINFO: WRONGTYPE ")
+    assert ended.err.startswith("headrace: the key 'text' does not hold a stream: XINFO STREAM: WRONGTYPE ")
 
 
 def test_invalid_arguments_are_refused(any_command: Command) -> None:
@@ -82,6 +83,26 @@ def test_each_shard_is_inspected(any_command: Command, any_server: LocalServer) 
     assert [shard["stream"] for shard in found] == ["s:0", "s:1"]
     assert sum(shard["length"] for shard in found) == 10
     assert ended.code == 0
+
+
+def test_a_group_at_the_start_has_lost_what_was_trimmed(
+    any_command: Command, any_server: LocalServer, connect: Connect
+) -> None:
+    """Unless whoever set it counts that as read, as a query of Spark does that begins with the oldest entry."""
+    client = connect(any_server)
+    for number in range(100):
+        client.xadd("s", {"payload": number})
+    client.xtrim("s", maxlen=20, approximate=False)
+    client.xgroup_create("s", "g", "0")
+    for read, unread in ((None, 80), (80, 0)):
+        if read is not None:
+            client.xgroup_setid("s", "g", "0", entries_read=read)
+        found = json.loads(any_command("inspect", "s", "-o", "json", "--sample", "0").out)
+        (of_library,) = rows(inspect(Endpoint.from_url(any_server.url, stream_key="s")).groups)
+        assert found["groups"][0]["trimmed_unread"] == of_library["trimmed_unread"] == unread
+        texts = {finding["code"]: finding["text"] for finding in found["findings"]}
+        assert texts.keys() - {"NO_CONSUMER"} == ({"TRIMMED_UNREAD"} if unread else set())
+        assert not unread or "also those trimmed before it was created" in texts["TRIMMED_UNREAD"]
 
 
 def test_dead_letters_are_reported_as_a_note(any_command: Command, any_server: LocalServer, connect: Connect) -> None:

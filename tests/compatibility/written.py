@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from headrace import Consumer, Dispatcher, Reader
 from headrace.reader import ReaderOptions
-from headrace.spark.source.extent import Place
 from headrace.spark.source.offset import Offset, StreamOffset
+from headrace.spark.source.place import Place
 from headrace.testing import LocalServer
 from support import Monitor
 from support.pipelines import endpoint_to

@@ -237,7 +237,7 @@ def test_inspecting_keys_takes_two_round_trips() -> None:
         seen.append(peer.commands(7))
         peer.send(b"*2\r\n$1\r\n7\r\n$1\r\n9\r\n")
         for _ in range(2):
-            peer.send(_pack(["length", 3, "last-generated-id", "3-0", "groups", 1]))
+            peer.send(_pack(["length", 3, "last-generated-id", "3-0", "groups", 1, "first-entry", ["1-0", []]]))
             peer.send(_pack([["name", "g", "consumers", 1, "pending", 3, "last-delivered-id", "3-0"]]))
             peer.send(b":512\r\n")
         seen.append(peer.commands(4))

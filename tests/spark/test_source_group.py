@@ -12,8 +12,8 @@ import redis
 
 from headrace import CommandError, ConfigError, StateError, inspect
 from headrace.spark.source.entry_ids import LOWEST
-from headrace.spark.source.extent import GroupState, Place
 from headrace.spark.source.mirror import GroupMirror, step
+from headrace.spark.source.place import GroupState, Place
 from headrace.spark.source.stream import StreamReader
 from headrace.spark.source.survey import Survey
 from headrace.testing import LocalServer

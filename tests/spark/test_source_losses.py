@@ -56,6 +56,25 @@ def test_the_loss_of_a_capped_query_that_began_mid_stream_is_an_upper_bound(
     assert following["streams"]["s"]["lost"] == 60
 
 
+@pytest.mark.needs("redis-7.0")
+def test_the_loss_of_a_capped_query_is_an_upper_bound_after_a_deletion(
+    client: redis.Redis, any_server: LocalServer
+) -> None:
+    """An entry that was deleted before it was read is missing from the count up to the end of a capped micro-batch."""
+    add(client, "s", range(30), ids)
+    reader = query_on(any_server, max_entries_per_trigger=5)
+    start = reader.initialOffset()
+    for expected in ([0, 1, 2, 3, 4], [5, 6, 8, 9, 10]):
+        end = next_end(reader, start)
+        assert [n for one in reader.partitions(start, end) for n in rows(reader.read(one))] == expected
+        start = end
+        client.xdel("s", ids(7))
+    client.xtrim("s", maxlen=15, approximate=False)  # of these the entries 11 to 14 were not read
+    with pytest.raises(DataLossError, match="at most 5 entries of stream 's' after 11-0") as caught:
+        next_end(reader, start)
+    assert (caught.value.lost, caught.value.exact) == (5, False)
+
+
 # --- between planning and reading -------------------------------------------------------------------------------------
 
 

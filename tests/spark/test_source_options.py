@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from headrace import ConfigError, DataLossError, SchemaError, StreamReplacedError
+from headrace._headrace import StreamInfo
 from headrace.spark.datasource import RedisStreams
 from headrace.spark.names import ADVICE, OTHER_NAMES
 from headrace.spark.settings import known
@@ -17,16 +18,16 @@ from headrace.spark.settings import read as read_of_write
 from headrace.spark.source.bounds import Moment, last_id, start_place
 from headrace.spark.source.columns import Columns, read_schema
 from headrace.spark.source.entry_ids import LOWEST, MAX
-from headrace.spark.source.extent import Extent, Place
 from headrace.spark.source.offset import StreamOffset
 from headrace.spark.source.options import ReadSettings, read
+from headrace.spark.source.place import Place
 from headrace.spark.source.planning import News, find_news, is_due, quotas
 from headrace.spark.source.stream import HAS_LIMITS, StreamReader
 
 HERE = {"host": "h", "stream_key": "s"}
 
 #: 100 entries were added, 1-0 to 100-0; the first 60 were trimmed.
-TRIMMED = Extent(40, (61, 0), (100, 0), 100)
+TRIMMED = StreamInfo(40, (61, 0), (100, 0), 100)
 
 
 def settings(streaming: bool | None = False, /, **options: str) -> ReadSettings:
@@ -149,19 +150,19 @@ def test_a_read_does_not_check_write_options() -> None:
         ({"starting": "5-0"}, Place((4, MAX), 60)),
         ({"starting": "61-0"}, Place((60, MAX), 60)),
         ({"starting": "(60-5"}, Place((60, 5), 60)),
-        ({"starting": f'{{"s": "(61-{MAX}"}}'}, Place((61, MAX), None)),
-        ({"starting": "62-0"}, Place((61, MAX), None)),
+        ({"starting": f'{{"s": "(61-{MAX}"}}'}, Place((61, MAX), None, 60)),
+        ({"starting": "62-0"}, Place((61, MAX), None, 60)),
         ({"starting": "0-0"}, Place(LOWEST, 60)),
-        ({"starting_timestamp": "62"}, Place((61, MAX), None)),
-        ({"starting_timestamp": "1970-01-01T00:00:00.0615+00:00"}, Place((61, MAX), None)),
-        ({"starting_timestamp": '{"s": 62}'}, Place((61, MAX), None)),
+        ({"starting_timestamp": "62"}, Place((61, MAX), None, 60)),
+        ({"starting_timestamp": "1970-01-01T00:00:00.0615+00:00"}, Place((61, MAX), None, 60)),
+        ({"starting_timestamp": '{"s": 62}'}, Place((61, MAX), None, 60)),
         ({"starting_timestamp": "101", "starting_timestamp_past_end": "latest"}, Place((100, 0), 100)),
     ],
 )
 def test_starting_options_set_the_start_position(options: dict[str, str], place: Place) -> None:
     made = settings(**options)
     assert start_place(made.start, "s", TRIMMED, past_end=made.past_end) == place
-    assert start_place(made.start, "s", Extent(), past_end=made.past_end) == Place(LOWEST, 0)
+    assert start_place(made.start, "s", StreamInfo(), past_end=made.past_end) == Place(LOWEST, 0)
 
 
 @pytest.mark.parametrize("options", [{"starting": "101-0"}, {"starting_timestamp": "101"}])
@@ -183,8 +184,8 @@ def test_ending_options_set_the_end_position() -> None:
 # --- the next micro-batch ---------------------------------------------------------------------------------------------
 
 
-def news(ms: int, added: int | None, extent: Extent = TRIMMED, *, fails: bool = True, lost: int = 0) -> News | None:
-    return find_news("s", StreamOffset(Place((ms, 0), added), lost), extent, fails=fails)
+def news(ms: int, added: int | None, info: StreamInfo = TRIMMED, *, fails: bool = True, lost: int = 0) -> News | None:
+    return find_news("s", StreamOffset(Place((ms, 0), added), lost), info, fails=fails)
 
 
 def test_new_entries_are_found_after_the_last_position() -> None:
@@ -193,7 +194,7 @@ def test_new_entries_are_found_after_the_last_position() -> None:
     # Everything up to the place was trimmed, and nothing behind it.
     assert news(60, 60) == News(Place((60, 0), 60), Place((100, 0), 100), 0)
     assert find_news("s", None, TRIMMED, fails=True) == News(Place(LOWEST, 60), Place((100, 0), 100), 0)
-    assert find_news("s", None, Extent(), fails=True) is None
+    assert find_news("s", None, StreamInfo(), fails=True) is None
 
 
 def test_trimmed_entries_are_counted() -> None:
@@ -203,28 +204,33 @@ def test_trimmed_entries_are_counted() -> None:
     found = news(50, 50, fails=False, lost=5)
     assert found is not None
     assert (found.start, found.lost, len(found.warnings)) == (Place((50, 0), 60), 15, 1)
-    emptied = Extent(0, None, (100, 0), 100)
+    emptied = StreamInfo(0, None, (100, 0), 100)
     with pytest.raises(DataLossError, match="50 entries"):
         news(50, 50, emptied)
-    deleted = Extent(39, (61, 0), (100, 0), 100, (90, 0))
+    deleted = StreamInfo(39, (61, 0), (100, 0), 100, (90, 0))
     with pytest.raises(DataLossError, match="at most 11 entries"):
         news(50, 50, deleted)
+    # One that was deleted earlier may be missing from the count up to the position.
+    deleted = StreamInfo(40, (61, 0), (100, 0), 100, (20, 0))
+    with pytest.raises(DataLossError, match="at most 10 entries"):
+        news(50, 50, deleted)
     # Before Redis 7.0 no server counts.
-    assert news(50, None, Extent(40, (61, 0), (100, 0), None)) == News(Place((50, 0), None), Place((100, 0), None), 0)
+    uncounted = StreamInfo(40, (61, 0), (100, 0), None)
+    assert news(50, None, uncounted) == News(Place((50, 0), None), Place((100, 0), None), 0)
 
 
 @pytest.mark.parametrize(
-    ("extent", "text"),
+    ("info", "text"),
     [
-        (Extent(), "it was deleted"),
-        (Extent(5, (1, 0), (5, 0), 5), "its newest entry is 5-0"),
-        (Extent(5, (196, 0), (200, 0), 5), "5 entries were ever added, and 70 had been"),
+        (StreamInfo(), "it was deleted"),
+        (StreamInfo(5, (1, 0), (5, 0), 5), "its newest entry is 5-0"),
+        (StreamInfo(5, (196, 0), (200, 0), 5), "5 entries were ever added, and 70 had been"),
     ],
 )
-def test_a_replaced_stream_is_detected(extent: Extent, text: str) -> None:
+def test_a_replaced_stream_is_detected(info: StreamInfo, text: str) -> None:
     with pytest.raises(StreamReplacedError, match=text):
-        news(70, 70, extent)
-    found = news(70, 70, extent, fails=False)
+        news(70, 70, info)
+    found = news(70, 70, info, fails=False)
     assert found is not None
     assert text in found.warnings[0]
     assert found.end.id >= found.start.id == (70, 0)

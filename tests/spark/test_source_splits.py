@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from headrace import StateError
+from headrace._headrace import StreamInfo
 from headrace.spark.source.entry_ids import HIGHEST, LOWEST, MAX, Id, after, before, parse, show
-from headrace.spark.source.extent import Extent, Place
 from headrace.spark.source.offset import Offset, StreamOffset
+from headrace.spark.source.place import Place
 from headrace.spark.source.ranges import Range, StreamRange
 from headrace.spark.source.splits import borders, cut, share
 
@@ -135,6 +136,7 @@ def test_invalid_checkpoints_are_refused(whole: dict[str, Any], text: str) -> No
 
 
 def test_entries_after_a_position_are_counted() -> None:
-    extent = Extent(40, (61, 0), (100, 0), 100)
-    assert extent.removed == 60
-    assert [extent.entries_behind(Place((0, 0), added)) for added in (0, 60, 90, 100, None)] == [40, 40, 10, 0, 40]
+    info = StreamInfo(40, (61, 0), (100, 0), 100)
+    assert info.removed == 60
+    places = [Place((0, 0), 60), Place((50, 0), 50), Place((90, 0), 90), Place((90, 0), None), Place((100, 0), None)]
+    assert [place.entries_after(info) for place in places] == [40, 40, 10, 40, 0]

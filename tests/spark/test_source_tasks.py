@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from headrace import CommandError, ConfigError, ConnectionFailedError, DataLossError, StreamReplacedError
+from headrace._headrace import StreamInfo
 from headrace.spark.source.entry_ids import HIGHEST, LOWEST
-from headrace.spark.source.extent import Extent
 from headrace.spark.source.options import read
 from headrace.spark.source.ranges import Range
 from headrace.spark.source.survey import Survey
@@ -32,10 +32,10 @@ def test_a_survey_finds_extents_and_first_ids(server: LocalServer, connect: Conn
     client.xtrim("s", maxlen=4, approximate=False)
     client.xdel("s", "9-0")
     survey = Survey(settings(server))
-    found = survey.extents(["s", "nothing"])
+    found = survey.streams(["s", "nothing"])
     counts = "entries-added" in client.xinfo_stream("s")
     max_deleted = (9, 0) if counts else None
-    assert found == {"s": Extent(3, (7, 0), (10, 0), 10 if counts else None, max_deleted), "nothing": Extent()}
+    assert found == {"s": StreamInfo(3, (7, 0), (10, 0), 10 if counts else None, max_deleted), "nothing": StreamInfo()}
     asked = [("s", LOWEST, HIGHEST), ("s", (8, 1), (9, 5)), ("s", (8, 1), (10, 0)), ("nothing", LOWEST, HIGHEST)]
     assert survey.first_ids(asked) == [(7, 0), None, (10, 0), None]
 
@@ -47,34 +47,34 @@ def test_a_survey_keeps_its_connection_and_replaces_a_lost_one(client: redis.Red
         return int(client.info("stats")["total_connections_received"])
 
     survey = Survey(settings(any_server))
-    survey.extents(["s"])
+    survey.streams(["s"])
     before = connections()
     client.config_resetstat()
     for _ in range(5):
-        assert survey.extents(["s"])["s"].length == 3
+        assert survey.streams(["s"])["s"].length == 3
     assert client.info("commandstats")["cmdstat_xinfo|stream"]["calls"] == 5
     assert connections() <= before
     client.client_kill_filter(_type="normal", skipme=True)
-    assert survey.extents(["s"])["s"].length == 3
+    assert survey.streams(["s"])["s"].length == 3
     survey.close()
-    assert survey.extents(["s"])["s"].length == 3
+    assert survey.streams(["s"])["s"].length == 3
 
 
 def test_keys_of_other_types_and_missing_permissions_are_reported(
     client: redis.Redis, any_server: LocalServer, text_key: None
 ) -> None:
     with pytest.raises(CommandError, match="the key 'text' does not hold a stream") as caught:
-        Survey(settings(any_server)).extents(["text"])
+        Survey(settings(any_server)).streams(["text"])
     assert "; choose another stream_key (docs/troubleshooting.md#wrongtype)" in str(caught.value)
     client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+xrange"])
     with pytest.raises(CommandError, match=r"needs \+xinfo\|stream ~s.*; ACL SETUSER grants it"):
-        Survey(settings(any_server, username="reader", password="x")).extents(["s"])
+        Survey(settings(any_server, username="reader", password="x")).streams(["s"])
 
 
 def test_a_wrong_password_is_reported_with_advice(server: LocalServer, connect: Connect) -> None:
     connect(server).config_set("requirepass", CANARY)
     with pytest.raises(CommandError, match=r"WRONGPASS.*; check username and the password"):
-        Survey(settings(server, password="wrong")).extents(["s"])
+        Survey(settings(server, password="wrong")).streams(["s"])
 
 
 @pytest.mark.parametrize("options", [{}, {"stream_pattern": "*"}])
@@ -83,7 +83,7 @@ def test_a_server_that_is_away_is_reported_with_advice(server: LocalServer, opti
     server.stop()
     survey = Survey(away)
     with pytest.raises(ConnectionFailedError, match="; check that a server runs and listens there"):
-        survey.extents(survey.keys())
+        survey.streams(survey.keys())
 
 
 def missing_in(caplog: pytest.LogCaptureFixture) -> list[str]:

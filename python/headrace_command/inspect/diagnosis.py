@@ -88,6 +88,8 @@ def _trimmed_unread(group: Group) -> Iterator[Finding]:
             f"{_entries(group.trimmed_unread)} {were} trimmed before group {_name(group.name)} read them: they are "
             "lost to it"
         )
+        if group.last_delivered == (0, 0) and group.entries_read is None:
+            text += ", also those trimmed before it was created: the server does not say when that was"
         advice = "keep more entries (maxlen of the producer), or read faster"
         yield Finding("TRIMMED_UNREAD", True, group.name, text, Remedy(advice))
 

@@ -55,12 +55,13 @@ class _Inspection:
     """Looks at the streams of an endpoint, and shows what it finds."""
 
     def __init__(self, run: Run, endpoint: Endpoint) -> None:
-        from headrace._headrace import Commands
+        from headrace._headrace import Commands, Survey
 
         arguments = run.arguments
         self._run = run
         self._keys = endpoint.stream_keys
         self._commands = Commands(endpoint)
+        self._survey = Survey(endpoint)
         self._endpoint = endpoint
         self._own = own_options(arguments, endpoint)
         self._group = None if arguments.group is None else os.fsencode(arguments.group)
@@ -98,7 +99,8 @@ class _Inspection:
     def _look(self) -> dict[bytes, Look]:
         found = {}
         for key in self._keys:
-            if (of_key := look(self._commands, key, self._group, self._dead_key)) is not None:
+            of_key = look(self._commands, self._survey, key, self._group, self._dead_key)
+            if of_key is not None:
                 found[key] = of_key
         return found
 

@@ -9,7 +9,6 @@
 //! other.
 
 mod group;
-mod lag;
 mod options;
 mod stream;
 mod survey;
@@ -25,11 +24,11 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, ReplyText, Result};
 use crate::net::Watch;
 use crate::resp::value::{bytes, integer, list};
+use crate::stream_facts::StreamInfo;
 use crate::utf8;
 
 pub use group::GroupInfo;
 pub use options::{InspectOptions, Streams};
-pub use stream::StreamInfo;
 pub use survey::Survey;
 
 use group::{CONSUMER_COLUMNS, GROUP_COLUMNS, push_consumers};
@@ -248,7 +247,7 @@ fn look_at_streams(session: &mut Session<'_>, wanted: Wanted, with_groups: bool)
             (First::Stream(_) | First::Groups(_), Err(refusal)) if refusal.text == ReplyText::NoSuchKey => Ok(()),
             (First::Stream(_) | First::Groups(_), Err(refusal)) if searched && refusal.code == "WRONGTYPE" => Ok(()),
             (First::Stream(_) | First::Groups(_), Err(refusal)) => Err(command.refused(&refusal)),
-            (First::Stream(number), Ok(reply)) => match (StreamInfo::read(&reply), found.get_mut(*number)) {
+            (First::Stream(number), Ok(reply)) => match (StreamInfo::of_value(&reply), found.get_mut(*number)) {
                 (Some(info), Some(stream)) => {
                     stream.info = Some(info);
                     Ok(())

@@ -74,6 +74,7 @@ mod secret;
 mod server_of_tests;
 mod shards;
 mod shown;
+mod stream_facts;
 pub mod time_zones;
 mod utf8;
 
@@ -108,3 +109,4 @@ pub use reading::ReadBatch;
 pub use report::DeliveryReport;
 pub use retry::{RetryEnd, RetryPolicy, RetryWait};
 pub use shown::{quoted, shown_names};
+pub use stream_facts::{GroupPosition, Loss, StreamInfo};

@@ -12,7 +12,6 @@ mod info;
 mod input;
 mod lag;
 mod link;
-mod loss;
 mod members;
 mod outage;
 mod outbox;

@@ -27,6 +27,7 @@ mod report;
 mod shards;
 mod shown;
 mod signals;
+mod stream_facts;
 mod stream_reader;
 mod survey;
 mod tables;
@@ -62,6 +63,8 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream_reader::PyReadBatch>()?;
     module.add_class::<stream_reader::PyReader>()?;
     module.add_class::<survey::PySurvey>()?;
+    module.add_class::<stream_facts::PyStreamInfo>()?;
+    module.add_class::<stream_facts::PyGroupInfo>()?;
     module.add_class::<commands::PyCommands>()?;
     module.add_class::<unpack::PyRows>()?;
     module.add_function(wrap_pyfunction!(commands::marker_key, module)?)?;

@@ -37,15 +37,15 @@ class BatchReader(DataSourceReader):
         survey = Survey(settings)
         try:
             keys = survey.keys()
-            extents = survey.extents(keys, warns=True)
+            infos = survey.streams(keys, warns=True)
             wanted = []
-            for key, extent in extents.items():
-                start = start_place(settings.start, key, extent, past_end=settings.past_end)
-                last = last_id(settings.end, key, extent)
-                if extent.length and start.id < last:
-                    counted = extent.added if last == extent.last else None
-                    wanted.append(StreamRange(key, start, last, counted, extent.added))
-            divided = split(survey, wanted, extents, settings.min_partitions or 1)
+            for key, info in infos.items():
+                start = start_place(settings.start, key, info, past_end=settings.past_end)
+                last = last_id(settings.end, key, info)
+                if info.length and start.id < last:
+                    counted = info.added if last == info.last else None
+                    wanted.append(StreamRange(key, start, last, counted, info.added))
+            divided = split(survey, wanted, infos, settings.min_partitions or 1)
         finally:
             survey.close()
         planned: list[InputPartition] = []

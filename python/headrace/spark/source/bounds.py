@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
+from headrace._headrace import StreamInfo
 from headrace.errors import ConfigError
 from headrace.spark.source.entry_ids import LOWEST, MAX, Id, after, before, parse, show
-from headrace.spark.source.extent import Extent, Place
+from headrace.spark.source.place import Place
 
 __all__ = ["Bound", "Bounds", "Moment", "last_id", "read_bounds", "start_place"]
 
@@ -109,34 +110,34 @@ def _moment(option: str, value: object, shown: str) -> Moment:
     return Moment(whole + (1 if rest and option.startswith("starting") else 0))
 
 
-def start_place(bounds: Bounds, key: str, extent: Extent, *, past_end: Literal["error", "latest"]) -> Place:
+def start_place(bounds: Bounds, key: str, info: StreamInfo, *, past_end: Literal["error", "latest"]) -> Place:
     """Return where a stream begins. Entries already removed count as read. An empty stream begins with its first entry.
 
     Raises:
         ConfigError: The bound is after the newest entry.
     """
     bound = bounds.of(key)
-    if bound == "earliest" or extent.last == LOWEST:
-        return Place(LOWEST, extent.removed)
+    if bound == "earliest" or info.last == LOWEST:
+        return Place(LOWEST, info.removed)
     if bound == "latest":
-        return extent.end
+        return Place.end_of(info)
     first = (bound.ms, 0) if isinstance(bound, Moment) else bound
-    if first > extent.last:
+    if first > info.last:
         if isinstance(bound, Moment) and past_end == "latest":
-            return extent.end
-        newest = f"the newest entry of stream {key!r}, {show(extent.last)}"
+            return Place.end_of(info)
+        newest = f"the newest entry of stream {key!r}, {show(info.last)}"
         hint = "; starting_timestamp_past_end='latest' begins there" if isinstance(bound, Moment) else ""
         asked = bound.ms if isinstance(bound, Moment) else show(bound)
         raise ConfigError(f"{bounds.option}={asked} is after {newest}{hint}", option=bounds.option)
     place = before(first) or LOWEST
     # The number of earlier entries is known for the oldest entry, and for no other.
-    is_within = extent.first is not None and extent.first <= place
-    return Place(place, None if is_within else extent.removed)
+    is_within = info.first is not None and info.first <= place
+    return Place(place, None, info.removed) if is_within else Place(place, info.removed)
 
 
-def last_id(bounds: Bounds, key: str, extent: Extent) -> Id:
+def last_id(bounds: Bounds, key: str, info: StreamInfo) -> Id:
     """Return the last entry to read: the newest one, or one before it."""
     bound = bounds.of(key)
     if isinstance(bound, str):
-        return extent.last
-    return min(extent.last, (bound.ms, MAX) if isinstance(bound, Moment) else bound)
+        return info.last
+    return min(info.last, (bound.ms, MAX) if isinstance(bound, Moment) else bound)

@@ -10,7 +10,7 @@ from headrace.endpoint import Endpoint
 from headrace.errors import CommandError, ConnectionFailedError, GroupMissingError, StateError
 from headrace.group import Group
 from headrace.spark.source.entry_ids import show
-from headrace.spark.source.extent import GroupState, Place
+from headrace.spark.source.place import GroupState, Place
 from headrace.spark.source.survey import Survey
 
 __all__ = ["GroupMirror", "step"]

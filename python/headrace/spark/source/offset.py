@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 
 from headrace.errors import StateError
 from headrace.spark.source.entry_ids import Id, parse, show
-from headrace.spark.source.extent import Place
+from headrace.spark.source.place import Place
 
 __all__ = ["Offset", "StreamOffset"]
 
@@ -96,7 +96,8 @@ def _written(stream: StreamOffset) -> dict[str, Any]:
 
 
 def _place(place: Place) -> dict[str, Any]:
-    return {"id": show(place.id), "n": place.added}
+    removed = {} if place.removed is None else {"removed": place.removed}
+    return {"id": show(place.id), "n": place.added, **removed}
 
 
 def _read(value: Mapping[str, Any]) -> StreamOffset:
@@ -108,8 +109,8 @@ def _read(value: Mapping[str, Any]) -> StreamOffset:
 
 
 def _read_place(value: Mapping[str, Any]) -> Place:
-    added = value["n"]
-    return Place(_id(value["id"]), None if added is None else int(added))
+    added, removed = value["n"], value.get("removed")
+    return Place(_id(value["id"]), None if added is None else int(added), None if removed is None else int(removed))
 
 
 def _id(text: str) -> Id:

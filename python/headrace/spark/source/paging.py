@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from headrace.reader import Reader
 from headrace.spark.source.entry_ids import HIGHEST, LOWEST, Id, after, parse, show
-from headrace.spark.source.extent import Place
 from headrace.spark.source.options import ReadSettings
+from headrace.spark.source.place import Place
 from headrace.spark.source.planning import News
 
 __all__ = ["Page", "read_page"]
@@ -42,7 +42,8 @@ def read_page(settings: ReadSettings, key: str, news: News, count: int) -> Page:
         DataLossError: Entries were trimmed in the meantime, and `fail_on_data_loss` is set.
     """
     start = news.start
-    place = {"id": show(start.id)} if start.added is None else {"id": show(start.id), "n": start.added}
+    counts = {"n": start.added, "removed": start.removed}
+    place = {"id": show(start.id), **{name: count for name, count in counts.items() if count is not None}}
     begin = json.dumps({"v": 1, "streams": {key: place}})
     if start.id == LOWEST and start.added is None:
         begin = "earliest"
@@ -64,5 +65,5 @@ def read_page(settings: ReadSettings, key: str, news: News, count: int) -> Page:
         if len(ids) < count:
             return Page(news.end, reader.lost, ids)  # entries were deleted: this is all there is
         reached = json.loads(reader.position)["streams"][key]
-        end = Place(parse(reached["id"]) or after(start.id) or HIGHEST, reached.get("n"))
+        end = Place(parse(reached["id"]) or after(start.id) or HIGHEST, reached.get("n"), reached.get("removed"))
         return Page(end, reader.lost, ids)

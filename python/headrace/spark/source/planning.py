@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace._headrace import StreamInfo
 from headrace.errors import DataLossError, StreamReplacedError
 from headrace.spark.source.entry_ids import LOWEST, show
-from headrace.spark.source.extent import Extent, Place
 from headrace.spark.source.offset import StreamOffset
+from headrace.spark.source.place import Place
 
 __all__ = ["News", "find_news", "is_due", "quotas"]
 
@@ -30,7 +31,7 @@ class News:
     warnings: tuple[str, ...] = ()
 
 
-def find_news(key: str, before: StreamOffset | None, extent: Extent, *, fails: bool) -> News | None:
+def find_news(key: str, before: StreamOffset | None, info: StreamInfo, *, fails: bool) -> News | None:
     """Return what follows the last micro-batch; None if nothing. `before` is None for a stream that was added.
 
     Raises:
@@ -38,48 +39,46 @@ def find_news(key: str, before: StreamOffset | None, extent: Extent, *, fails: b
         StreamReplacedError: The stream is not the one that was read before, and `fails` is set.
     """
     if before is None:
-        if not extent.length:
+        if not info.length:
             return None
-        return News(Place(LOWEST, extent.removed), extent.end, 0)
+        return News(Place(LOWEST, info.removed), Place.end_of(info), 0)
     place, lost, warnings = before.end, before.lost, []
-    # Without a count, for example where a capped query began in mid-stream, everything removed may be lost.
-    read = place.added or 0
-    if replaced := _replaced(place, extent):
+    if replaced := _replaced(place, info):
         text = f"stream {key!r} is not the one that was read up to {show(place.id)}: {replaced}"
         if fails:
             raise StreamReplacedError(text, stream=key.encode())
         # An end never falls below its start.
         warnings.append(f"{text}; its entries up to {show(place.id)} are not read")
         place = Place(place.id, None)
-        read = extent.added or 0
-    if extent.last <= place.id:
+    if info.last <= place.id:
         return News(place, place, lost, tuple(warnings)) if warnings else None
-    is_passed = extent.first is None or extent.first > place.id
-    if is_passed and extent.removed is not None:
-        gone = extent.removed - read
-        if gone > 0:
-            has_deleted = extent.max_deleted is not None and extent.max_deleted > place.id
-            is_exact = place.added is not None and not has_deleted
-            text = f"{'' if is_exact else 'at most '}{gone} entries of stream {key!r} after {show(place.id)}"
-            text += " were trimmed before they were read"
-            if fails:
-                text += "; fail_on_data_loss=false continues without them"
-                raise DataLossError(text, stream=key.encode(), lost=gone, exact=is_exact)
-            warnings.append(text)
-            lost += gone
-        # Nothing up to the place remains, so everything removed counts as read.
-        place = Place(place.id, max(extent.removed, place.added or 0))
-    return News(place, extent.end, lost, tuple(warnings))
+    loss = None if replaced else place.loss(info)
+    if loss is not None and loss[0]:
+        gone, is_exact = loss
+        text = f"{'' if is_exact else 'at most '}{gone} entries of stream {key!r} after {show(place.id)}"
+        text += " were trimmed before they were read"
+        if fails:
+            text += "; fail_on_data_loss=false continues without them"
+            raise DataLossError(text, stream=key.encode(), lost=gone, exact=is_exact)
+        warnings.append(text)
+        lost += gone
+    if info.removed is not None:
+        if info.first is None or info.first > place.id:
+            # Nothing up to the place remains, so everything removed counts as read.
+            place = Place(place.id, max(info.removed, place.added or 0))
+        elif place.added is None:
+            place = Place(place.id, None, info.removed)
+    return News(place, Place.end_of(info), lost, tuple(warnings))
 
 
-def _replaced(place: Place, extent: Extent) -> str | None:
+def _replaced(place: Place, info: StreamInfo) -> str | None:
     """Why this cannot be the stream that was read up to `place`."""
-    if extent.last < place.id:
-        if extent.last == LOWEST:
+    if info.last < place.id:
+        if info.last == LOWEST:
             return "it was deleted"
-        return f"its newest entry is {show(extent.last)}: it was deleted and recreated, or its server lost entries"
-    if extent.added is not None and place.added is not None and extent.added < place.added:
-        return f"{extent.added} entries were ever added, and {place.added} had been: it was deleted and recreated"
+        return f"its newest entry is {show(info.last)}: it was deleted and recreated, or its server lost entries"
+    if info.added is not None and place.added is not None and info.added < place.added:
+        return f"{info.added} entries were ever added, and {place.added} had been: it was deleted and recreated"
     return None
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
+from headrace._headrace import StreamInfo
 from headrace.spark.source.entry_ids import HIGHEST, Id, after, before
-from headrace.spark.source.extent import Extent, Place
+from headrace.spark.source.place import Place
 from headrace.spark.source.splits import borders, cut, share
 from headrace.spark.source.survey import Survey
 
@@ -73,14 +74,14 @@ class StreamRange:
 
 
 def split(
-    survey: Survey, wanted: Sequence[StreamRange], extents: dict[str, Extent], parts: int
+    survey: Survey, wanted: Sequence[StreamRange], infos: dict[str, StreamInfo], parts: int
 ) -> list[tuple[Id | None, list[Split]]]:
     """Return for each range its first entry (None if it has none) and where its parts begin. One round trip."""
-    weights = [extents[one.key].entries_behind(one.start) for one in wanted]
+    weights = [one.start.entries_after(infos[one.key]) for one in wanted]
     asked: list[tuple[str, Id, Id]] = []
     counts = []
     for one, number in zip(wanted, share(parts, weights), strict=True):
-        first = max(after(one.start.id) or HIGHEST, extents[one.key].first or one.last)
+        first = max(after(one.start.id) or HIGHEST, infos[one.key].first or one.last)
         inner = cut(first, one.last, number) if first <= one.last else []
         begins = [after(one.start.id) or HIGHEST, *inner]
         ends = [*(before(border) or (0, 0) for border in inner), one.last]

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from headrace._headrace import StreamInfo
 from headrace.errors import ConfigError, StateError
 from headrace.spark.source.bounds import start_place
 from headrace.spark.source.columns import Columns
 from headrace.spark.source.entry_ids import LOWEST, Id
-from headrace.spark.source.extent import Extent, Place
 from headrace.spark.source.mirror import GroupMirror
 from headrace.spark.source.offset import Offset, StreamOffset
 from headrace.spark.source.options import ReadSettings
 from headrace.spark.source.paging import read_page
+from headrace.spark.source.place import Place
 from headrace.spark.source.planning import News, find_news, is_due, quotas
 from headrace.spark.source.ranges import Range, Split, StreamRange, split
 from headrace.spark.source.splits import share
@@ -85,12 +86,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._survey: Survey | None = None
         self._mirror: GroupMirror | None = None
         self._keys: tuple[str, ...] | None = None
-        self._extents: dict[str, Extent] = {}
+        self._infos: dict[str, StreamInfo] = {}
         self._looked_at = float("-inf")
         #: When this process planned the last micro-batch.
         self._planned_at: float | None = None
         #: Where AvailableNow ends.
-        self._target: dict[str, Extent] | None = None
+        self._target: dict[str, StreamInfo] | None = None
         self._initial: _Json | None = None
         #: The end of the last micro-batch, where Spark does not pass it.
         self._position: _Json | None = None
@@ -113,8 +114,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             settings = self._settings
             streams = {}
-            for key, extent in self._look().items():
-                streams[key] = StreamOffset(start_place(settings.start, key, extent, past_end=settings.past_end))
+            for key, info in self._look().items():
+                streams[key] = StreamOffset(start_place(settings.start, key, info, past_end=settings.past_end))
             self._initial = Offset(streams, is_initial=True).to_json()
         return self._initial
 
@@ -150,9 +151,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> _Json | None:  # noqa: N802, Spark's name
         """The newest entries, for the progress of the query; as of the last look, because Spark asks at each poll."""
-        if not self._extents:
+        if not self._infos:
             return None
-        return Offset({key: StreamOffset(extent.end) for key, extent in self._extents.items()}).to_json()
+        return Offset({key: StreamOffset(Place.end_of(info)) for key, info in self._infos.items()}).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802, Spark's name
         """Use the current newest entries as the end of the query."""
@@ -163,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return None if self._settings.available_now else self._settings.max_entries
 
-    def _look(self) -> dict[str, Extent]:
+    def _look(self) -> dict[str, StreamInfo]:
         """Where the streams end. Spark polls 100 times per second; the server is asked once per `poll_interval`."""
         now = time.monotonic()
         if now - self._looked_at >= self._settings.poll_interval:
@@ -174,18 +175,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if self._settings.commit_group is not None:
                     self._mirror = GroupMirror(self._survey, self._settings.endpoint, self._settings.commit_group)
                     self._mirror.check(self._keys)
-            self._extents = self._survey.extents(self._keys, warns=True)
+            self._infos = self._survey.streams(self._keys, warns=True)
             self._looked_at = time.monotonic()
-        return self._extents
+        return self._infos
 
     def _next(self, before: Offset, limit: int | None, *, waits: bool) -> Offset | None:
-        extents = self._look() if self._target is None else self._target
-        if removed := sorted(set(before.streams) - set(extents)):
+        infos = self._look() if self._target is None else self._target
+        if removed := sorted(set(before.streams) - set(infos)):
             raise StateError(REMOVED.format(removed[0]))
         news: dict[str, News] = {}
-        for key, extent in extents.items():
+        for key, info in infos.items():
             fails = self._settings.fail_on_data_loss
-            if (found := find_news(key, before.streams.get(key), extent, fails=fails)) is None:
+            if (found := find_news(key, before.streams.get(key), info, fails=fails)) is None:
                 continue
             for text in found.warnings:
                 if text not in self._logged:
@@ -195,13 +196,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 news[key] = found
         if not news:
             return None
-        counts = {key: extents[key].entries_behind(one.start) for key, one in news.items()}
+        counts = {key: one.start.entries_after(infos[key]) for key, one in news.items()}
         if waits and not self._is_due(sum(counts.values())):
             return None
         if limit is not None and sum(counts.values()) > limit:
             ends = self._capped(news, counts, limit)
         else:
-            ends = self._whole(news, extents)
+            ends = self._whole(news, infos)
         idle = {key: stream.idle() for key, stream in before.streams.items()}
         return Offset({**idle, **ends})
 
@@ -212,14 +213,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return True
         return is_due(entries, least, now=time.monotonic(), last=self._planned_at, delay=self._settings.max_delay)
 
-    def _whole(self, news: dict[str, News], extents: dict[str, Extent]) -> dict[str, StreamOffset]:
+    def _whole(self, news: dict[str, News], infos: dict[str, StreamInfo]) -> dict[str, StreamOffset]:
         """Everything that is new, split by time."""
         wanted = [StreamRange(key, one.start, one.end.id) for key, one in news.items()]
         parts = self._settings.min_partitions or 1
         if parts <= len(wanted) and all(one.start.added is not None for one in wanted):
             return {key: StreamOffset(one.end, one.lost, one.start) for key, one in news.items()}
         assert self._survey is not None
-        divided = split(self._survey, wanted, extents, parts)
+        divided = split(self._survey, wanted, infos, parts)
         return {
             key: StreamOffset(one.end, one.lost, one.start, tuple(splits), _first(one.start, first))
             for (key, one), (first, splits) in zip(news.items(), divided, strict=True)

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from headrace import _headrace
+from headrace._headrace import StreamInfo
 from headrace.errors import ConfigError
 from headrace.inspection import inspect
 from headrace.spark.source.entry_ids import Id
-from headrace.spark.source.extent import Extent, GroupState, Place
 from headrace.spark.source.options import ReadSettings
+from headrace.spark.source.place import GroupState, Place
 
 __all__ = ["Survey"]
 
@@ -49,26 +50,27 @@ class Survey:
         settings.end.check(keys)
         return keys
 
-    def extents(self, keys: Sequence[str], *, warns: bool = False) -> dict[str, Extent]:
-        """Return where each stream begins and ends. One round trip to each server.
+    def streams(self, keys: Sequence[str], *, warns: bool = False) -> dict[str, StreamInfo]:
+        """Return what the server says about each stream. One round trip to each server.
 
         With `warns`, the first time that a stream does not exist is logged: a misspelt key looks like an empty stream.
         """
-        found = self._native.streams([key.encode() for key in keys])
+        infos = dict(zip(keys, self._native.streams([key.encode() for key in keys]), strict=True))
         if warns:
-            self._warn([key for key, info in zip(keys, found, strict=True) if info is None], keys)
-        return {key: Extent() if info is None else Extent(*info) for key, info in zip(keys, found, strict=True)}
+            self._warn([key for key, info in infos.items() if info.is_missing], keys)
+        return infos
 
     def groups(self, keys: Sequence[str], name: str) -> dict[str, GroupState | None]:
         """Return each existing stream's group of this name, or None. One round trip to each server."""
         asked = self._native.groups([key.encode() for key in keys])
         found: dict[str, GroupState | None] = {}
-        for key, groups in zip(keys, asked, strict=True):
-            if groups is not None:
+        for key, (info, groups) in zip(keys, asked, strict=True):
+            if not info.is_missing:
                 found[key] = None
-            for group, consumers, pending, last, read in groups or ():
-                if group == name.encode():
-                    found[key] = GroupState(consumers, pending, Place(last, read))
+            for group in groups:
+                if group.name == name.encode():
+                    place = Place(group.last_delivered, group.entries_read)
+                    found[key] = GroupState(group.consumers, group.pending, place)
         return found
 
     def first_ids(self, ranges: Iterable[tuple[str, Id, Id]]) -> list[Id | None]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
+from headrace._headrace import StreamInfo
 from headrace.errors import DataLossError, FieldError, StreamReplacedError
 from headrace.reader import Reader
 from headrace.spark.source.columns import Columns
 from headrace.spark.source.entry_ids import HIGHEST, Id, after, parse, show
-from headrace.spark.source.extent import Extent
 from headrace.spark.source.options import ReadSettings
 from headrace.spark.source.ranges import Range
 from headrace.spark.source.survey import Survey
@@ -111,12 +111,12 @@ def _check_first(settings: ReadSettings, partition: Range, read: str | None, *, 
     planned = partition.first
     if planned is None or (read is not None and parse(read) == planned):
         return
-    extent = _look(settings, partition.key)
-    if extent.last < planned or (extent.first is not None and extent.first <= planned):
+    info = _look(settings, partition.key)
+    if info.last < planned or (info.first is not None and info.first <= planned):
         return  # another stream, see below; or an older entry exists, so XDEL removed this one, which is no loss
-    known = partition.start.added
-    is_exact = known is not None and (extent.max_deleted is None or extent.max_deleted < planned)
-    lost = None if extent.removed is None else max(1, extent.removed - (known or 0))
+    lost, is_exact = partition.start.loss(info) or (None, False)
+    if lost is not None:
+        lost, is_exact = max(1, lost), is_exact and lost > 0
     reached = None if read is None else planned
     _report(_loss(settings, partition, lost, reached, exact=is_exact, when="between planning and reading"), fails=fails)
 
@@ -158,17 +158,17 @@ def _report(error: DataLossError | StreamReplacedError, *, fails: bool) -> None:
 
 def _check_end(settings: ReadSettings, partition: Range, *, fails: bool) -> None:
     """Check that the stream is the one that was planned, which a range without its last entry does not show."""
-    extent = _look(settings, partition.key)
+    info = _look(settings, partition.key)
     why = None
-    if extent.last < partition.last:
-        why = f"its newest entry is {show(extent.last)}"
-    elif extent.added is not None and extent.added < (partition.total or 0):
-        why = f"{extent.added} entries were ever added to it, and {partition.total} had been"
-    elif extent.removed is not None and (extent.first is None or extent.first > partition.last):
+    if info.last < partition.last:
+        why = f"its newest entry is {show(info.last)}"
+    elif info.added is not None and info.added < (partition.total or 0):
+        why = f"{info.added} entries were ever added to it, and {partition.total} had been"
+    elif info.removed is not None and (info.first is None or info.first > partition.last):
         # All entries up to the end of the range were removed, if it is the same stream.
         least = partition.counted if partition.counted is not None else (partition.start.added or 0) + 1
-        if extent.removed < least:
-            why = f"it has none of its entries, and {extent.removed} were ever removed"
+        if info.removed < least:
+            why = f"it has none of its entries, and {info.removed} were ever removed"
     if why is not None:
         text = (
             f"stream {partition.key!r} is not the one that was planned up to {show(partition.last)}: {why}: it was "
@@ -177,9 +177,9 @@ def _check_end(settings: ReadSettings, partition: Range, *, fails: bool) -> None
         _report(StreamReplacedError(text, stream=partition.key.encode()), fails=fails)
 
 
-def _look(settings: ReadSettings, key: str) -> Extent:
+def _look(settings: ReadSettings, key: str) -> StreamInfo:
     survey = Survey(settings)
     try:
-        return survey.extents([key])[key]
+        return survey.streams([key])[key]
     finally:
         survey.close()

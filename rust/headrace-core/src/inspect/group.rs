@@ -2,12 +2,12 @@
 
 use redis::Value;
 
-use super::lag::{Position, lag, trimmed_unread};
-use super::stream::{StreamInfo, time};
+use super::stream::time;
 use crate::admin::{Column, Kind, TableBuilder};
 use crate::error::Result;
 use crate::resp::value::{bytes, field, integer, list};
 use crate::resp::{EntryId, entry_id};
+use crate::stream_facts::{GroupPosition, StreamInfo};
 use crate::utf8;
 
 pub(super) const GROUP_COLUMNS: [Column; 11] = [
@@ -43,7 +43,7 @@ pub struct GroupInfo {
     /// The number of entries that were delivered to them but not acknowledged.
     pub pending: i64,
     /// How far it has read.
-    pub position: Position,
+    pub position: GroupPosition,
     /// From XPENDING.
     pub(super) oldest_pending: Option<EntryId>,
 }
@@ -56,31 +56,32 @@ impl GroupInfo {
 
     fn read(reply: &Value) -> Option<Self> {
         let number = |name| field(reply, name).and_then(integer);
+        let count = |name| number(name).and_then(|number| u64::try_from(number).ok());
         Some(Self {
             name: field(reply, "name").and_then(bytes)?.to_vec(),
             consumers: number("consumers")?,
             pending: number("pending")?,
-            position: Position {
+            position: GroupPosition {
                 last_delivered: field(reply, "last-delivered-id").and_then(bytes).and_then(entry_id)?,
-                entries_read: number("entries-read"),
-                lag: number("lag"),
+                entries_read: count("entries-read"),
+                lag: count("lag"),
             },
             oldest_pending: None,
         })
     }
 
     pub(super) fn push(&self, table: &mut TableBuilder, key: &[u8], stream: &StreamInfo) -> Result<()> {
-        let lag = lag(stream, &self.position);
+        let lag = self.position.lag(stream);
         table.push([
             utf8::escape(key).into(),
             utf8::escape(&self.name).into(),
             self.consumers.into(),
             self.pending.into(),
             Some(self.position.last_delivered.to_string()).into(),
-            self.position.entries_read.into(),
-            lag.ok().into(),
+            self.position.entries_read.map(u64::cast_signed).into(),
+            lag.ok().map(u64::cast_signed).into(),
             lag.err().map(str::to_owned).into(),
-            trimmed_unread(stream, &self.position).into(),
+            self.position.trimmed_unread(stream).map(u64::cast_signed).into(),
             self.oldest_pending.map(|id| id.to_string()).into(),
             time(self.oldest_pending).into(),
         ])

@@ -3,7 +3,6 @@
 use redis::Value;
 
 use super::group::GroupInfo;
-use super::stream::StreamInfo;
 use crate::admin::{Command, KeptConnections, check_shards};
 use crate::contain::contain;
 use crate::endpoint::Endpoint;
@@ -11,6 +10,7 @@ use crate::error::{Error, Fault, ReplyText, Result};
 use crate::net::Watch;
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id};
+use crate::stream_facts::StreamInfo;
 
 /// Inspects streams over connections that it keeps open: a single one, or one to each node of a cluster that has some of
 /// them. Changes nothing.
@@ -27,28 +27,29 @@ impl Survey {
         Self { endpoint: endpoint.clone(), connections: KeptConnections::new(endpoint), is_checked: false }
     }
 
-    /// XINFO STREAM of each key; `None` if the stream does not exist.
-    pub fn streams(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<Option<StreamInfo>>> {
+    /// XINFO STREAM of each key.
+    pub fn streams(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<StreamInfo>> {
         if !self.is_checked {
             check_shards(&mut self.connections, &self.endpoint, watch)?;
             self.is_checked = true;
         }
         let commands: Vec<_> = keys.iter().map(|key| Command::read("xinfo|stream").key(key)).collect();
-        self.ask(&commands, watch, |command, reply| match reply {
-            Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(None),
-            Err(refusal) => Err(command.refused(&refusal)),
-            Ok(reply) => StreamInfo::read(&reply).map(Some).ok_or_else(|| command.misunderstood()),
-        })
+        self.ask(&commands, watch, |command, reply| read_stream(command, reply_of(command, reply)?.as_ref()))
     }
 
-    /// XINFO GROUPS of each key; `None` if the stream does not exist.
-    pub fn groups(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<Option<Vec<GroupInfo>>>> {
-        let commands: Vec<_> = keys.iter().map(|key| Command::read("xinfo|groups").key(key)).collect();
-        self.ask(&commands, watch, |command, reply| match reply {
-            Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(None),
-            Err(refusal) => Err(command.refused(&refusal)),
-            Ok(reply) => GroupInfo::read_all(&reply).map(Some).ok_or_else(|| command.misunderstood()),
-        })
+    /// XINFO STREAM and XINFO GROUPS of each key, in one round trip.
+    pub fn groups(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<(StreamInfo, Vec<GroupInfo>)>> {
+        let of_key = |key: &Vec<u8>| ["xinfo|stream", "xinfo|groups"].map(|right| Command::read(right).key(key));
+        let commands: Vec<_> = keys.iter().flat_map(of_key).collect();
+        let replies = self.ask(&commands, watch, reply_of)?;
+        let pairs = commands.chunks_exact(2).zip(replies.chunks_exact(2));
+        let read = |(commands, replies): (&[Command], &[Option<Value>])| {
+            let ([of_stream, of_groups], [stream, groups]) = (commands, replies) else { return None };
+            let groups = groups.as_ref().map_or(Some(Vec::new()), GroupInfo::read_all);
+            let groups = groups.ok_or_else(|| of_groups.misunderstood());
+            Some(read_stream(of_stream, stream.as_ref()).and_then(|stream| Ok((stream, groups?))))
+        };
+        pairs.filter_map(read).collect()
     }
 
     /// The ID of the first entry in each range of IDs, both ends included: XRANGE with COUNT 1.
@@ -84,4 +85,18 @@ impl Survey {
         contain(|| self.connections.ask_all(commands, watch, read))
             .unwrap_or_else(|_| Err(Error::Internal { message: "the look at the streams ended".to_owned() }))
     }
+}
+
+/// The reply; `None`: the stream does not exist.
+fn reply_of(command: &Command, reply: std::result::Result<Value, Fault>) -> Result<Option<Value>> {
+    match reply {
+        Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(None),
+        Err(refusal) => Err(command.refused(&refusal)),
+        Ok(reply) => Ok(Some(reply)),
+    }
+}
+
+fn read_stream(command: &Command, reply: Option<&Value>) -> Result<StreamInfo> {
+    let info = reply.map_or_else(|| Some(StreamInfo::missing()), StreamInfo::of_value);
+    info.ok_or_else(|| command.misunderstood())
 }

@@ -13,7 +13,6 @@ use super::errors::{bad_field, data_loss, is_of_stream, protocol, stream_refused
 use super::exchange::Exchange;
 use super::info::InfoReply;
 use super::input::Input;
-use super::loss::{Loss, NOT_COUNTED, StreamInfo};
 use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::paging::Paging;
@@ -25,6 +24,7 @@ use crate::entries::{BadValue, ColumnsPlan, EntryColumns};
 use crate::error::{Fault, Result};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::{EntrySink, Limits, Scanned, Shape, StreamReply, Wrong};
+use crate::stream_facts::{Loss, NOT_COUNTED, StreamInfo};
 
 /// One stream, read from its newest entry.
 #[derive(Debug)]
@@ -576,8 +576,7 @@ mod tests {
             last_id: id(added),
             first_id: (first <= added).then_some(id(first)),
             added: Some(added),
-            max_deleted_id: id(0),
-            is_missing: false,
+            ..StreamInfo::default()
         }
     }
 

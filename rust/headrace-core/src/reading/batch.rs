@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
-use super::loss::Loss;
 use super::position::Position;
 use crate::entries::Misspelt;
 use crate::resp::EntryId;
+use crate::stream_facts::Loss;
 
 /// Entries of one stream, in the order of their IDs.
 #[derive(Debug, Clone)]

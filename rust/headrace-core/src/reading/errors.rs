@@ -1,9 +1,9 @@
 //! The errors of a reader.
 
-use super::loss::Loss;
 use crate::entries::{BadValue, escaped};
 use crate::error::{Error, Fault, code};
 use crate::resp::EntryId;
+use crate::stream_facts::Loss;
 
 /// `first`: the oldest remaining entry. Its position is set once it is returned.
 pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>) -> Error {

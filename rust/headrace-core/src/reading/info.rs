@@ -1,12 +1,10 @@
-//! The reply to XINFO STREAM, [without the fields](WITHOUT_FIELDS) of the entries that it shows.
+//! Takes the reply to XINFO STREAM from the bytes that have arrived.
 
 use super::errors::protocol;
 use super::input::Input;
-use super::loss::StreamInfo;
 use crate::error::{Fault, ReplyText};
-use crate::resp::entry_id;
 use crate::resp::outline::{Outline, WITHOUT_FIELDS};
-use crate::resp::parts::{Part, Parts};
+use crate::stream_facts::StreamInfo;
 
 /// The most bytes of the reply without the fields of its entries: about forty names and numbers.
 const MOST_BYTES: usize = 128 * 1024;
@@ -26,7 +24,7 @@ impl InfoReply {
     pub(super) fn take(&mut self, input: &mut Input) -> Result<Option<StreamInfo>, Fault> {
         // Most replies have arrived whole, and are read where they are.
         if !self.0.has_begun()
-            && let Some((info, rest)) = read(input.unread())
+            && let Some((info, rest)) = StreamInfo::read(input.unread())
         {
             input.consume(input.unread().len() - rest);
             return Ok(Some(info));
@@ -42,44 +40,11 @@ impl InfoReply {
             if fault.text != ReplyText::NoSuchKey {
                 return Err(fault.of_command("XINFO STREAM"));
             }
-            return Ok(Some(StreamInfo { added: Some(0), is_missing: true, ..StreamInfo::default() }));
+            return Ok(Some(StreamInfo::missing()));
         }
-        let info = read(&reply).map(|(info, _)| info);
+        let info = StreamInfo::read(&reply).map(|(info, _)| info);
         info.ok_or_else(|| protocol("a reply that does not fit XINFO STREAM")).map(Some)
     }
-}
-
-/// Reads the reply, a flat list of names and values, and counts the bytes behind it; `None`: it is incomplete, is not such a
-/// reply, or lacks what every server sends.
-fn read(bytes: &[u8]) -> Option<(StreamInfo, usize)> {
-    let mut parts = Parts::of(bytes);
-    let Part::Array(count) = parts.next()? else { return None };
-    let (mut length, mut last_id, mut first_id, mut info) = (None, None, None, StreamInfo::default());
-    for _ in 0..count / 2 {
-        let name = parts.next()?;
-        if let Part::Array(parts_of_name) = name {
-            parts.pass(parts_of_name)?;
-        }
-        let value = parts.next()?;
-        match (name, value) {
-            (Part::Bulk(b"length"), Part::Number(number)) => length = Some(number),
-            (Part::Bulk(b"entries-added"), Part::Number(number)) => info.added = Some(number),
-            (Part::Bulk(b"last-generated-id"), Part::Bulk(id)) => last_id = entry_id(id),
-            (Part::Bulk(b"max-deleted-entry-id"), Part::Bulk(id)) => {
-                info.max_deleted_id = entry_id(id).unwrap_or_default();
-            }
-            (Part::Bulk(b"first-entry"), Part::Array(_)) => match parts.clone().next()? {
-                Part::Bulk(id) => first_id = Some(Some(entry_id(id)?)),
-                _ => return None,
-            },
-            (Part::Bulk(b"first-entry"), _) => first_id = Some(None),
-            _ => {}
-        }
-        if let Part::Array(parts_of_value) = value {
-            parts.pass(parts_of_value)?;
-        }
-    }
-    Some((StreamInfo { length: length?, last_id: last_id?, first_id: first_id?, ..info }, parts.rest().len()))
 }
 
 #[cfg(test)]
@@ -87,22 +52,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::resp::EntryId;
-
-    /// Names, each with its value as the server writes it.
-    fn reply(fields: &[(&str, &str)]) -> Vec<u8> {
-        let shown = |(name, value): &(&str, &str)| format!("{}{value}", bulk(name));
-        format!("*{}\r\n{}", 2 * fields.len(), fields.iter().map(shown).collect::<String>()).into_bytes()
-    }
-
-    fn bulk(text: &str) -> String {
-        format!("${}\r\n{text}\r\n", text.len())
-    }
-
-    fn whole(reply: &[u8]) -> Option<StreamInfo> {
-        let (info, rest) = read(reply)?;
-        assert_eq!(rest, 0);
-        Some(info)
-    }
 
     /// The result of reading bytes that arrive in pieces of this size, and the most bytes that waited to be taken.
     fn take(reply: &[u8], piece: usize) -> (Result<Option<StreamInfo>, Fault>, usize) {
@@ -142,6 +91,7 @@ mod tests {
             length: 2,
             last_id: EntryId { ms: 7, seq: 5 },
             first_id: Some(EntryId { ms: 5, seq: 0 }),
+            newest_id: Some(EntryId { ms: 7, seq: 5 }),
             ..StreamInfo::default()
         };
         for (size, fields) in [(0, 0), (0, 2), (5, 2), (3_000, 4), (2, 2_000), (600_000, 2)] {
@@ -170,33 +120,5 @@ mod tests {
         let error = take(b"-WRONGTYPE no\r\n", 3).0.unwrap_err();
         assert_eq!(error.code, "WRONGTYPE");
         assert_eq!(take(b"-ERR no such key\r\n", 3).0.unwrap().unwrap().added, Some(0));
-    }
-
-    #[test]
-    fn old_servers_report_no_counts_and_empty_streams_no_first_entry() {
-        let entry = |id| format!("*2\r\n{}*0\r\n", bulk(id));
-        let (last, first, newest, deleted) = (bulk("7-18446744073709551615"), entry("5-0"), entry("7-0"), bulk("6-1"));
-        let mut fields =
-            vec![("length", ":2\r\n"), ("last-generated-id", &last), ("first-entry", &first), ("last-entry", &newest)];
-        let last_id = EntryId { ms: 7, seq: u64::MAX };
-        let expected =
-            StreamInfo { length: 2, last_id, first_id: Some(EntryId { ms: 5, seq: 0 }), ..StreamInfo::default() };
-        assert_eq!(whole(&reply(&fields)).unwrap(), expected);
-        fields.extend([("entries-added", ":9\r\n"), ("max-deleted-entry-id", &*deleted)]);
-        let max_deleted_id = EntryId { ms: 6, seq: 1 };
-        assert_eq!(whole(&reply(&fields)).unwrap(), StreamInfo { added: Some(9), max_deleted_id, ..expected });
-        for nil in ["$-1\r\n", "*-1\r\n"] {
-            fields[2].1 = nil;
-            assert_eq!(whole(&reply(&fields)).unwrap().first_id, None);
-        }
-        fields[2].1 = "*0\r\n";
-        assert_eq!(whole(&reply(&fields)), None, "an entry without an ID");
-        for missing in 0..3 {
-            let mut fields = fields.clone();
-            fields[2].1 = "$-1\r\n";
-            fields.remove(missing);
-            assert_eq!(whole(&reply(&fields)), None);
-        }
-        assert_eq!(whole(b"*-1\r\n"), None);
     }
 }

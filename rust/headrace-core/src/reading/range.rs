@@ -1,9 +1,9 @@
 //! Where a reader begins and ends, as specified by the caller.
 
-use super::loss::StreamInfo;
 use super::position::Place;
 use crate::decimal;
 use crate::resp::{EntryId, entry_id};
+use crate::stream_facts::StreamInfo;
 
 /// Where to begin in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,8 +132,7 @@ mod tests {
             last_id: id(100, 0),
             first_id: Some(id(21, 0)),
             added: Some(100),
-            max_deleted_id: id(0, 0),
-            is_missing: false,
+            ..StreamInfo::default()
         };
         for (start, ms, seq, added) in [
             (Start::Earliest, 0, 0, Some(20)),

@@ -20,7 +20,6 @@ use super::errors::protocol;
 use super::exchange::Exchange;
 use super::info::InfoReply;
 use super::input::Input;
-use super::loss::Loss;
 use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::position::Place;
@@ -31,6 +30,7 @@ use crate::entries::{ColumnsPlan, SpareColumns};
 use crate::error::Fault;
 use crate::resp::EntryId;
 use crate::resp::stream_reply::{Shape, StreamReply};
+use crate::stream_facts::Loss;
 
 /// How much a session reads at a time, and what it does about lost entries.
 #[derive(Debug, Clone)]

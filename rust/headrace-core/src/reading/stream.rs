@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::lag::Lag;
-use super::loss::{Loss, ReadSince, StreamInfo};
 use super::paging::Paging;
 use super::position::Place;
 use super::range::{End, Start};
 use super::standing::Standing;
 use crate::entries::{BadValue, EntryColumns};
 use crate::resp::EntryId;
+use crate::stream_facts::{Loss, ReadSince, StreamInfo};
 
 /// A stream that is read from old entries to new ones.
 #[derive(Debug)]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::super::batch::ReadBatch;
 use super::super::errors::bad_field;
-use super::super::loss::NOT_COUNTED;
 use super::super::pages::Taken;
 use super::super::position::{Place, Position};
 use super::super::stream::{Open, Stream};
 use super::{Linger, Session};
 use crate::error::Error;
+use crate::stream_facts::NOT_COUNTED;
 
 impl Session {
     /// Hands out what was read, if it is full or nothing more is available.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::super::errors::{data_loss, protocol};
 use super::super::lag::Lag;
-use super::super::loss::{Loss, StreamInfo};
 use super::super::sink::{Page, Sink};
 use super::Session;
 use crate::error::Fault;
 use crate::resp::EntryId;
 use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
+use crate::stream_facts::{Loss, StreamInfo};
 
 impl Session {
     /// Starts a reply with entries whose first bytes have arrived, unless it was started before.

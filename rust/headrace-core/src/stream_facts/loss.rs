@@ -1,28 +1,7 @@
 //! What trimming removed before it was read, computed from the replies to XINFO STREAM and the entries that were read.
 
+use super::StreamInfo;
 use crate::resp::EntryId;
-
-/// A server's description of a stream: XINFO STREAM, <https://redis.io/docs/latest/commands/xinfo-stream/>.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct StreamInfo {
-    pub(crate) length: u64,
-    pub(crate) last_id: EntryId,
-    /// The oldest entry; `None`: the stream is empty.
-    pub(crate) first_id: Option<EntryId>,
-    /// The number of entries ever added. `None`: Redis 6.2 does not count them.
-    pub(crate) added: Option<u64>,
-    /// The highest ID that XDEL removed.
-    pub(crate) max_deleted_id: EntryId,
-    /// Whether there is no such stream: nothing was ever added to it.
-    pub(crate) is_missing: bool,
-}
-
-impl StreamInfo {
-    /// The number of entries removed by trimming or XDEL.
-    pub(crate) fn removed(&self) -> Option<u64> {
-        self.added.map(|added| added.saturating_sub(self.length))
-    }
-}
 
 /// Of a server that does not count entries.
 pub(crate) const NOT_COUNTED: &str =
@@ -33,10 +12,20 @@ const NOT_COUNTED_BEFORE: &str = "the number of entries that were trimmed before
 
 /// Entries that were removed before they were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Loss {
+pub struct Loss {
     /// Their number; an upper bound unless `exact`.
-    pub(crate) entries: u64,
-    pub(crate) exact: bool,
+    pub entries: u64,
+    /// Whether `entries` is the exact number.
+    pub exact: bool,
+}
+
+impl StreamInfo {
+    /// What was lost after a position that was taken earlier: `added` entries had been added up to `after`, and `removed` had been
+    /// removed by then, as far as that is known. `None`: the server cannot tell, and something may be lost.
+    pub fn loss_after(&self, after: EntryId, added: Option<u64>, removed: Option<u64>) -> Option<Loss> {
+        // What happened before the position was taken is not known.
+        ReadSince { after, added, removed, ..ReadSince::default() }.loss(self)
+    }
 }
 
 /// What was read since a moment at which nothing was lost.
@@ -118,8 +107,7 @@ mod tests {
             last_id: id(added),
             first_id: (first <= added).then_some(id(first)),
             added: Some(added),
-            max_deleted_id: id(0),
-            is_missing: false,
+            ..StreamInfo::default()
         }
     }
 
@@ -171,6 +159,18 @@ mod tests {
         assert_eq!(passed.loss(&info), Some(Loss { entries: 21, exact: false }));
         let behind = StreamInfo { max_deleted_id: id(50), ..trimmed(100, 81) };
         assert_eq!(read(60, []).loss(&behind), Some(Loss { entries: 20, exact: true }));
+    }
+
+    #[test]
+    fn the_loss_after_a_position_is_exact_if_no_entry_was_ever_deleted() {
+        let info = trimmed(100, 81);
+        assert_eq!(info.loss_after(id(60), Some(60), None), Some(Loss { entries: 20, exact: true }));
+        assert_eq!(info.loss_after(id(60), None, Some(50)), Some(Loss { entries: 30, exact: false }));
+        assert_eq!(info.loss_after(id(80), None, None), Some(Loss { entries: 80, exact: false }), "there may be a gap");
+        assert_eq!(info.loss_after(id(81), None, None), Some(Loss { entries: 0, exact: true }));
+        // It may have been deleted before it was read, and then `added` is too small.
+        let deleted = StreamInfo { max_deleted_id: id(1), ..info };
+        assert_eq!(deleted.loss_after(id(60), Some(60), None), Some(Loss { entries: 20, exact: false }));
     }
 
     #[test]
