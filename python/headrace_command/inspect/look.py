@@ -103,9 +103,9 @@ def _existing(commands: Commands, stream: Look, rows: list[Any]) -> list[Pending
         entries.append(Pending(number, consumer, max(0, idle) / 1000, deliveries, exists))
     # Before Redis 7.0 the server does not report whether any entry was deleted.
     counts, deleted = stream.info.added is not None, stream.info.max_deleted or (0, 0)
-    doubtful = [
-        place for place, entry in enumerate(entries) if entry.exists and (not counts or entry.id <= deleted)
-    ][:_MOST_LOOKED_UP]
+    doubtful = [place for place, entry in enumerate(entries) if entry.exists and (not counts or entry.id <= deleted)][
+        :_MOST_LOOKED_UP
+    ]
     ids = [b"%d-%d" % entries[place].id for place in doubtful]
     asked = [(stream.key, [b"XRANGE", stream.key, entry_id, entry_id]) for entry_id in ids]
     for place, reply in zip(doubtful, commands.call(asked, writes=False) if asked else [], strict=True):
