@@ -30,7 +30,8 @@ def kept(cluster: LocalCluster) -> list[int]:
 
 
 def lengths(survey: _headrace.Survey, keys: list[str]) -> list[int | None]:
-    return [None if found is None else found[0] for found in survey.streams([key.encode() for key in keys])]
+    found = survey.streams([key.encode() for key in keys])
+    return [None if info.is_missing else info.length for info in found]
 
 
 def test_a_survey_covers_the_streams_of_all_nodes(cluster: LocalCluster, key: str) -> None:
@@ -42,7 +43,8 @@ def test_a_survey_covers_the_streams_of_all_nodes(cluster: LocalCluster, key: st
             assert lengths(survey, [*keys, f"{key} none"]) == [*range(1, 13), None]
             ranges = [(name.encode(), (1, number), (1, 99)) for number, name in enumerate(keys, 1)]
             assert survey.first_ids(ranges) == [(1, number) for number in range(1, 13)]
-            assert survey.groups([name.encode() for name in keys]) == [[]] * 12
+            found = survey.groups([name.encode() for name in keys])
+            assert [(info.length, groups) for info, groups in found] == [(number, []) for number in range(1, 13)]
             assert kept(cluster) == [1, 1, 1]
     finally:
         survey.close()
