@@ -198,6 +198,7 @@ impl BackwardSession {
                 bad: &mut self.bad,
                 left: &mut self.left,
                 page: &mut self.page,
+                before: None,
                 is_left_out: false,
                 size: 0,
             };
@@ -505,6 +506,8 @@ struct Sink<'a> {
     bad: &'a mut Option<(EntryId, BadValue)>,
     left: &'a mut u64,
     page: &'a mut Page,
+    /// What was open before the current entry.
+    before: Option<Open>,
     /// Whether the current entry is left out.
     is_left_out: bool,
     size: u64,
@@ -529,6 +532,7 @@ impl EntrySink for Sink<'_> {
         self.is_left_out = false;
         *self.left -= 1;
         self.stream.read_on(id);
+        self.before = *self.open;
         let open = self.open.get_or_insert(Open { first_id: id, last_id: id });
         open.last_id = id;
         self.columns.entry(id, fields);
@@ -550,8 +554,9 @@ impl EntrySink for Sink<'_> {
         }
         self.columns.end();
         *self.bad = self.columns.take_bad();
-        if self.bad.is_some() && self.columns.rows() == 0 {
-            *self.open = None;
+        if self.bad.is_some() {
+            // The batch ends before an entry that does not fit.
+            *self.open = self.before;
         }
     }
 
@@ -563,7 +568,11 @@ impl EntrySink for Sink<'_> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use arrow_schema::{DataType, Field};
+
     use super::*;
+    use crate::entries::{BodyPlan, FieldsPlan, OnBadField};
 
     const fn id(ms: u64) -> EntryId {
         EntryId { ms, seq: 0 }
@@ -610,5 +619,32 @@ mod tests {
         assert_eq!(stream(id(50), 51, 0).next, None);
         let nothing = Backward::new(Arc::from(&b"s"[..]), None, id(0), Paging::new(1 << 20, 100));
         assert!(nothing.is_finished);
+    }
+
+    #[test]
+    fn a_batch_ends_before_an_entry_that_does_not_fit() {
+        let fields = vec![Field::new("v", DataType::Int64, true)];
+        let body = BodyPlan::Fields(FieldsPlan::new(fields, OnBadField::Fail).unwrap());
+        let plan = Arc::new(ColumnsPlan::new(Vec::new(), None, body).unwrap());
+        let options = SessionOptions {
+            batch_rows: 100,
+            batch_bytes: 1 << 20,
+            block: Duration::ZERO,
+            linger: Duration::ZERO,
+            limit: u64::MAX,
+            follows: false,
+            fails_on_loss: true,
+        };
+        let mut session = BackwardSession::new(vec![stream(EntryId::MAX, 0, 0)], options, &plan);
+        session.in_flight = Some(Ask::Page { count: 16 });
+        let entry =
+            |id: &str, value: &str| format!("*2\r\n${}\r\n{id}\r\n*2\r\n$1\r\nv\r\n$1\r\n{value}\r\n", id.len());
+        let reply = format!("*3\r\n{}{}{}", entry("100-0", "1"), entry("99-0", "x"), entry("98-0", "2"));
+        session.space()[..reply.len()].copy_from_slice(reply.as_bytes());
+        session.received(reply.len()).unwrap();
+        let batch = session.take().unwrap();
+        assert_eq!((batch.place.unwrap().id, batch.result.unwrap().last_id()), (id(100), id(100)));
+        let error = session.take().unwrap();
+        assert_eq!((error.place.unwrap().id, error.result.is_err()), (id(99), true));
     }
 }
