@@ -35,6 +35,8 @@ pub(crate) struct Stream {
     /// Whether nothing followed `since.after` when reading began there: anything missing before the first entry that is read was
     /// then lost.
     pub(crate) was_at_tail: bool,
+    /// The oldest entry when reading began: once it is gone, something may be lost before the first entry that is read.
+    pub(crate) oldest_at_start: Option<EntryId>,
     /// Whether the server is a replica that has less than was read.
     pub(crate) lag: Lag,
     pub(crate) standing: Standing,
@@ -84,6 +86,7 @@ impl Stream {
             has_anchor: false,
             oldest: None,
             was_at_tail: false,
+            oldest_at_start: None,
             lag: Lag::default(),
             standing: Standing::default(),
             begins,
@@ -116,6 +119,7 @@ impl Stream {
         self.since = ReadSince { after: place.id, added: place.added, removed, ids, is_bound, exact_up_to };
         let has_id = is_position && place.id > EntryId::default();
         self.was_at_tail = has_id || (info.last_id <= place.id && info.last_id > EntryId::default());
+        self.oldest_at_start = info.first_id;
         self.has_anchor = place.is_entry;
         self.begins = Some(place);
         self.until = end.last(info);

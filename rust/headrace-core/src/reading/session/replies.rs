@@ -151,9 +151,10 @@ impl Session {
             self.forget_unproven(at);
             loss = self.streams[at].since.loss(info);
         }
-        // Nothing can be missing before the first entry of a stream if reading starts in the middle of it.
+        // Nothing is missing before the first entry of a stream as long as trimming has not reached it since reading began.
         let stream = &self.streams[at];
-        if loss.is_some() || stream.has_anchor || stream.was_at_tail {
+        let is_trimmed = stream.oldest_at_start.is_some() && stream.oldest_at_start != info.first_id;
+        if loss.is_some() || stream.has_anchor || stream.was_at_tail || is_trimmed {
             self.doubt = self.doubt.or(stream.since.doubt(loss));
         }
         if let Some(loss) = loss {
