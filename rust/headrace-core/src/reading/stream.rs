@@ -207,7 +207,10 @@ impl Stream {
     pub(crate) fn replaced(&self, info: &StreamInfo) -> Option<&'static str> {
         let after = self.after();
         let is_shorter = match (info.added, self.since.added) {
-            (Some(added), Some(before)) => added < before && (self.has_anchor || self.is_unproven()),
+            // An entry that was deleted after the last one that was read may have counted as read.
+            (Some(added), Some(before)) if info.max_deleted_id <= self.since.exact_up_to => {
+                added < before && (self.has_anchor || self.is_unproven())
+            }
             _ => false,
         };
         if info.last_id < after && (self.has_anchor || self.is_unproven()) {
