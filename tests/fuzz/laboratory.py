@@ -13,7 +13,7 @@ from laboratory import FIRST, SEED, Option, Run, laboratory
 
 from .programs import ROOT, compile_tests, follow, step
 
-RUST = ("scanner", "control", "stream_reply", "encoder", "connections", "lanes", "session")
+RUST = ("scanner", "control", "stream_reply", "encoder", "connections", "lanes", "session", "reading")
 #: Findings that are printed; all are counted.
 PRINTED = 20
 

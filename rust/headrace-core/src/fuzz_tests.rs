@@ -16,6 +16,7 @@ mod control;
 mod encoder;
 mod field_columns;
 mod lanes;
+mod reading;
 mod run;
 #[cfg(test)]
 mod runner;

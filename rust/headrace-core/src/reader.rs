@@ -29,7 +29,7 @@ pub use options::{READER_OPTIONS, ReaderOptions};
 
 use drive::Drive;
 use options::{Beginning, Way};
-use sessions::Sessions;
+pub(crate) use sessions::Sessions;
 
 /// Reads the entries of streams, each stream in the order of its IDs. It uses one connection; in a cluster, one for each slot
 /// that holds some of the streams, unless slots share connections (option `connections`).

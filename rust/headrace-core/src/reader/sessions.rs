@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::reading::{Pages, Place, Position, ReadBatch, Standing, Taken};
 
 #[derive(Debug)]
-pub(super) struct Sessions {
+pub(crate) struct Sessions {
     all: Vec<Box<dyn Pages>>,
     /// Whether the sessions are read one after the other.
     in_order: bool,
@@ -23,7 +23,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    pub(super) fn new(sessions: Vec<Box<dyn Pages>>, in_order: bool, limit: u64) -> Self {
+    pub(crate) fn new(sessions: Vec<Box<dyn Pages>>, in_order: bool, limit: u64) -> Self {
         let taken = Position::new(in_order);
         let mut all = Self { all: sessions, in_order, left: limit, turn: 0, taken };
         (0..all.all.len()).for_each(|at| all.begin(at));
@@ -37,17 +37,17 @@ impl Sessions {
     }
 
     /// The numbers of all sessions, starting with the one whose turn it is.
-    pub(super) fn turns(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn turns(&self) -> impl Iterator<Item = usize> + use<> {
         let (turn, count) = (self.turn, self.all.len());
         (turn..turn + count).map(move |at| at % count)
     }
 
-    pub(super) fn get(&self, at: usize) -> &dyn Pages {
+    pub(crate) fn get(&self, at: usize) -> &dyn Pages {
         &*self.all[at]
     }
 
     /// Runs `call` on one session. What that session uses of the limit is taken from the others.
-    pub(super) fn with<T>(&mut self, at: usize, call: impl FnOnce(&mut dyn Pages) -> T) -> T {
+    pub(crate) fn with<T>(&mut self, at: usize, call: impl FnOnce(&mut dyn Pages) -> T) -> T {
         let session = &mut self.all[at];
         let done = call(&mut **session);
         let left = *session.left();
@@ -69,42 +69,42 @@ impl Sessions {
     }
 
     /// Whether it may continue now.
-    pub(super) fn is_active(&self, at: usize) -> bool {
+    pub(crate) fn is_active(&self, at: usize) -> bool {
         !self.is_done(at) && (!self.in_order || (0..at).all(|before| self.is_done(before)))
     }
 
     /// Whether its connection is no longer needed.
-    pub(super) fn is_over(&self, at: usize) -> bool {
+    pub(crate) fn is_over(&self, at: usize) -> bool {
         self.in_order && self.is_done(at)
     }
 
     /// Whether it is known where each stream begins and ends, as far as it has to be known before the first batch.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         (0..self.all.len()).all(|at| self.get(at).has_begun() || !self.is_active(at))
     }
 
-    pub(super) fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         (0..self.all.len()).all(|at| self.is_done(at)) && !self.is_stranded()
     }
 
     /// Whether no stream is left that can be read, although the caller wants some.
-    pub(super) fn is_stranded(&self) -> bool {
+    pub(crate) fn is_stranded(&self) -> bool {
         self.left > 0 && matches!(self.standing(), Standing::Refused | Standing::Replaced)
     }
 
     /// The greatest standing of all streams.
-    pub(super) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> Standing {
         Standing::greatest(self.all.iter().map(|session| session.standing()))
     }
 
     /// Lets the server be asked again about streams that it refused. If no other one is left, they are reported again.
-    pub(super) fn try_again(&mut self) {
+    pub(crate) fn try_again(&mut self) {
         let reports = self.is_stranded();
         self.all.iter_mut().for_each(|session| session.try_again(reports));
     }
 
     /// Reads a stream no longer. Returns whether there was one with this key.
-    pub(super) fn drop_stream(&mut self, key: &[u8]) -> bool {
+    pub(crate) fn drop_stream(&mut self, key: &[u8]) -> bool {
         let is_known = (0..self.all.len()).any(|at| self.with(at, |session| session.drop_stream(key)));
         if is_known {
             self.taken.set(Arc::from(key), None);
@@ -112,12 +112,12 @@ impl Sessions {
         is_known
     }
 
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.all.iter().any(|session| session.is_ready())
     }
 
     /// The next batch, or the error that prevented it from being read, with the number of its session.
-    pub(super) fn take(&mut self) -> Option<(usize, Result<ReadBatch>)> {
+    pub(crate) fn take(&mut self) -> Option<(usize, Result<ReadBatch>)> {
         let at = self.turns().find(|at| self.get(*at).is_ready())?;
         let Taken { stream, place, mut result } = self.with(at, |session| session.take())?;
         self.turn = (at + 1) % self.all.len();
@@ -140,23 +140,23 @@ impl Sessions {
     }
 
     /// The position after the batches so far.
-    pub(super) fn position(&self) -> &Position {
+    pub(crate) fn position(&self) -> &Position {
         &self.taken
     }
 
     /// The number of entries lost so far in all streams, and whether it is exact.
-    pub(super) fn lost(&self) -> (u64, bool) {
+    pub(crate) fn lost(&self) -> (u64, bool) {
         let add = |(entries, is_exact), (more, is_more_exact)| (entries + more, is_exact && is_more_exact);
         self.all.iter().map(|session| session.lost()).fold((0, true), add)
     }
 
     /// See [`Pages::take_doubt`]. Several sessions say the same once.
-    pub(super) fn take_doubt(&mut self) -> Option<&'static str> {
+    pub(crate) fn take_doubt(&mut self) -> Option<&'static str> {
         self.all.iter_mut().filter_map(|session| session.take_doubt()).last()
     }
 
     /// See [`Pages::take_missing`].
-    pub(super) fn take_missing(&mut self) -> Vec<Arc<[u8]>> {
+    pub(crate) fn take_missing(&mut self) -> Vec<Arc<[u8]>> {
         self.all.iter_mut().flat_map(|session| session.take_missing()).collect()
     }
 }

@@ -1,0 +1,69 @@
+//! Readers, without sockets, while the streams that they read are added to, trimmed, deleted from, replaced and refused. Requests
+//! and replies arrive in pieces, connections break at any byte, and programs start again from any position that they have stored.
+//! A slow model knows each entry that ever was: each that was asked for is returned once and in order, or its loss is told.
+
+mod backward_chain;
+mod chain;
+mod changes;
+mod history;
+mod lie;
+mod opened;
+mod program;
+mod seen;
+mod server;
+mod wire;
+
+use self::chain::Wrong;
+use self::lie::Lie;
+use self::program::Program;
+use self::seen::Seen;
+use super::chance::Chance;
+#[cfg(test)]
+use super::runner::Runner;
+
+/// Runs one program.
+fn run(seen: &mut Seen, lie: Option<Lie>, chance: &mut Chance) -> Result<(), Wrong> {
+    Program::new(seen, lie, chance).run(chance)
+}
+
+/// Runs one program, in which nothing may be wrong.
+pub fn check(seen: &mut Seen, chance: &mut Chance) {
+    if let Err(wrong) = run(seen, None, chance) {
+        panic!("{wrong}");
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn reading() {
+    let traces = std::env::var_os("HEADRACE_FUZZ_TRACE").is_some();
+    Runner::new("reading", 1_500).run(&mut Seen::new(traces), check, Seen::summary);
+}
+
+#[cfg(test)]
+#[test]
+fn runs_of_one_seed_are_equal() {
+    let [first, second] = [(); 2].map(|()| {
+        let mut seen = Seen::default();
+        (0..200).for_each(|execution| check(&mut seen, &mut Chance::new(7, execution)));
+        seen
+    });
+    assert_eq!(first, second);
+    assert!(first.positions > 1_000);
+}
+
+/// The executions within which each lie is found.
+#[cfg(test)]
+const MOST: u64 = 3_000;
+
+#[cfg(test)]
+#[test]
+fn each_lie_is_found() {
+    for lie in Lie::ALL {
+        let is_wrong = |lie, execution| run(&mut Seen::default(), lie, &mut Chance::new(1, execution)).is_err();
+        let is_found = |execution| is_wrong(Some(lie), execution) && !is_wrong(None, execution);
+        let found = (0..MOST).find(|execution| is_found(*execution));
+        assert!(found.is_some(), "{lie:?} was not found in {MOST} executions");
+        eprintln!("{lie:?}: found by execution {}", found.unwrap_or(0));
+    }
+}

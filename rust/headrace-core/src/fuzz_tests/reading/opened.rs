@@ -1,0 +1,351 @@
+//! A reader at work: its sessions as `reader/drive.rs` moves them, with connections to the model of a server in place of sockets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::Array as _;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_schema::{DataType, Field};
+
+use super::super::chance::Chance;
+use super::chain::{Row, Wrong};
+use super::history::{History, Time};
+use super::lie::Liar;
+use super::server::{Said, Server};
+use super::wire::Wire;
+use crate::entries::{BodyPlan, ColumnsPlan, FieldsPlan, MetadataColumn, OnBadField, PackedPlan, Unpack};
+use crate::reader::Sessions;
+use crate::reading::{
+    Backward, BackwardSession, End, Pages, Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream,
+};
+use crate::resp::{EntryId, entry_id};
+
+/// What a reader is created with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub start: Option<Start>,
+    pub position: Option<Position>,
+    pub end: End,
+    /// From new entries to old ones: the highest and the lowest ID.
+    pub reverse: Option<(EntryId, EntryId)>,
+    pub limit: u64,
+    pub fails: bool,
+    pub batch_rows: usize,
+    pub batch_bytes: usize,
+    pub page_bytes: u64,
+    pub block: Duration,
+    pub linger: Duration,
+    pub is_packed: bool,
+    /// The streams of each session.
+    pub groups: Vec<Vec<usize>>,
+}
+
+impl Options {
+    pub fn follows(&self) -> bool {
+        self.reverse.is_none() && self.end == End::Never
+    }
+
+    fn plan(&self) -> ColumnsPlan {
+        let field = |name: &str| vec![Field::new(name, DataType::Int64, true)];
+        let mut metadata = vec![(MetadataColumn::EntryId, "entry_id".to_owned())];
+        let body = if self.is_packed {
+            metadata.push((MetadataColumn::RowInEntry, "row".to_owned()));
+            let limits = [1 << 20, self.batch_rows, self.batch_bytes];
+            let payload = "payload".to_owned();
+            BodyPlan::Packed(PackedPlan::new(Unpack::Payload, payload, field("v"), OnBadField::Fail, limits).unwrap())
+        } else {
+            BodyPlan::Fields(FieldsPlan::new(field("v"), OnBadField::Fail).unwrap())
+        };
+        ColumnsPlan::new(metadata, None, body).unwrap()
+    }
+}
+
+/// The rows of a batch.
+pub fn rows_of(batch: &ReadBatch, is_packed: bool) -> Vec<Row> {
+    let batch = batch.record_batch();
+    let ids = batch.column_by_name("entry_id").unwrap().as_string::<i32>();
+    let values = batch.column_by_name("v").unwrap().as_primitive::<Int64Type>();
+    let row = |at: usize| {
+        let row = if is_packed {
+            batch.column_by_name("row").unwrap().as_primitive::<Int32Type>().value(at) as usize
+        } else {
+            0
+        };
+        // A row that is not where it says is none of any entry.
+        let value = if values.is_valid(at) { values.value(at) as u64 } else { 0 };
+        let number = if value % 10 == row as u64 { value / 10 } else { 0 };
+        Row { id: entry_id(ids.value(at).as_bytes()).unwrap(), number, part: row }
+    };
+    (0..batch.num_rows()).map(row).collect()
+}
+
+/// A reader at work, and what it has reported so far.
+#[derive(Debug)]
+pub struct Opened {
+    pub sessions: Sessions,
+    pub options: Options,
+    wires: Vec<Wire>,
+    /// When it was created.
+    pub at: Time,
+    /// The last ID of each stream when the server first described it: it does not wait for more up to its end.
+    pub due: BTreeMap<usize, EntryId>,
+    pub entries: u64,
+    pub told: u64,
+    pub is_exact: bool,
+    /// The streams that it reported as refused or replaced, and when at the earliest the server has said so.
+    pub bad: BTreeMap<usize, Time>,
+    pub has_dropped: bool,
+    /// When the server first refused a stream, since this was reported.
+    pub refused: BTreeMap<usize, Time>,
+    /// When it last said that something may be lost.
+    pub doubted: Option<Time>,
+}
+
+/// What happens to a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Bytes arrive as they like, and connections break.
+    Rough,
+    /// Everything arrives; nothing is waited for in vain.
+    Calm,
+    /// What the server waits for does not come.
+    Silent,
+}
+
+impl Opened {
+    pub fn new(history: &History, options: Options, chance: &mut Chance) -> Self {
+        let plan = Arc::new(options.plan());
+        let count = options.groups.len();
+        let all = options.groups.iter().map(|keys| session(history, keys, &options, &plan)).collect();
+        let mut sessions = Sessions::new(all, options.reverse.is_some(), options.limit);
+        if count > 1 && chance.one_in(2) {
+            (0..count).for_each(|at| sessions.with(at, |session| session.share(true)));
+        }
+        Self {
+            sessions,
+            options,
+            wires: (0..count).map(|_| Wire::default()).collect(),
+            at: history.clock,
+            due: BTreeMap::new(),
+            entries: 0,
+            told: 0,
+            is_exact: true,
+            bad: BTreeMap::new(),
+            has_dropped: false,
+            refused: BTreeMap::new(),
+            doubted: None,
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.sessions.has_begun() && self.sessions.is_ready()
+    }
+
+    /// The server described a stream as it is when it has this last ID.
+    pub fn described(&mut self, history: &History, key: usize, last: EntryId) {
+        // A server that lacks what was read is asked again where the stream ends.
+        let place = self.options.position.as_ref().and_then(|position| position.get(&history.keys[key].name));
+        let read_up_to = place.filter(|place| place.is_entry).map(|place| place.id);
+        if self.due.get(&key).is_none_or(|due| Some(*due) < read_up_to) {
+            self.due.insert(key, last);
+        }
+    }
+
+    pub fn sessions(&self) -> usize {
+        self.wires.len()
+    }
+
+    /// The number of streams that share the session of this one.
+    pub fn beside(&self, key: usize) -> usize {
+        self.options.groups.iter().find(|group| group.contains(&key)).map_or(0, Vec::len)
+    }
+
+    /// Lets all replicas receive everything, and all servers reply.
+    pub fn settle(&mut self, history: &History) {
+        for wire in &mut self.wires {
+            wire.server.replica = wire.server.replica.map(|_| history.clock);
+            wire.server.loads = false;
+        }
+    }
+
+    /// Lets a replica receive more.
+    pub fn replicate(&mut self, history: &History, chance: &mut Chance) {
+        for wire in &mut self.wires {
+            let later = |at: Time| at + chance.below((history.clock - at) as usize + 1) as Time;
+            wire.server.replica = wire.server.replica.map(later);
+        }
+    }
+
+    /// One pass over a session, as a line makes it. Returns whether any bytes moved, and what replies said.
+    pub fn pass(
+        &mut self,
+        at: usize,
+        history: &History,
+        server: impl FnOnce(&mut Chance) -> Server,
+        weather: Weather,
+        liar: &mut Liar,
+        chance: &mut Chance,
+    ) -> Result<(bool, Vec<(Time, Said)>), Wrong> {
+        let begins = !self.sessions.has_begun();
+        if !self.sessions.is_active(at) || (begins && self.sessions.get(at).has_begun()) {
+            return Ok((false, Vec::new()));
+        }
+        let is_rough = weather == Weather::Rough;
+        // A drive stops as soon as something is ready.
+        if self.is_ready() && !(is_rough && chance.one_in(8)) {
+            return Ok((false, Vec::new()));
+        }
+        if !self.wires[at].is_open {
+            self.wires[at] = Wire::new(server(chance));
+            return Ok((true, Vec::new()));
+        }
+        if !self.sessions.get(at).pause().is_zero() {
+            if is_rough && chance.one_in(3) {
+                return Ok((false, Vec::new()));
+            }
+            self.sessions.with(at, |session| session.paused());
+        }
+        let second = Duration::from_secs(1);
+        let waits = if is_rough { *chance.pick(&[Duration::ZERO, second, Duration::MAX]) } else { Duration::MAX };
+        self.request(at, Some(waits))?;
+        let mut has_moved = self.send(at, is_rough, chance);
+        while !is_rough || chance.below(4) > 0 {
+            let is_over = weather == Weather::Silent || (is_rough && chance.one_in(3));
+            if !self.wires[at].answer(history, is_over, liar) {
+                break;
+            }
+            has_moved = true;
+        }
+        let mut said = Vec::new();
+        while (!is_rough || chance.below(4) > 0) && self.receive(at, is_rough, &mut said, chance)? {
+            has_moved = true;
+            self.send(at, is_rough, chance);
+            if self.is_ready() {
+                break;
+            }
+        }
+        if is_rough && chance.one_in(25) {
+            self.disconnect(at);
+        }
+        Ok((has_moved, said))
+    }
+
+    /// Lets a session ask, which must not ask for anything once it is finished.
+    fn request(&mut self, at: usize, waits: Option<Duration>) -> Result<(), Wrong> {
+        let is_finished = self.sessions.get(at).is_finished();
+        let before = self.sessions.get(at).unsent().len();
+        self.sessions.with(at, |session| session.request(waits));
+        let session = self.sessions.get(at);
+        if is_finished && session.unsent().len() > before {
+            return Err(format!("session {at} is finished, and asks {}", session.unsent().escape_ascii()));
+        }
+        if !session.unsent().is_empty() && !session.awaits_reply() {
+            return Err(format!("session {at} asks for {} and awaits nothing", session.unsent().escape_ascii()));
+        }
+        Ok(())
+    }
+
+    /// Lets the server prepare the next page, as a drive does once a batch of the session was taken.
+    pub fn read_ahead(&mut self, at: usize, chance: &mut Chance) -> Result<(), Wrong> {
+        if !self.wires[at].is_open {
+            return Ok(());
+        }
+        if !self.sessions.get(at).is_ready() {
+            self.request(at, None)?;
+        }
+        self.send(at, true, chance);
+        Ok(())
+    }
+
+    fn send(&mut self, at: usize, is_rough: bool, chance: &mut Chance) -> bool {
+        let unsent = self.sessions.get(at).unsent().to_vec();
+        let count = if is_rough && chance.one_in(3) { chance.below(unsent.len() + 1) } else { unsent.len() };
+        self.sessions.with(at, |session| session.sent(count));
+        self.wires[at].send(&unsent[..count]);
+        count > 0
+    }
+
+    /// Returns whether anything arrived or was read.
+    fn receive(
+        &mut self,
+        at: usize,
+        is_rough: bool,
+        said: &mut Vec<(Time, Said)>,
+        chance: &mut Chance,
+    ) -> Result<bool, Wrong> {
+        let goes_on = self.sessions.get(at).is_suspended();
+        let wire = &mut self.wires[at];
+        if !wire.is_open || (!goes_on && !wire.has_replies()) {
+            return Ok(false);
+        }
+        let piece = if is_rough { wire.piece(chance) } else { usize::MAX };
+        let lost = self.sessions.lost();
+        let (received, arrived) = self.sessions.with(at, |session| {
+            let (count, arrived) = if goes_on { (0, Vec::new()) } else { wire.deliver(session.space(), piece) };
+            (session.received(count), arrived)
+        });
+        said.extend(arrived);
+        let loads = said.iter().any(|(_, said)| *said == Said::Loading);
+        let refuses = said.iter().any(|(_, said)| matches!(said, Said::Refused { .. }));
+        let times = [chance.below(2), chance.below(2)].map(|ms| Duration::from_millis(ms as u64));
+        self.sessions.with(at, |session| session.took(times[0], times[1]));
+        let (now_lost, is_exact) = self.sessions.lost();
+        if now_lost < lost.0 || (is_exact && !lost.1) {
+            return Err(format!("the number of lost entries fell from {lost:?} to {now_lost}"));
+        }
+        if let Err(fault) = received {
+            let is_right = if loads { fault.code == "LOADING" } else { refuses && is_refusal(&fault.code) };
+            if !is_right {
+                return Err(format!("session {at}: {}: {}", fault.code, fault.message));
+            }
+            self.disconnect(at);
+        }
+        Ok(true)
+    }
+
+    fn disconnect(&mut self, at: usize) {
+        self.sessions.with(at, |session| session.disconnected());
+        self.wires[at].is_open = false;
+    }
+
+    /// Whether a session that is finished still asks.
+    pub fn check_silence(&mut self) -> Result<(), Wrong> {
+        (0..self.sessions()).try_for_each(|at| self.request(at, Some(Duration::from_secs(1))))
+    }
+}
+
+fn is_refusal(code: &str) -> bool {
+    matches!(code, "WRONGTYPE" | "NOPERM")
+}
+
+fn session(history: &History, keys: &[usize], options: &Options, plan: &Arc<ColumnsPlan>) -> Box<dyn Pages> {
+    let session_options = SessionOptions {
+        batch_rows: options.batch_rows,
+        batch_bytes: options.batch_bytes,
+        block: options.block,
+        linger: options.linger,
+        limit: options.limit,
+        follows: options.follows(),
+        fails_on_loss: options.fails,
+    };
+    let paging = || Paging::new(options.page_bytes, options.batch_rows as u64);
+    let names = keys.iter().map(|key| Arc::<[u8]>::from(&*history.keys[*key].name));
+    let place = |name: &[u8]| options.position.as_ref().map(|position| position.get(name));
+    if let Some((first, last)) = options.reverse {
+        let stream = |name: Arc<[u8]>| {
+            let from = place(&name).flatten().map_or(Some(first), |place| place.id.previous());
+            Backward::new(name, from, last, paging())
+        };
+        return Box::new(BackwardSession::new(names.map(stream).collect(), session_options, plan));
+    }
+    let stream = |name: Arc<[u8]>| {
+        let start = match (place(&name), options.start) {
+            (Some(place), _) => place.map_or(Start::Earliest, Start::After),
+            (None, start) => start.unwrap(),
+        };
+        Stream::new(name, start, options.end, paging())
+    };
+    Box::new(Session::new(names.map(stream).collect(), session_options, Arc::clone(plan)))
+}
