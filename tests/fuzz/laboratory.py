@@ -21,8 +21,11 @@ PRINTED = 20
 VALGRIND = (
     "valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite"
 )
-#: Those with --skip start servers.
-CHECKED = "fuzz_tests replies secret pem password xadd send_buffer --skip net::tests --skip secret::tests"
+#: Those with --skip start servers, or test the model of readers itself.
+CHECKED = (
+    "fuzz_tests replies secret pem password xadd send_buffer "
+    "--skip net::tests --skip secret::tests --skip each_lie --skip runs_of_one_seed"
+)
 
 CRATE = Path("rust/headrace-fuzz")
 #: The flags of cargo-fuzz, which would want a nightly compiler; what needs one is left out: sanitizers.
