@@ -654,7 +654,7 @@ class ReadBatch:
     def lost(self) -> int:
         """The number of entries of the stream that were trimmed before they were read, since its previous batch.
 
-        Greater than 0 only with `on_loss="report"`.
+        Greater than 0 only with `on_loss="report"`. What a `FieldError` in between has reported is not included.
         """
     @property
     def is_lost_exact(self) -> bool:

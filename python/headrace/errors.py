@@ -220,13 +220,27 @@ class FieldError(HeadraceError, ValueError):
     Attributes:
         stream: The key of the stream.
         entry_id: The ID of the entry.
+        lost: The number of entries right before it that were trimmed before they were read. Greater than 0 only with
+            `on_loss="report"`, and if no batch has reported them.
+        exact: Whether `lost` is exact; otherwise it is an upper bound.
         position: The position at which a reader continues after the entry.
     """
 
-    def __init__(self, message: str = "", *, stream: bytes = b"", entry_id: str = "", position: str = "") -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        stream: bytes = b"",
+        entry_id: str = "",
+        lost: int = 0,
+        exact: bool = True,
+        position: str = "",
+    ) -> None:
         super().__init__(message)
         self.stream = stream
         self.entry_id = entry_id
+        self.lost = lost
+        self.exact = exact
         self.position = position
 
 

@@ -67,19 +67,22 @@ def test_the_position_of_a_batch_of_another_stream_is_before_the_loss(endpoint: 
     assert lost_behind(endpoint, batch.position) == 3
 
 
-def test_a_position_after_an_entry_that_does_not_fit_is_after_the_loss(endpoint: Endpoint, client: redis.Redis) -> None:
-    """A position names the last entry: it cannot leave out what is missing before it. The reader still reports that."""
+def test_an_entry_that_does_not_fit_reports_the_loss_before_it(endpoint: Endpoint, client: redis.Redis) -> None:
+    """The position of the error names the entry: it cannot leave out what is missing before it."""
     schema = pa.schema({"n": pa.int64()})
     with Reader(endpoint, STARTS, schema=schema, **OPTIONS | {"linger": 0.0}) as reader:
         client.xtrim("trimmed", maxlen=2, approximate=False)
-        with pytest.raises(FieldError) as raised:
+        with pytest.raises(
+            FieldError, match="before this entry, 3 entries were trimmed before they were read"
+        ) as raised:
             reader.read(timeout=PATIENCE)
         whole = reader.read(timeout=PATIENCE)
         rest = reader.read(timeout=PATIENCE)
     assert whole is not None
     assert rest is not None
+    assert (raised.value.lost, raised.value.exact) == (3, True)
     assert (whole.stream, whole.lost) == (b"whole", 0)
-    assert (rest.first_id, rest.lost) == ("10-0", 3)
+    assert (rest.first_id, rest.lost) == ("10-0", 0)
     assert places(raised.value.position)["trimmed"] == {"id": "9-0", "n": 9}
     assert places(whole.position)["trimmed"] == {"id": "9-0", "n": 9}
 

@@ -68,6 +68,10 @@ pub enum Error {
         stream: Vec<u8>,
         /// The ID of the entry.
         entry_id: String,
+        /// The number of entries before it that a reader has lost since the last batch or error of the stream, and not reported.
+        lost: u64,
+        /// Whether `lost` is exact; otherwise it is an upper bound.
+        exact: bool,
         /// The position of a reader that continues after the entry.
         position: String,
         /// The whole sentence.

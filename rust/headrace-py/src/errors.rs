@@ -35,11 +35,15 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
             given.set_item("exact", exact)?;
             given.set_item("position", position)
         }),
-        Error::Field { stream, entry_id, position, .. } => raise_with("FieldError", message, |py, given| {
-            given.set_item("stream", PyBytes::new(py, stream))?;
-            given.set_item("entry_id", entry_id)?;
-            given.set_item("position", position)
-        }),
+        Error::Field { stream, entry_id, lost, exact, position, .. } => {
+            raise_with("FieldError", message, |py, given| {
+                given.set_item("stream", PyBytes::new(py, stream))?;
+                given.set_item("entry_id", entry_id)?;
+                given.set_item("lost", lost)?;
+                given.set_item("exact", exact)?;
+                given.set_item("position", position)
+            })
+        }
         Error::StreamReplaced { stream, position, .. } => raise_with("StreamReplacedError", message, |py, given| {
             given.set_item("stream", PyBytes::new(py, stream))?;
             given.set_item("position", position)

@@ -279,7 +279,7 @@ impl PyReadBatch {
 
     /// The number of entries of the stream that were trimmed before they were read, since its previous batch.
     ///
-    /// Greater than 0 only with `on_loss="report"`.
+    /// Greater than 0 only with `on_loss="report"`. What a `FieldError` in between has reported is not included.
     #[getter]
     fn lost(&self) -> u64 {
         self.seen().lost().0

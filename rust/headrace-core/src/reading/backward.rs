@@ -268,7 +268,7 @@ impl BackwardSession {
             self.push(&key, place, result);
         }
         if let Some((id, value)) = bad {
-            self.push(&key, Some(id), Err(bad_field(&key, id, &value)));
+            self.push(&key, Some(id), Err(bad_field(&key, id, &value, None)));
         }
     }
 

@@ -5,20 +5,25 @@ use crate::error::{Error, Fault, code};
 use crate::resp::EntryId;
 use crate::stream_facts::Loss;
 
-/// `first`: the oldest remaining entry. Its position is set once it is returned.
-pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>) -> Error {
-    let Loss { entries, exact } = loss;
+/// What was lost, as a sentence.
+fn trimmed(Loss { entries, exact }: Loss) -> String {
     let bound = if exact { "" } else { "at most " };
     let subject = match entries {
         1 => "entry was trimmed before it was read",
         _ => "entries were trimmed before they were read",
     };
+    format!("{bound}{entries} {subject}")
+}
+
+/// `first`: the oldest remaining entry. Its position is set once it is returned.
+pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>) -> Error {
     let remaining = first.map_or("no entry is left".to_owned(), |oldest| format!("the oldest entry is {oldest}"));
     let message = format!(
-        "stream {}: {bound}{entries} {subject}, and {remaining}; continue from the position of this error, or read with on_loss \
-         'report'",
-        escaped(stream)
+        "stream {}: {}, and {remaining}; continue from the position of this error, or read with on_loss 'report'",
+        escaped(stream),
+        trimmed(loss)
     );
+    let Loss { entries, exact } = loss;
     Error::DataLoss { stream: stream.to_vec(), lost: entries, exact, position: String::new(), message }
 }
 
@@ -28,10 +33,12 @@ pub(super) fn stream_replaced(stream: &[u8], reason: &str) -> Error {
     Error::StreamReplaced { stream: stream.to_vec(), position: String::new(), message }
 }
 
-/// Its position is set once it is returned.
-pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue) -> Error {
-    let message = format!("stream {}, entry {id}: {value}", escaped(stream));
-    Error::Field { stream: stream.to_vec(), entry_id: id.to_string(), position: String::new(), message }
+/// `lost`: what is missing before the entry and was not reported. Its position is set once it is returned.
+pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue, lost: Option<Loss>) -> Error {
+    let before = lost.map(|loss| format!("; before this entry, {}", trimmed(loss))).unwrap_or_default();
+    let message = format!("stream {}, entry {id}: {value}{before}", escaped(stream));
+    let Loss { entries: lost, exact } = lost.unwrap_or(Loss { entries: 0, exact: true });
+    Error::Field { stream: stream.to_vec(), entry_id: id.to_string(), lost, exact, position: String::new(), message }
 }
 
 /// `fault`: the server's refusal of a command.

@@ -44,7 +44,7 @@ pub(crate) struct Stream {
     pub(crate) begins: Option<Place>,
     /// The entries that are not in a batch yet.
     pub(crate) open: Option<Open>,
-    /// What was lost since the last batch.
+    /// What was lost, until a batch or an error reports it.
     pub(crate) lost: Option<Loss>,
     /// The last entry that was read, if it does not fit its columns: the next batch ends before it.
     pub(crate) bad: Option<Bad>,

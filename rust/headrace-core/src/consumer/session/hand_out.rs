@@ -94,7 +94,7 @@ impl Session {
                 self.ledger().hold(at, vec![id], vec![deliveries], self.now);
             }
             let (stream, entry_id, position) = (key.to_vec(), id.to_string(), String::new());
-            self.ready.push_back((at, Err(Error::Field { stream, entry_id, position, message })));
+            self.ready.push_back((at, Err(Error::Field { stream, entry_id, lost: 0, exact: true, position, message })));
         }
     }
 }

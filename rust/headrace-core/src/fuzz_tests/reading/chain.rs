@@ -200,7 +200,7 @@ impl Chain {
         self.compare(history, key)
     }
 
-    /// An entry was reported that does not fit its columns.
+    /// An entry was reported that does not fit its columns, after the loss that its error reports.
     pub fn bad(&mut self, history: &History, key: usize, id: EntryId, doubted: Option<Time>) -> Result<(), Wrong> {
         let first = self.place(key)?.life.unwrap_or(0);
         let mut lives = lives_from(history, key, first);
@@ -208,13 +208,8 @@ impl Chain {
         let Some((life, entry)) = found else {
             return Err(format!("s{key} {id}: an entry was refused that fits"));
         };
-        let place = self.place(key)?;
-        let before = place.lost + place.maybe;
         self.pass(history, key, life, entry, doubted)?;
-        // A loss right before such an entry is told with the next batch, and the position of this error is past it.
-        let place = self.place(key)?;
-        place.is_dubious |= place.lost + place.maybe > before;
-        Ok(())
+        self.compare(history, key)
     }
 
     /// A loss was reported, before what is returned next.

@@ -60,7 +60,6 @@ pub struct Program<'a> {
     is_packed: bool,
     is_reverse: bool,
     has_replicas: bool,
-    has_bad: bool,
     loads: bool,
     knows: Knows,
     opened: Option<Opened>,
@@ -91,7 +90,6 @@ impl<'a> Program<'a> {
             is_packed,
             is_reverse,
             has_replicas,
-            has_bad,
             loads: chance.one_in(4),
             knows,
             opened: None,
@@ -421,10 +419,17 @@ impl<'a> Program<'a> {
                 self.check_text(&position)?;
                 self.check_position(&stream)
             }
-            Err(Error::Field { stream, entry_id, position, .. }) => {
+            Err(Error::Field { stream, entry_id, lost, exact, position, .. }) => {
                 let id = crate::resp::entry_id(entry_id.as_bytes()).ok_or("no ID")?;
                 self.seen.bad += 1;
                 let key = self.history.key(&stream);
+                if let Some((lost, exact)) = self.lied((lost > 0).then_some((lost, exact))) {
+                    self.seen.losses += 1;
+                    if self.opened.as_ref().is_some_and(|opened| opened.options.fails) {
+                        return Err(format!("s{key} {id}: it reports a loss, and losses are errors"));
+                    }
+                    self.judge_loss(&stream, lost, exact)?;
+                }
                 let opened = self.opened.as_mut().ok_or("no reader")?;
                 opened.entries += 1;
                 opened.bad.remove(&key);
@@ -781,7 +786,7 @@ impl<'a> Program<'a> {
         }
         let lasts = self.history.keys.iter().filter_map(|key| key.life(self.history.clock));
         let has_room = lasts.map(|life| life.last(self.history.clock)).all(|last| last.ms < u64::MAX - 100);
-        if is_certain && has_room && !is_limited && !self.has_bad && lost != opened.told {
+        if is_certain && has_room && !is_limited && lost != opened.told {
             return Err(format!("{lost} are lost in all, {} were reported", opened.told));
         }
         self.store(None);

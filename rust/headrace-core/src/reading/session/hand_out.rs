@@ -111,7 +111,9 @@ impl Session {
             None => {}
         }
         if let Some(bad) = bad {
-            self.push_error(at, Some(place), bad_field(&self.streams[at].key, bad.id, &bad.value));
+            // The position of the error is past what is missing before the entry, unless the batch has reported it.
+            let lost = self.streams[at].lost.take();
+            self.push_error(at, Some(place), bad_field(&self.streams[at].key, bad.id, &bad.value, lost));
         }
     }
 
@@ -141,5 +143,84 @@ impl Session {
         });
         let place = result.is_ok().then_some(place);
         self.ready.push_back(Taken { stream, place, result });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use arrow_schema::{DataType, Field};
+
+    use super::super::super::exchange::Exchange as _;
+    use super::super::super::pages::Pages as _;
+    use super::super::super::paging::Paging;
+    use super::super::super::range::{End, Start};
+    use super::super::SessionOptions;
+    use super::*;
+    use crate::entries::{BodyPlan, ColumnsPlan, FieldsPlan, OnBadField};
+    use crate::resp::EntryId;
+
+    /// A session that reads these streams from their oldest entry, in batches of two rows.
+    fn session(keys: &[&str]) -> Session {
+        let fields = vec![Field::new("v", DataType::Int64, true)];
+        let body = BodyPlan::Fields(FieldsPlan::new(fields, OnBadField::Fail).unwrap());
+        let plan = Arc::new(ColumnsPlan::new(Vec::new(), None, body).unwrap());
+        let options = SessionOptions {
+            batch_rows: 2,
+            batch_bytes: 1 << 20,
+            block: Duration::ZERO,
+            linger: Duration::ZERO,
+            limit: u64::MAX,
+            follows: false,
+            fails_on_loss: false,
+        };
+        let stream = |key: &&str| {
+            Stream::new(Arc::from(key.as_bytes()), Start::Earliest, End::At(EntryId::MAX), Paging::new(1 << 20, 2))
+        };
+        Session::new(keys.iter().map(stream).collect(), options, plan)
+    }
+
+    /// Lets the session ask, and hands it these replies.
+    fn answer(session: &mut Session, replies: &[String]) {
+        session.request(Some(Duration::ZERO));
+        session.sent(session.unsent().len());
+        let bytes = replies.concat();
+        session.space()[..bytes.len()].copy_from_slice(bytes.as_bytes());
+        session.received(bytes.len()).unwrap();
+    }
+
+    fn entry((id, value): &(u64, &str)) -> String {
+        let id = format!("{id}-0");
+        format!("*2\r\n${}\r\n{id}\r\n*2\r\n$1\r\nv\r\n${}\r\n{value}\r\n", id.len(), value.len())
+    }
+
+    fn page(entries: &[(u64, &str)]) -> String {
+        format!("*{}\r\n{}", entries.len(), entries.iter().map(entry).collect::<String>())
+    }
+
+    /// A stream to which the entries 1-0 to `added`-0 were added, and which has those from `first`-0 on.
+    fn info(first: u64, added: u64) -> String {
+        let last = format!("{added}-0");
+        let head = format!("*8\r\n$6\r\nlength\r\n:{}\r\n$13\r\nentries-added\r\n:{added}\r\n", added + 1 - first);
+        let last = format!("$17\r\nlast-generated-id\r\n${}\r\n{last}\r\n", last.len());
+        format!("{head}{last}$11\r\nfirst-entry\r\n{}", entry(&(first, "0")))
+    }
+
+    #[test]
+    fn an_entry_that_does_not_fit_reports_what_is_missing_before_it() {
+        let mut session = session(&["s"]);
+        answer(&mut session, &[info(1, 1)]);
+        answer(&mut session, &[page(&[(5, "x"), (6, "6")])]);
+        answer(&mut session, &[info(5, 6)]);
+        let error = session.take().unwrap();
+        assert_eq!(error.place.map(|place| place.added), Some(Some(5)));
+        let error = error.result.unwrap_err();
+        assert!(matches!(error, Error::Field { lost: 4, exact: true, .. }), "{error:?}");
+        let message = error.to_string();
+        assert!(message.ends_with("; before this entry, 4 entries were trimmed before they were read"), "{message}");
+        answer(&mut session, &[page(&[(5, "x"), (6, "6")])]);
+        assert_eq!(session.take().unwrap().result.unwrap().lost, None);
     }
 }
