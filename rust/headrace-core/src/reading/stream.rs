@@ -239,6 +239,8 @@ impl Stream {
         };
         self.has_anchor |= read > 0;
         self.since.is_bound &= read == 0;
+        // A late replica that is behind the start may still receive entries below it.
+        self.since.is_bound |= info.last_id < after;
         self.is_doubtful = false;
         self.since.ids.clear();
         (self.since.after, self.since.added, self.since.removed) = (after, added, info.removed());
@@ -272,5 +274,37 @@ impl Stream {
         self.is_behind = true;
         let kept = self.open.take().map(|open| (open.columns.rows_of(open.proven), open)).filter(|(rows, _)| *rows > 0);
         kept.map(|(rows, open)| (open, rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn id(ms: u64) -> EntryId {
+        EntryId { ms, seq: 0 }
+    }
+
+    /// A stream to which the entries 1-0 to `added`-0 were added, and which lost all entries below `first`.
+    fn info(added: u64, first: u64) -> StreamInfo {
+        StreamInfo {
+            length: added + 1 - first,
+            last_id: id(added),
+            first_id: (first <= added).then_some(id(first)),
+            added: Some(added),
+            ..StreamInfo::default()
+        }
+    }
+
+    #[test]
+    fn a_loss_behind_a_start_that_a_replica_has_not_reached_is_an_upper_bound() {
+        let start = Start::At(id(50));
+        let mut stream = Stream::new(Arc::from(&b"s"[..]), start, End::Never, Paging::new(1 << 20, 100));
+        stream.begin(start, End::Never, &info(100, 1));
+        for late in [info(100, 1), info(40, 1)] {
+            assert_eq!(stream.since.loss(&late), Some(Loss { entries: 0, exact: true }));
+            stream.prove(&late, stream.since.loss(&late));
+        }
+        assert_eq!(stream.since.loss(&info(200, 151)), Some(Loss { entries: 110, exact: false }), "50 to 150 are lost");
     }
 }
