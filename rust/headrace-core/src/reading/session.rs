@@ -329,6 +329,7 @@ impl Exchange for Session {
             stream.is_behind = true;
             stream.lag.reconnect();
         }
+        self.complete_full();
     }
 
     fn received(&mut self, count: usize) -> Result<(), Fault> {

@@ -33,7 +33,7 @@ impl Session {
             if stream.open.is_none() && stream.bad.is_none() {
                 continue;
             }
-            let is_full = stream.rows() >= self.options.batch_rows || stream.bytes() >= self.options.batch_bytes;
+            let is_full = self.is_full(stream);
             let is_at_end = is_last || stream.bad.is_some() || stream.is_finished() || (!stream.is_behind && !lingers);
             if is_full || is_at_end {
                 self.complete(at);
@@ -58,6 +58,20 @@ impl Session {
         self.is_unsettled = self.streams.iter().any(|stream| stream.needs_info() || stream.lag.is_suspected());
         if waits && !self.is_behind() {
             self.linger = Linger::Waits;
+        }
+    }
+
+    fn is_full(&self, stream: &Stream) -> bool {
+        stream.rows() >= self.options.batch_rows || stream.bytes() >= self.options.batch_bytes
+    }
+
+    /// Completes the batches that are full, when the replies after their pages are lost: each page requested again would add to them.
+    pub(super) fn complete_full(&mut self) {
+        for at in 0..self.streams.len() {
+            let stream = &self.streams[at];
+            if stream.open.is_some() && self.is_full(stream) && !stream.is_unproven() && !self.due.contains(&at) {
+                self.complete(at);
+            }
         }
     }
 
@@ -222,5 +236,20 @@ mod tests {
         assert!(message.ends_with("; before this entry, 4 entries were trimmed before they were read"), "{message}");
         answer(&mut session, &[page(&[(5, "x"), (6, "6")])]);
         assert_eq!(session.take().unwrap().result.unwrap().lost, None);
+    }
+
+    #[test]
+    fn a_full_batch_does_not_grow_when_the_connection_is_lost_before_the_pages_of_other_streams() {
+        let mut session = session(&["s", "t"]);
+        answer(&mut session, &[info(1, 9), info(1, 9)]);
+        answer(&mut session, &[page(&[(1, "1"), (2, "2")])]);
+        assert!(!session.is_ready());
+        session.disconnected();
+        assert_eq!(session.take().unwrap().result.unwrap().batch.num_rows(), 2);
+        assert!(!session.is_ready());
+        answer(&mut session, &[page(&[(2, "2"), (3, "3"), (4, "4")]), page(&[(1, "1"), (2, "2")])]);
+        for rows in [2, 2] {
+            assert_eq!(session.take().unwrap().result.unwrap().batch.num_rows(), rows);
+        }
     }
 }
