@@ -46,6 +46,9 @@ pub struct Place {
     maybe: u64,
     told: u64,
     is_exact: bool,
+    /// The latest time of which the program knows, and whether it was described an earlier one after it.
+    latest: Time,
+    went_back: bool,
     /// Whether the stream was replaced, and it was not reported: nothing is known about what was removed.
     pub is_dubious: bool,
 }
@@ -119,6 +122,8 @@ impl Chain {
             maybe: 0,
             told: 0,
             is_exact: true,
+            latest: 0,
+            went_back: false,
             is_dubious: false,
         };
         Self { places: (0..history.keys.len()).map(place).collect(), counts }
@@ -161,7 +166,12 @@ impl Chain {
     pub fn described(&mut self, history: &History, key: usize, at: Time, last: Option<EntryId>) {
         let Ok(place) = self.place(key) else { return };
         let life = history.keys[key].life(at);
-        place.began = place.began.min(at);
+        if place.began == LATER {
+            place.began = at;
+        }
+        // A replica may be behind the server before it.
+        place.went_back |= at < place.latest;
+        place.latest = place.latest.max(at);
         let Some(asked) = place.asked.take() else { return };
         place.was_empty = life.is_none_or(|life| life.present(at).next().is_none());
         place.first = match asked {
@@ -242,7 +252,9 @@ impl Chain {
         }
         let now = history.clock;
         let removed = life.entries.iter().filter(|entry| !entry.is_present(now)).count() as u64;
-        if place.told > removed + life.ghosts_since(0, now) {
+        // What a bound counts once more that was removed since then is not known.
+        let is_sure = place.is_exact || !place.went_back;
+        if is_sure && place.told > removed + life.ghosts_since(0, now) {
             return Err(format!("{at}: {} in all, and {removed} were removed", place.told));
         }
         if !exact && place.is_counted && life.is_counted() {
@@ -275,6 +287,8 @@ impl Chain {
             maybe: 0,
             told: 0,
             is_exact: true,
+            latest: 0,
+            went_back: false,
             is_dubious: false,
             was_empty: true,
             key,
@@ -342,8 +356,8 @@ impl Chain {
             return Err(format!("{at}: before the start {:?}", place.first));
         }
         let mut is_first_of_life = false;
+        place.is_dubious |= place.is_replaced(history);
         if place.life.is_none() {
-            place.is_dubious |= place.is_replaced(history);
             place.life = Some(life.number);
             is_first_of_life = true;
         }
@@ -373,6 +387,8 @@ impl Chain {
         }
         place.lost += lost;
         place.maybe += maybe;
+        // A replica still had what counts as lost since a server without it was asked.
+        place.maybe += u64::from(place.went_back && entry.trimmed.is_some_and(|when| when <= place.latest));
         place.reached = Some(entry.id);
         Ok(())
     }

@@ -765,7 +765,9 @@ impl<'a> Program<'a> {
         let (lost, _) = opened.sessions.lost();
         let (mut is_certain, mut is_behind) = (opened.bad.is_empty() && !opened.has_dropped, false);
         for key in good {
-            if chain.must_be_replaced(&self.history, key) && opened.beside(key) <= 8 {
+            // Nothing can follow the last ID: the stream is finished.
+            let is_over = chain.place(key)?.reached == Some(EntryId::MAX);
+            if chain.must_be_replaced(&self.history, key) && opened.beside(key) <= 8 && !is_over {
                 return Err(format!("s{key}: it was replaced, and nobody says so"));
             }
             let end = match opened.options.end {
