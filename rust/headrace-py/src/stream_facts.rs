@@ -24,7 +24,10 @@ pub(crate) struct PyStreamInfo(pub(crate) StreamInfo);
 #[pymethods]
 impl PyStreamInfo {
     #[new]
-    #[pyo3(signature = (length=0, first=None, last=(0, 0), added=Some(0), max_deleted=None))]
+    #[pyo3(
+        signature = (length=0, first=None, last=(0, 0), added=Some(0), max_deleted=None),
+        text_signature = "(length=0, first=None, last=(0, 0), added=0, max_deleted=None)"
+    )]
     fn new(length: u64, first: Option<Id>, last: Id, added: Option<u64>, max_deleted: Option<Id>) -> Self {
         let last_id = id(last);
         Self(StreamInfo {
