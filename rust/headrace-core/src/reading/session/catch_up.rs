@@ -84,3 +84,115 @@ impl Stream {
         self.read_up_to().previous().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use arrow_schema::{DataType, Field};
+
+    use super::super::super::pages::Pages;
+    use super::super::super::paging::Paging;
+    use super::super::super::position::Place;
+    use super::super::super::range::{End, Start};
+    use super::super::SessionOptions;
+    use super::*;
+    use crate::entries::{BodyPlan, ColumnsPlan, FieldsPlan, OnBadField};
+    use crate::reading::Exchange as _;
+
+    const REPLICA: &str = "*2\r\n$4\r\nrole\r\n$7\r\nreplica\r\n";
+
+    const fn id(ms: u64) -> EntryId {
+        EntryId { ms, seq: 0 }
+    }
+
+    /// Behind the entry `ms`-0, before which the stream had had as many.
+    fn behind(ms: u64) -> Start {
+        Start::After(Place { id: id(ms), is_entry: true, added: Some(ms), removed: None })
+    }
+
+    fn session(starts: &[(&str, Start)], follows: bool) -> Session {
+        let fields = vec![Field::new("v", DataType::Int64, true)];
+        let body = BodyPlan::Fields(FieldsPlan::new(fields, OnBadField::Fail).unwrap());
+        let plan = Arc::new(ColumnsPlan::new(Vec::new(), None, body).unwrap());
+        let options = SessionOptions {
+            batch_rows: 100,
+            batch_bytes: 1 << 20,
+            block: Duration::from_secs(1),
+            linger: Duration::ZERO,
+            limit: u64::MAX,
+            follows,
+            fails_on_loss: false,
+        };
+        let end = if follows { End::Never } else { End::Latest };
+        let stream = |(key, start): &(&str, Start)| {
+            Stream::new(Arc::from(key.as_bytes()), *start, end, Paging::new(1 << 20, 100))
+        };
+        Session::new(starts.iter().map(stream).collect(), options, plan)
+    }
+
+    /// Sends the next commands. Returns their words.
+    fn ask(session: &mut Session) -> String {
+        session.request(Some(Duration::MAX));
+        let sent = String::from_utf8(session.unsent().to_vec()).unwrap();
+        session.sent(sent.len());
+        sent.split("\r\n").filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ").trim().to_owned()
+    }
+
+    fn say(session: &mut Session, replies: &[&str]) {
+        let reply = replies.concat();
+        session.space()[..reply.len()].copy_from_slice(reply.as_bytes());
+        session.received(reply.len()).unwrap();
+    }
+
+    fn bulk(text: &str) -> String {
+        format!("${}\r\n{text}\r\n", text.len())
+    }
+
+    fn entries(all: &[(u64, &str)]) -> String {
+        let entry = |(ms, value): &(u64, &str)| {
+            format!("*2\r\n{}*2\r\n{}{}", bulk(&id(*ms).to_string()), bulk("v"), bulk(value))
+        };
+        format!("*{}\r\n{}", all.len(), all.iter().map(entry).collect::<String>())
+    }
+
+    /// A stream to which 1-0 to `added`-0 were added, and from which those below `first` were trimmed.
+    fn described(added: u64, first: u64) -> String {
+        let entry = |ms| if first > added { "$-1\r\n".to_owned() } else { entries(&[(ms, "1")]).split_off(4) };
+        let parts = [
+            ("length", format!(":{}\r\n", added + 1 - first)),
+            ("last-generated-id", bulk(&id(added).to_string())),
+            ("max-deleted-entry-id", bulk("0-0")),
+            ("entries-added", format!(":{added}\r\n")),
+            ("first-entry", entry(first)),
+            ("last-entry", entry(added)),
+        ];
+        format!("*12\r\n{}", parts.map(|(name, value)| bulk(name) + &value).concat())
+    }
+
+    /// The first and the last entry of the next batch.
+    fn batch(session: &mut Session) -> (EntryId, EntryId) {
+        let batch = session.take().unwrap().result.unwrap();
+        (batch.first_id(), batch.last_id())
+    }
+
+    #[test]
+    fn a_replica_is_waited_for_before_others_are_taken_if_nobody_takes_them_yet() {
+        let mut session = session(&[("s", behind(9)), ("t", Start::Earliest)], false);
+        assert_eq!(ask(&mut session), "XINFO STREAM s XINFO STREAM t");
+        say(&mut session, &[&described(2, 1), &described(1, 1)]);
+        assert_eq!(ask(&mut session), "HELLO");
+        say(&mut session, &[REPLICA]);
+        assert!(ask(&mut session).starts_with("XRANGE t 0-1"));
+        say(&mut session, &[&entries(&[(1, "1")])]);
+        assert!(session.is_ready() && !session.has_begun());
+        assert_eq!(ask(&mut session), "XREAD COUNT 1 BLOCK 100 STREAMS s 8-18446744073709551615");
+        say(&mut session, &[&format!("*1\r\n*2\r\n{}{}", bulk("s"), entries(&[(9, "1")]))]);
+        assert_eq!(ask(&mut session), "XINFO STREAM s");
+        say(&mut session, &[&described(9, 1)]);
+        assert!(session.has_begun());
+        assert_eq!(ask(&mut session), "", "the caller takes what is ready first");
+        assert_eq!(batch(&mut session), (id(1), id(1)));
+    }
+}

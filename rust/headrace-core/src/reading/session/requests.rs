@@ -36,7 +36,14 @@ impl Session {
         if self.is_unsettled && (self.ask_role() || self.ask_infos()) {
             return;
         }
-        if self.is_ready() || self.ask_pages() || self.ask_to_catch_up(waits) || !self.options.follows {
+        if self.is_ready() {
+            // A constructor takes nothing before all streams have begun.
+            if !self.has_begun() {
+                self.ask_to_catch_up(waits);
+            }
+            return;
+        }
+        if self.ask_pages() || self.ask_to_catch_up(waits) || !self.options.follows {
             return;
         }
         let Some(waits) = waits else { return };
