@@ -541,7 +541,7 @@ class StreamInfo:
     def entries_after(self, after: _Id, added: int | None) -> int:
         """Return how many entries there are after an ID, at most; `added` were ever added up to it, None if unknown."""
     def loss_after(self, after: _Id, added: int | None, removed: int | None) -> tuple[int, bool] | None:
-        """Return how many entries after a position were removed, and whether that is exact or at most so many.
+        """Return how many entries after a position were removed, and whether that is exact or an upper bound.
 
         `added` were ever added up to its ID, and `removed` had been removed when it was taken; None if unknown. The
         result is None if the server cannot tell.

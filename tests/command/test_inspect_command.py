@@ -88,7 +88,7 @@ def test_each_shard_is_inspected(any_command: Command, any_server: LocalServer) 
 def test_a_group_at_the_start_has_lost_what_was_trimmed(
     any_command: Command, any_server: LocalServer, connect: Connect
 ) -> None:
-    """Unless whoever set it counts that as read, as a query of Spark does that begins with the oldest entry."""
+    """Unless `entries_read` counts that as read, as it does for a query of Spark from the oldest entry."""
     client = connect(any_server)
     for number in range(100):
         client.xadd("s", {"payload": number})

@@ -35,7 +35,8 @@ pub(crate) use sessions::Sessions;
 /// that holds some of the streams, unless slots share connections (option `connections`).
 ///
 /// [`open`](Self::open) connects, and determines where each stream begins and ends. Then [`wait`](Self::wait) and
-/// [`take_batch`](Self::take_batch) read on. Nothing changes on the server: a later reader starts at the position of a batch, which the caller stores with its rows.
+/// [`take_batch`](Self::take_batch) read on. Nothing changes on the server: a later reader starts at the position of a batch,
+/// which the caller stores with its rows.
 #[derive(Debug)]
 pub struct Reader {
     sessions: Sessions,

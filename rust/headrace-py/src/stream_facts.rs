@@ -100,7 +100,7 @@ impl PyStreamInfo {
         self.0.entries_after(id(after), counted).unwrap_or(self.0.length)
     }
 
-    /// Return how many entries after a position were removed, and whether that is exact or at most so many.
+    /// Return how many entries after a position were removed, and whether that is exact or an upper bound.
     ///
     /// `added` were ever added up to its ID, and `removed` had been removed when it was taken; None if unknown. The
     /// result is None if the server cannot tell.

@@ -56,7 +56,7 @@ impl GroupPosition {
     /// removed before its position are counted too. The server forgets the number when the group reads on.
     ///
     /// No server says when a group was created. A group at 0-0 has read nothing, so all removed entries count, also those that had
-    /// been removed before it was created; `entries_read` says otherwise if whoever set the position gave it.
+    /// been removed before it was created; `entries_read` says otherwise if it was given with the position.
     pub fn trimmed_unread(&self, stream: &StreamInfo) -> Option<u64> {
         let is_at_start = self.last_delivered == EntryId::default();
         // A number above that of all entries was not counted by the server.

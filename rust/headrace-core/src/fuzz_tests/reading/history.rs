@@ -141,7 +141,7 @@ impl History {
     }
 
     pub fn key(&self, name: &[u8]) -> usize {
-        self.keys.iter().position(|key| key.name == name).expect("a key that nobody has")
+        self.keys.iter().position(|key| key.name == name).expect("an unknown key")
     }
 
     /// The stream of a key now.

@@ -682,7 +682,7 @@ impl<'a> Program<'a> {
                     // A replica may have less than the one before it.
                     let end = if self.has_replicas { reached } else { end };
                     if !self.has_replicas && chain.must_be_replaced_since(&self.history, key, opened.at) {
-                        return Err(format!("s{key}: it was replaced, and nobody said so"));
+                        return Err(format!("s{key}: it was replaced, which was not reported"));
                     }
                     match chain.finished(&self.history, key, end)? {
                         Some((lost, more, exact)) => {
@@ -768,7 +768,7 @@ impl<'a> Program<'a> {
             // Nothing can follow the last ID: the stream is finished.
             let is_over = chain.place(key)?.reached == Some(EntryId::MAX);
             if chain.must_be_replaced(&self.history, key) && opened.beside(key) <= 8 && !is_over {
-                return Err(format!("s{key}: it was replaced, and nobody says so"));
+                return Err(format!("s{key}: it was replaced, which was not reported"));
             }
             let end = match opened.options.end {
                 End::Never => EntryId::MAX,
