@@ -26,10 +26,6 @@ from support.processes import PeakMemory, wait_until
 Connect = Callable[..., Any]
 
 
-def counts_entries(program: Program) -> bool:
-    return not program.is_redis or program.numbers >= (7,)
-
-
 # --- streams
 
 
@@ -43,7 +39,7 @@ def test_a_stream_is_described_in_one_row(server: LocalServer, program: Program,
     stream = row(found.streams)
     assert stream.pop("memory") == pytest.approx(client.memory_usage(KEY, samples=5), rel=0.2)
     start = datetime(2024, 4, 14, 10, 40, 34, 567_000, tzinfo=UTC)
-    known = counts_entries(program)
+    known = program.counts_entries
     assert stream == {
         "key": KEY,
         "exists": True,
@@ -154,7 +150,7 @@ def test_groups_consumers_and_pending_entries(server: LocalServer, program: Prog
     client.xack("a", "one", "1-0", "4-0")
     client.xclaim("a", "one", "x", 0, ["5-0"], idle=90_000)
     found = headrace.inspect(endpoint_to(server), ["a", "b"], pending_limit=2)
-    known = counts_entries(program)
+    known = program.counts_entries
 
     def group(stream: str, name: str, **values: Any) -> dict[str, Any]:
         row: dict[str, Any] = {"stream": stream, "name": name, "consumers": 0, "pending": 0, "last_delivered_id": "0-0"}
@@ -281,7 +277,7 @@ def lag_of(server: LocalServer) -> tuple[int | None, int | None, str | None]:
 
 def test_lag_and_loss_by_trimming(server: LocalServer, program: Program, connect: Connect) -> None:
     """The truth is counted by reading on."""
-    client, group, known = connect(server), group_of(server), counts_entries(program)
+    client, group, known = connect(server), group_of(server), program.counts_entries
     stored = add(client, 100)
     group.create("earliest")
     assert lag_of(server)[:2] == (100, 0 if known else None)
@@ -305,7 +301,7 @@ def test_unread_entries_of_an_emptied_stream_count_as_trimmed(
     group.create("earliest")
     read(client, "c", 4)
     client.xtrim(KEY, maxlen=0)
-    assert lag_of(server)[:2] == (0, 6 if counts_entries(program) else None)
+    assert lag_of(server)[:2] == (0, 6 if program.counts_entries else None)
 
 
 def test_lag_and_loss_are_updated_after_reading_past_trimmed_entries(
@@ -317,11 +313,11 @@ def test_lag_and_loss_are_updated_after_reading_past_trimmed_entries(
     group.create("earliest")
     read(client, "c", 2)
     client.xtrim(KEY, maxlen=3, approximate=False)
-    assert lag_of(server)[:2] == (3, 5 if counts_entries(program) else None)
+    assert lag_of(server)[:2] == (3, 5 if program.counts_entries else None)
     read(client, "c", 2)
     lag, lost, _ = lag_of(server)
     assert lost == 0
-    if counts_entries(program):
+    if program.counts_entries:
         old = program.is_redis and program.numbers < (7, 2)
         assert lag == (3 if old else 1)  # at most the length: an upper bound
 
@@ -333,7 +329,7 @@ def test_the_reason_for_an_unknown_lag_is_given(server: LocalServer, program: Pr
     lag, lost, reason = lag_of(server)
     assert (lag, lost) == (None, 0)
     assert reason is not None
-    if not counts_entries(program):
+    if not program.counts_entries:
         assert "Redis 7.0" in reason
         return
     assert "entries_read" in reason

@@ -246,10 +246,6 @@ def test_an_entry_is_read_when_its_xinfo_reply_exceeds_64_mib(any_server: LocalS
         assert pa.compute.binary_length(values).to_pylist() == [33 << 20]
 
 
-def counts_entries(program_label: str) -> bool:
-    return program_label != "redis-6.2"
-
-
 @pytest.mark.needs("redis-7.0")
 class TestLoss:
     """What was trimmed before it was read is counted, or raised."""
@@ -393,7 +389,7 @@ class TestLoss:
 
 
 def test_possible_losses_on_old_servers_cause_a_warning(program: Any, client: redis.Redis, endpoint: Endpoint) -> None:
-    if counts_entries(program.label):
+    if program.counts_entries:
         return
     fill(client, 100)
     with Reader(endpoint, limit=10) as reader:

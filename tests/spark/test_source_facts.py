@@ -58,7 +58,7 @@ def test_lag_and_loss_after_random_histories(
     for seed in range(HISTORIES // 2):
         client.flushall()
         choices = random.Random(f"{seed} {deletes}")
-        history = History(client, choices, counts_entries(program), deletes)
+        history = History(client, choices, program.counts_entries, deletes)
         steps = [history.add()]
         queries: list[Query] = []
         try:
@@ -73,10 +73,6 @@ def test_lag_and_loss_after_random_histories(
         except Exception as error:
             error.add_note(f"seed {seed} after: {'; '.join(steps)}")
             raise
-
-
-def counts_entries(program: Program) -> bool:
-    return not program.is_redis or program.numbers >= (7,)
 
 
 def has_old_counts(program: Program) -> bool:

@@ -66,6 +66,11 @@ class Program:
         """The label in the names of parametrised tests, such as `redis-7.0`."""
         return f"{self.name}-{'.'.join(map(str, self.numbers[:2]))}"
 
+    @property
+    def counts_entries(self) -> bool:
+        """Whether XINFO STREAM tells how many entries were ever added and the highest ID that was deleted."""
+        return self.can("redis-7.0")
+
     def can(self, capability: str) -> bool:
         """Whether it has a capability, by the names that the marker `needs` uses."""
         if capability in ("redis", "valkey"):
