@@ -60,8 +60,9 @@ IMPURE = {
     "random.rs",
     "reader/drive.rs",
     "reader/line.rs",
+    "reading/channel.rs",
     "reading/link.rs",
-    "reading/rounds.rs",
+    "reading/pool.rs",
     "time_zones.rs",
 }
 IMPURITIES = re.compile(

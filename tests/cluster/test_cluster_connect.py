@@ -316,20 +316,25 @@ def test_one_row_is_sent_alone_until_a_node_accepts_it() -> None:
     windows: list[int] = []
 
     def old(command: list[bytes]) -> bytes:
-        # It sends rows on, and so does the new one twice.
-        return slots(first.port, second.port) if command[0] == b"CLUSTER" else moved()
+        return (
+            slots(first.port, second.port)
+            if command[0] == b"CLUSTER"
+            else b"-MOVED 3828 127.0.0.1:%d\r\n" % second.port
+        )
 
-    def new(command: list[bytes]) -> bytes:
-        if command[0] == b"CLUSTER":
-            return slots(first.port, second.port)
-        windows.append(int(command[command.index(b"payload") + 1]))
-        row = len(windows) - 3
-        return moved() if row < 0 else b"$%d\r\n7-%d\r\n" % (len(f"7-{row}"), row)
+    def new(peer: Peer) -> None:
+        for _ in range(3):
+            peer.commands(1)
+            peer.send(b"+OK\r\n")
+        replies = [b"-MOVED 3828 127.0.0.1:%d\r\n" % second.port] * 2
+        replies += [b"$%d\r\n7-%d\r\n" % (len(f"7-{number}"), number) for number in range(100)]
+        for reply in replies:
+            (row,) = peer.commands(1)
+            windows.append(int(row[row.index(b"payload") + 1]))
+            peer.send(reply)
+        peer.commands(1)
 
-    def moved() -> bytes:
-        return b"-MOVED 3828 127.0.0.1:%d\r\n" % second.port
-
-    with node(old) as first, node(new) as second:
+    with node(old) as first, FakeServer(new, handshake=False) as second:
         endpoint = Endpoint(nodes=[f"127.0.0.1:{first.port}"], stream_key="s", connect_timeout=NEVER)
         with Dispatcher(endpoint) as dispatcher:
             dispatcher.produce_batch(

@@ -39,7 +39,7 @@ use crate::endpoint::Endpoint;
 use crate::entries::{ColumnsPlan, escaped};
 use crate::error::{Error, Result};
 use crate::net::{Watch, within};
-use crate::reading::{Assignment, Link, Paging, Rounds, by_slot, endpoint_of};
+use crate::reading::{Link, Paging, Pool, by_slot, endpoint_of};
 use crate::resp::EntryId;
 
 pub use batch::ConsumerBatch;
@@ -63,8 +63,8 @@ const MAX_RELEASED: usize = 65_536;
 /// How long a closing consumer waits for entries that are on their way to it.
 const DRAIN: Duration = Duration::from_millis(1_500);
 
-/// One consumer of a group. It has one connection that reads and one that renews its leases; in a cluster, one pair for each slot
-/// that holds some of its streams, unless slots share connections (option `connections`).
+/// One consumer of a group. It has one connection that reads and one that renews its leases; in a cluster, one that reads for each
+/// slot that holds some of its streams, unless slots share connections (option `connections`), and one to each node for its leases.
 ///
 /// [`open`](Self::open) connects. [`next_batch`](Self::next_batch) returns entries, which stay pending until the caller
 /// acknowledges, fails or releases them through the [`handle`](Self::handle).
@@ -136,9 +136,10 @@ impl Consumer {
             let link = Link::new(endpoint.clone(), options.retry.clone(), Arc::clone(&counters));
             Line::new(session, link, Arc::clone(ledger), Arc::clone(&opening))
         });
-        let rounds = rounds(&endpoints, options.connections, options.block);
+        let most = options.connections.unwrap_or(usize::MAX);
+        let pool = Pool::new(&endpoints, most, options.block);
         Ok(Self {
-            drive: Drive::new(lines.collect(), rounds, Arc::clone(&shared), options.min_idle),
+            drive: Drive::new(lines.collect(), pool, Arc::clone(&shared), options.min_idle),
             keeper: None,
             places: Arc::new(places(&groups)),
             shared,
@@ -187,7 +188,6 @@ impl Consumer {
                 let names = consumer.options.names.clone();
                 let keeper = Keeper::start(
                     consumer.endpoints.clone(),
-                    rounds(&consumer.endpoints, consumer.options.connections.map(|_| 1), consumer.options.block),
                     Arc::clone(&consumer.shared),
                     names,
                     renews,
@@ -295,9 +295,7 @@ impl Consumer {
         if drained == Err(Error::Interrupted) {
             return drained;
         }
-        for line in self.drive.lines.iter_mut().filter(|line| line.session.blocks()) {
-            line.close();
-        }
+        self.drive.end_blocked();
         // The caller's decisions come first: the rest may stay pending.
         let settled = self.drive.until_settled(None, deadline, watch)?;
         note(settled.error);
@@ -337,14 +335,14 @@ impl Consumer {
             if let Some(keeper) = &mut self.keeper {
                 keeper.forget();
             }
-            self.drive.forget();
+            self.drive.close(true);
             return;
         }
         self.shared.end();
         if let Some(keeper) = &mut self.keeper {
             keeper.join();
         }
-        self.drive.close();
+        self.drive.close(false);
     }
 
     fn enter(&mut self) -> Result<()> {
@@ -545,12 +543,6 @@ fn session(
         extra: options.extra.clone(),
     };
     Session::new(streams.collect(), session, Arc::clone(plan), shared)
-}
-
-/// How the streams of several slots share connections, at most `most` to each node; `None` if they do not.
-fn rounds(endpoints: &[Endpoint], most: Option<usize>, block: Duration) -> Option<Rounds> {
-    let most = most.filter(|_| endpoints.len() > 1)?;
-    Rounds::new(endpoints, Assignment::new(most, block))
 }
 
 fn places(groups: &[Vec<&[u8]>]) -> Places {

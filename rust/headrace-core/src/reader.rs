@@ -20,8 +20,8 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
 use crate::reading::{
-    Assignment, Backward, BackwardSession, End, Pages, Paging, ReadBatch, Rounds, Session, SessionOptions, Start,
-    Stream, by_slot, endpoint_of,
+    Backward, BackwardSession, End, Pages, Paging, Pool, ReadBatch, Session, SessionOptions, Start, Stream, by_slot,
+    endpoint_of,
 };
 use crate::shown::shown_names;
 
@@ -236,11 +236,11 @@ fn connections(
     let groups = by_slot(endpoint, keys, in_order);
     let endpoints: Vec<Endpoint> = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
     // Streams that are read one after the other use one connection at a time anyway.
-    let most = options.connections.filter(|_| endpoint.cluster().is_some() && groups.len() > 1 && !in_order);
-    let rounds = most.and_then(|most| Rounds::new(&endpoints, Assignment::new(most, options.block)));
+    let most = options.connections.filter(|_| !in_order).unwrap_or(usize::MAX);
+    let pool = Pool::new(&endpoints, most, options.block);
     let sessions = groups.iter().map(|keys| session(keys, options, groups.len())).collect();
     let sessions = Sessions::new(sessions, in_order, options.limit);
-    Ok((sessions, Drive::new(endpoints, rounds, options.retry.as_ref(), counters)))
+    Ok((sessions, Drive::new(endpoints, pool, options.retry.as_ref(), counters)))
 }
 
 /// The session of streams that share a connection, one of `sessions`.

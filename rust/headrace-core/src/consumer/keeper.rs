@@ -1,5 +1,5 @@
-//! The thread that renews leases, and sends the caller's decisions while a reading connection waits. It has its own connection
-//! beside each of those, or one to each node where lines share connections.
+//! The thread that renews leases, and sends the caller's decisions while a reading connection waits. It has its own connection to
+//! each server.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -14,9 +14,9 @@ use super::shared::{Shared, lock};
 use super::work::{Known, Names, Work, refusal};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result, code};
-use crate::net::{Transport, Watch};
+use crate::net::Watch;
 use crate::random;
-use crate::reading::{Asked, Exchange, Input, Link, Members, Outbox, Rounds, Trouble, WATCH_EVERY};
+use crate::reading::{Asked, Channel, Exchange, Input, Link, Members, Outbox, Pool, Trouble};
 use crate::resp::framing::Framing;
 use crate::retry::RetryPolicy;
 
@@ -38,18 +38,16 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread. `endpoints`: one for each ledger. `rounds`: how these share connections, if they do. `renews`: how
-    /// often leases are renewed; `None`: never. `retry`: how long the keeper pauses before it connects again, which it does for
-    /// as long as the consumer lives.
+    /// Starts the thread. `endpoints`: one for each ledger. `renews`: how often leases are renewed; `None`: never. `retry`: how long
+    /// the keeper pauses before it connects again, which it does for as long as the consumer lives.
     pub(super) fn start(
         endpoints: Vec<Endpoint>,
-        rounds: Option<Rounds>,
         shared: Arc<Shared>,
         names: Names,
         renews: Option<Duration>,
         retry: RetryPolicy,
     ) -> std::io::Result<Self> {
-        let run = move || Keeping::new(endpoints, rounds, shared, &names, renews, retry).run();
+        let run = move || Keeping::new(endpoints, shared, &names, renews, retry).run();
         Builder::new().name("headrace-keeper".to_owned()).spawn(run).map(|thread| Self { thread: Some(thread) })
     }
 
@@ -71,14 +69,10 @@ impl Keeper {
 struct Keeping {
     shared: Arc<Shared>,
     lines: Vec<Line>,
-    /// How the lines share connections, if they do.
-    rounds: Option<Rounds>,
+    /// One connection to each server.
+    pool: Pool,
     renews: Option<Duration>,
     retry: RetryPolicy,
-    /// The line that connects first.
-    first: usize,
-    /// When to connect again: after an attempt, the other lines get as much time as the attempt took.
-    rests: Option<Instant>,
 }
 
 /// The connection of one ledger.
@@ -86,16 +80,15 @@ struct Line {
     session: KeeperSession,
     link: Link,
     renewed: Duration,
-    /// The number of rounds in a row that failed.
+    /// The number of attempts in a row that failed.
     failures: u32,
-    /// When to continue after a failed round.
+    /// When to continue after a failed attempt.
     rests: Option<Instant>,
 }
 
 impl Keeping {
     fn new(
         endpoints: Vec<Endpoint>,
-        rounds: Option<Rounds>,
         shared: Arc<Shared>,
         names: &Names,
         renews: Option<Duration>,
@@ -111,70 +104,37 @@ impl Keeping {
             failures: 0,
             rests: None,
         };
+        let pool = Pool::new(&endpoints, 1, Duration::ZERO);
         let lines = endpoints.into_iter().zip(shared.shares()).map(line).collect();
-        Self { shared, lines, rounds, renews, retry, first: 0, rests: None }
+        Self { shared, lines, pool, renews, retry }
     }
 
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let mut watch = Until(Arc::clone(&self.shared));
         while !shared.ends() {
-            let Turn { has_moved, is_long, until } =
-                if self.rounds.is_some() { self.pass_shared(&mut watch) } else { self.pass(&mut watch) };
+            let Turn { has_moved, is_long, until } = self.pass(&mut watch);
             if !has_moved {
                 self.wait(until, is_long, &mut watch);
             }
         }
-        for line in &mut self.lines {
-            line.link.close(&mut line.session, false);
-        }
+        self.pool.close(&mut Keepers { lines: &mut self.lines, due: &[] }, false);
     }
 
-    /// One pass over all lines, each with a connection.
+    /// One pass over all connections.
     fn pass(&mut self, watch: &mut Until) -> Turn {
-        let shared = Arc::clone(&self.shared);
-        let mut turn = Turn::default();
-        let total = self.lines.len();
-        for at in (self.first..self.first + total).map(|at| at % total) {
-            let line = &mut self.lines[at];
-            if !line.session.awaits_reply() {
-                if !turn.is_due(line, &shared, self.renews) {
-                    continue;
-                }
-                if !line.link.is_open() {
-                    let now = Instant::now();
-                    if let Some(rests) = self.rests.filter(|rests| *rests > now) {
-                        turn.until = turn.until.min(rests - now);
-                        continue;
-                    }
-                    turn.has_moved |= line.connect(watch, &self.retry, self.renews);
-                    turn.until = turn.until.min(line.rested());
-                    self.rests = (!line.link.is_open()).then(|| Instant::now() + now.elapsed());
-                    self.first = (at + 1) % total;
-                    continue;
-                }
-                line.session.request(clock::now());
-            }
-            turn.has_moved |= line.step(watch, &self.retry, self.renews);
-        }
-        turn
-    }
-
-    /// One pass over the connections that lines share.
-    fn pass_shared(&mut self, watch: &mut Until) -> Turn {
-        let Self { shared, lines, rounds, renews, retry, .. } = self;
+        let Self { shared, lines, pool, renews, retry } = self;
         let mut turn = Turn::default();
         let mut is_due = |line: &mut Line| !line.session.awaits_reply() && turn.is_due(line, shared, *renews);
         let due: Vec<bool> = lines.iter_mut().map(&mut is_due).collect();
-        let Some(rounds) = rounds else { return turn };
         // The only error is that the thread must end.
-        let round = rounds.run(&mut Keepers { lines, due: &due }, None, watch).unwrap_or_default();
-        for (at, error) in round.failed {
-            lines[at].ended(&Err(error), retry, *renews);
+        let passed = pool.run(&mut Keepers { lines, due: &due }, None, watch).unwrap_or_default();
+        for (at, _) in passed.failed {
+            lines[at].failed(retry, *renews);
             turn.until = Duration::ZERO;
         }
-        turn.has_moved = round.has_moved;
-        if let Some(pause) = round.pause {
+        turn.has_moved = passed.has_moved;
+        if let Some(pause) = passed.pause {
             turn.until = turn.until.min(pause.saturating_duration_since(Instant::now()));
         }
         turn
@@ -186,22 +146,12 @@ impl Keeping {
             self.shared.sleep(until, is_long);
             return;
         }
-        let now = Instant::now();
-        let mut timeout = until.min(WATCH_EVERY);
-        for line in &mut self.lines {
-            match line.link.patience(&line.session, now) {
-                None => {}
-                Some(Ok(patience)) => timeout = timeout.min(patience),
-                Some(Err(fault)) => {
-                    let lost = line.link.lose(&mut line.session, fault, watch);
-                    line.ended(&lost, &self.retry, self.renews);
-                    timeout = Duration::ZERO;
-                }
-            }
+        let mut keepers = Keepers { lines: &mut self.lines, due: &[] };
+        let until = Instant::now().checked_add(until);
+        // The only error is that the thread must end.
+        for (at, _) in self.pool.wait(&mut keepers, until, watch).unwrap_or_default() {
+            self.lines[at].failed(&self.retry, self.renews);
         }
-        let waiting = self.lines.iter_mut().filter(|line| line.session.awaits_reply());
-        let mut sockets: Vec<_> = waiting.filter_map(|line| line.link.socket(&line.session)).collect();
-        Transport::wait_any(&mut sockets, &[], timeout);
     }
 }
 
@@ -245,66 +195,38 @@ impl Members for Keepers<'_> {
         &mut self.lines[at].link
     }
 
-    fn pass_on(&mut self, from: usize, to: usize) {
-        if let Ok([from, to]) = self.lines.get_disjoint_mut([from, to]) {
-            from.link.pass_on(&mut to.link);
-        }
+    fn session(&self, at: usize) -> &dyn Exchange {
+        &self.lines[at].session
     }
 
     fn is_active(&self, at: usize) -> bool {
-        self.due[at]
-    }
-
-    fn is_busy(&self, at: usize) -> bool {
-        self.lines[at].session.awaits_reply()
-    }
-
-    fn blocks(&self, _: usize) -> bool {
-        false
-    }
-
-    fn takes_turns(&self) -> bool {
-        true
+        self.due.get(at).is_some_and(|due| *due)
     }
 
     fn request(&mut self, at: usize, _: bool, _: Option<Instant>) -> Asked {
-        self.lines[at].session.request(clock::now());
-        if self.is_busy(at) { Asked::Yes } else { Asked::No }
+        let session = &mut self.lines[at].session;
+        session.request(clock::now());
+        if session.awaits_reply() { Asked::Yes } else { Asked::No }
     }
 
-    fn request_ahead(&mut self, _: usize, _: bool) -> bool {
-        false
+    fn connect(&mut self, at: usize, _: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>> {
+        self.lines[at].link.connect(watch, |_, _, _| Ok(()))
     }
 
-    fn connect(&mut self, at: usize, _: &[usize], watch: &mut dyn Watch) -> Result<()> {
+    fn step(&mut self, at: usize, channel: &mut Channel, watch: &mut dyn Watch) -> std::result::Result<bool, Trouble> {
         let line = &mut self.lines[at];
-        line.link.connect(&mut line.session, watch, |_, _, _| Ok(()))
+        line.link.step(channel, &mut line.session, watch).map_err(Trouble::Fault)
     }
 
-    fn step(&mut self, at: usize, watch: &mut dyn Watch) -> std::result::Result<bool, Trouble> {
+    fn send(&mut self, at: usize, channel: &mut Channel) {
         let line = &mut self.lines[at];
-        line.link.step(&mut line.session, watch).map_err(Trouble::Fault)
-    }
-
-    fn send(&mut self, at: usize) {
-        let line = &mut self.lines[at];
-        let _ = line.link.send(&mut line.session);
+        let _ = line.link.send(channel, &mut line.session);
     }
 
     fn answered(&mut self, at: usize) -> Option<bool> {
         let line = &mut self.lines[at];
         (line.failures, line.rests) = (0, None);
         None
-    }
-
-    fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
-        let line = &mut self.lines[at];
-        line.link.lose(&mut line.session, fault, watch)
-    }
-
-    fn close(&mut self, at: usize) {
-        let line = &mut self.lines[at];
-        line.link.close(&mut line.session, false);
     }
 
     fn disconnected(&mut self, at: usize) {
@@ -334,45 +256,17 @@ impl Line {
         }
     }
 
-    /// The time left of the pause after a failed round.
+    /// The time left of the pause after a failed attempt.
     fn rested(&self) -> Duration {
         self.rests.map_or(Duration::ZERO, |rests| rests.saturating_duration_since(Instant::now()))
     }
 
-    /// Connects. Returns whether the line is connected, or another attempt may be made immediately.
-    fn connect(&mut self, watch: &mut Until, retry: &RetryPolicy, renews: Option<Duration>) -> bool {
-        let connected = self.link.connect(&mut self.session, watch, |_, _, _| Ok(()));
-        self.ended(&connected, retry, renews)
-    }
-
-    /// Moves bytes. Returns whether any bytes moved, or the connection ended.
-    fn step(&mut self, watch: &mut Until, retry: &RetryPolicy, renews: Option<Duration>) -> bool {
-        match self.link.step(&mut self.session, watch) {
-            Ok(moved) => {
-                if moved && !self.session.awaits_reply() {
-                    (self.failures, self.rests) = (0, None);
-                }
-                moved
-            }
-            Err(fault) => {
-                let lost = self.link.lose(&mut self.session, fault, watch);
-                self.ended(&lost, retry, renews);
-                true
-            }
-        }
-    }
-
-    /// Pauses after a failed round. Returns whether the round succeeded.
-    fn ended(&mut self, round: &Result<()>, retry: &RetryPolicy, renews: Option<Duration>) -> bool {
-        if round.is_ok() {
-            return true;
-        }
-        self.link.close(&mut self.session, false);
+    /// Pauses after a failed attempt.
+    fn failed(&mut self, retry: &RetryPolicy, renews: Option<Duration>) {
         self.failures = self.failures.saturating_add(1);
         let longest = renews.map_or(LONGEST_PAUSE, |every| LONGEST_PAUSE.min(every / 4));
         let pause = retry.backoff(self.failures, random::jitter()).min(longest).max(SHORTEST_PAUSE);
         self.rests = Some(Instant::now() + pause);
-        false
     }
 }
 

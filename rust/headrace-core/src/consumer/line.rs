@@ -1,4 +1,4 @@
-//! One reading connection of a consumer, and the session of its streams.
+//! The streams of a consumer that are read together: in a cluster, those of one slot.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,8 +13,8 @@ use super::shared::lock;
 use super::work::Names;
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result};
-use crate::net::{Transport, Wanted, Watch};
-use crate::reading::{Allowed, Exchange, Link, Pass, Trouble, wait_for_more};
+use crate::net::Watch;
+use crate::reading::{Allowed, Channel, Exchange, Link, Trouble};
 
 /// What each connection of a consumer does first; the same for all.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(super) enum Reads {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) session: Session,
-    link: Link,
+    pub(super) link: Link,
     ledger: Arc<Mutex<Ledger>>,
     keys: Vec<Arc<[u8]>>,
     opening: Arc<Opening>,
@@ -102,13 +102,14 @@ impl Line {
         self.link.decided(watch).cloned()
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        self.link.is_open()
-    }
-
     /// Whether replies are on their way.
     pub(super) fn awaits_reply(&self) -> bool {
-        self.link.is_open() && self.session.awaits_reply()
+        self.session.awaits_reply()
+    }
+
+    /// Whether its reply is on its way, or has arrived and was not read to its end.
+    pub(super) fn is_busy(&self) -> bool {
+        self.session.awaits_reply() || self.session.is_suspended()
     }
 
     /// Whether the server has all decisions of the caller, and nothing is left to give back.
@@ -116,57 +117,24 @@ impl Line {
         self.ledger().is_settled() && !self.session.looks_back()
     }
 
-    /// Asks the watch, unless it was asked recently.
-    pub(super) fn ask(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        self.link.ask(watch)
-    }
-
-    /// Connects. If it is too early, waits instead, at most for `most`.
-    pub(super) fn open_in_time(
-        &mut self,
-        most: Duration,
-        namesakes: &mut Namesakes,
-        watch: &mut dyn Watch,
-    ) -> Result<()> {
-        if self.link.may_connect(most, watch)? { self.open(namesakes, watch) } else { Ok(()) }
-    }
-
-    /// When to connect, if connecting is put off; `None`: immediately.
-    pub(super) fn next_try(&mut self) -> Option<Instant> {
-        self.link.next_try()
-    }
-
-    /// Connects, and creates the groups.
-    pub(super) fn open(&mut self, namesakes: &mut Namesakes, watch: &mut dyn Watch) -> Result<()> {
-        self.session.now = clock::now();
-        let Self { session, link, ledger, keys, opening, has_begun, identity, may_come_late, lingers, .. } = self;
-        *lingers = None;
-        link.connect(session, watch, |transport, allowed, watch| {
-            let Allowed { silence, until } = allowed;
-            // The first connection has more to ask the more streams there are.
-            let mut setup = Setup { transport, silence, until: has_begun.then_some(until), watch };
-            let new = setup.identity()?;
-            let has_ended = identity.as_ref().map_or(Ok(true), |old| setup.end(old, &new))?;
-            *may_come_late |= *has_begun && !has_ended;
-            *identity = Some(new.clone());
-            if !*has_begun {
-                opening.begin(&mut setup, keys)?;
-                namesakes.glance(&mut setup, &new, &opening.client_name, ledger)?;
-            }
-            setup.name(&opening.client_name)?;
-            *has_begun = true;
-            Ok(())
-        })
-    }
-
     /// Connects line `at` for all `members`, which share the connection.
-    pub(super) fn open_for(lines: &mut [Self], at: usize, members: &[usize], watch: &mut dyn Watch) -> Result<()> {
-        let left_behind = |member: &usize| lines[*member].identity.clone().map(|identity| (*member, identity));
+    pub(super) fn open_for(
+        lines: &mut [Self],
+        at: usize,
+        members: &[usize],
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Channel>> {
+        // Nothing was requested over a connection on which a line has not begun.
+        let left_behind = |member: &usize| {
+            let Self { identity, has_begun, .. } = &lines[*member];
+            identity.clone().filter(|_| *has_begun).map(|identity| (*member, identity))
+        };
         let left_behind: Vec<(usize, Identity)> = members.iter().filter_map(left_behind).collect();
-        let Self { session, link, opening, .. } = &mut lines[at];
+        let Self { session, link, opening, lingers, .. } = &mut lines[at];
+        *lingers = None;
         session.now = clock::now();
         let mut opened = None;
-        link.connect(session, watch, |transport, allowed, watch| {
+        let channel = link.connect(watch, |transport, allowed, watch| {
             let Allowed { silence, until } = allowed;
             let mut setup = Setup { transport, silence, until: Some(until), watch };
             let new = setup.identity()?;
@@ -189,12 +157,11 @@ impl Line {
             }
             lines[at].identity = Some(new);
         }
-        Ok(())
+        Ok(channel)
     }
 
-    /// Gives the connection to another line. No reply may be due on it.
-    pub(super) fn pass_on(&mut self, other: &mut Self) {
-        self.link.pass_on(&mut other.link);
+    /// Notes that another line uses the connection now.
+    pub(super) fn hand_over(&mut self, other: &mut Self) {
         let new = self.identity.take();
         if let (Some(old), Some(new)) = (&other.identity, &new) {
             other.may_come_late |= !old.is_of_another_server(new);
@@ -206,52 +173,23 @@ impl Line {
         self.has_begun
     }
 
-    /// Creates the groups, over a connection that other lines use too.
+    /// Checks the rights and creates the groups, over its connection.
     pub(super) fn begin(
         &mut self,
+        channel: &mut Channel,
         namesakes: &mut Namesakes,
         watch: &mut dyn Watch,
     ) -> std::result::Result<(), Trouble> {
         let Self { link, ledger, keys, opening, identity, .. } = self;
         let Some(identity) = identity else { return Ok(()) };
-        let begun = link.consult(watch, |transport, silence, watch| {
+        let begun = channel.consult(watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, until: None, watch };
             opening.begin(&mut setup, keys)?;
             namesakes.glance(&mut setup, identity, &opening.client_name, ledger)
         });
-        self.has_begun = matches!(begun, Some(Ok(())));
-        begun.unwrap_or(Ok(()))
-    }
-
-    /// One pass over the only line: connects, asks, sends, receives or waits.
-    pub(super) fn run(
-        &mut self,
-        deadline: Option<Instant>,
-        namesakes: &mut Namesakes,
-        watch: &mut dyn Watch,
-    ) -> Result<()> {
-        self.link.ask(watch)?;
-        if !self.link.is_open() {
-            return self.open_in_time(left(deadline), namesakes, watch);
-        }
-        let pause = self.session.pause();
-        if !pause.is_zero() {
-            wait_for_more(pause.min(left(deadline)), watch)?;
-            self.session.paused();
-        }
-        self.session.now = clock::now();
-        self.session.request(Some(left(deadline)));
-        if !self.step(watch)? {
-            self.link.wait(&mut self.session, left(deadline), watch)?;
-        }
+        begun.map_err(|trouble| link.naming(trouble))?;
+        self.has_begun = true;
         Ok(())
-    }
-
-    /// Asks for entries, if `reads` says so, and moves bytes, without waiting. The line must be connected.
-    pub(super) fn pass(&mut self, reads: Reads, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<Pass> {
-        let until = self.request(reads, deadline);
-        let has_moved = self.step(watch)?;
-        Ok(if has_moved { Pass::Moved } else { until.map_or(Pass::Idle, Pass::Paused) })
     }
 
     /// Sends the caller's decisions, and asks for entries if `reads` says so. Returns the time up to which entries that arrived
@@ -280,129 +218,48 @@ impl Line {
     }
 
     /// Receives what has arrived, and sends what the socket accepts. Returns whether any bytes moved.
-    pub(super) fn step(&mut self, watch: &mut dyn Watch) -> Result<bool> {
-        match self.try_step(watch) {
-            Ok(moved) => Ok(moved),
-            Err(fault) => self.lose(fault, watch).map(|()| true),
-        }
-    }
-
-    /// The same, but returns a fault, which the caller passes to [`lose`](Self::lose).
-    pub(super) fn try_step(&mut self, watch: &mut dyn Watch) -> std::result::Result<bool, Fault> {
-        let stepped = self.link.step(&mut self.session, watch);
+    pub(super) fn step(&mut self, channel: &mut Channel, watch: &mut dyn Watch) -> std::result::Result<bool, Fault> {
+        let stepped = self.link.step(channel, &mut self.session, watch);
         self.session.looked();
         stepped
     }
 
-    /// Gives up the connection. Its requests are repeated on the next one, or the caller gets the error.
+    /// Notes that the connection was lost. Its requests are repeated on the next one, or the caller gets the error.
     pub(super) fn lose(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
         if self.session.blocks() && self.opening.is_of_cluster && fault.code == "ASK" {
             // To a client that waits for the entries of a stream that moves, the server names the other node, possibly before the
             // stream has arrived there. The next command shows whether it has.
-            self.link.close(&mut self.session, false);
             return Ok(());
         }
-        self.link.lose(&mut self.session, fault, watch)
-    }
-
-    /// The link, for lines that share connections.
-    pub(super) fn link(&mut self) -> &mut Link {
-        &mut self.link
+        self.link.lose(fault, watch)
     }
 
     /// Sends what the socket accepts. A fault shows again in the next call.
-    pub(super) fn send(&mut self) {
-        let _ = self.link.send(&mut self.session);
+    pub(super) fn send(&mut self, channel: &mut Channel) {
+        let _ = self.link.send(channel, &mut self.session);
     }
 
-    /// Ends the session's use of a shared connection that was lost.
+    /// Notes that the connection has ended.
     pub(super) fn disconnected(&mut self) {
         self.session.now = clock::now();
         self.session.disconnected();
     }
 
-    /// Requests the next page, so that the server prepares it while the caller works. A fault shows again in the next call.
-    pub(super) fn read_ahead(&mut self) {
-        self.session.request(None);
-        self.send();
-    }
-
-    /// How long the server may stay silent. `None`: no reply is due. A connection that was silent for too long is given up.
-    pub(super) fn patience(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<Option<Duration>> {
-        match self.link.patience(&self.session, now) {
-            None => Ok(None),
-            Some(Ok(patience)) => Ok(Some(patience)),
-            Some(Err(fault)) => self.link.lose(&mut self.session, fault, watch).map(|()| Some(Duration::ZERO)),
-        }
-    }
-
-    /// The socket, and the events to wait for.
-    pub(super) fn socket(&mut self) -> Option<(&mut Transport, Wanted)> {
-        self.link.socket(&self.session)
-    }
-
-    /// Whether another process has this consumer's name now: what is pending under the name may be that process's work. If
-    /// `deadline` comes first, returns true to be safe.
+    /// Whether another process has this consumer's name now: what is pending under the name may be that process's work. Takes up to
+    /// the time `left`.
     pub(super) fn finds_namesake(
-        &mut self,
-        namesakes: &mut Namesakes,
-        deadline: Option<Instant>,
-        watch: &mut dyn Watch,
-    ) -> Result<bool> {
-        loop {
-            self.drain(deadline, watch)?;
-            let left = left(deadline);
-            if left.is_zero() {
-                return Ok(true);
-            }
-            match self.look_for_namesake(namesakes, left, watch)? {
-                Some(is_found) => return Ok(is_found),
-                None if self.link.is_open() => {}
-                None => self.open_in_time(left, &mut Namesakes::default(), watch)?,
-            }
-        }
-    }
-
-    /// The same over the current connection, within the time `left`. `None`: there is no connection.
-    pub(super) fn look_for_namesake(
-        &mut self,
+        &self,
+        channel: &mut Channel,
         namesakes: &mut Namesakes,
         left: Duration,
         watch: &mut dyn Watch,
-    ) -> Result<Option<bool>> {
-        let Self { link, identity: Some(identity), opening, .. } = self else { return Ok(None) };
-        let found = link.consult(watch, |transport, silence, watch| {
+    ) -> std::result::Result<bool, Trouble> {
+        let Self { identity: Some(identity), opening, .. } = self else { return Ok(true) };
+        channel.consult(watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, until: None, watch };
             namesakes.look(&mut setup, identity, &opening.client_name, left.min(LOOKS_FOR))
-        });
-        match found {
-            Some(Ok(())) => Ok(Some(namesakes.is_found)),
-            Some(Err(Trouble::Error(error))) => Err(error),
-            Some(Err(Trouble::Fault(fault))) => self.link.lose(&mut self.session, fault, watch).map(|()| None),
-            None => Ok(None),
-        }
-    }
-
-    /// Reads the replies that are on their way, until `deadline`.
-    fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        while self.awaits_reply() && !left(deadline).is_zero() {
-            self.session.now = clock::now();
-            if !self.step(watch)? {
-                self.link.wait(&mut self.session, left(deadline), watch)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the connection.
-    pub(super) fn close(&mut self) {
-        self.session.now = clock::now();
-        self.link.close(&mut self.session, false);
-    }
-
-    /// The connection belongs to the process that this one was forked from.
-    pub(super) fn forget(&mut self) {
-        self.link.forget();
+        })?;
+        Ok(namesakes.is_found)
     }
 }
 

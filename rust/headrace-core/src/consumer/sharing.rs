@@ -1,13 +1,13 @@
 //! The lines of a consumer as members of the connections that they share.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::clock;
 use super::line::{Line, Namesakes, Reads};
 use super::turns::Turns;
 use crate::error::{Error, Fault};
 use crate::net::Watch;
-use crate::reading::{Asked, Exchange, Link, Members, Trouble};
+use crate::reading::{Asked, Channel, Exchange, Link, Members, Trouble};
 
 /// The goal of the passes.
 #[derive(Debug, Clone, Copy)]
@@ -30,13 +30,11 @@ pub(super) struct Sharing<'a> {
 
 impl Members for Sharing<'_> {
     fn link(&mut self, at: usize) -> &mut Link {
-        self.lines[at].link()
+        &mut self.lines[at].link
     }
 
-    fn pass_on(&mut self, from: usize, to: usize) {
-        if let Ok([from, to]) = self.lines.get_disjoint_mut([from, to]) {
-            from.pass_on(to);
-        }
+    fn session(&self, at: usize) -> &dyn Exchange {
+        &self.lines[at].session
     }
 
     fn is_active(&self, at: usize) -> bool {
@@ -45,15 +43,6 @@ impl Members for Sharing<'_> {
             Aim::Batch(_) => true,
             Aim::Work(wanted) => wanted[at],
         }
-    }
-
-    fn is_busy(&self, at: usize) -> bool {
-        let session = &self.lines[at].session;
-        session.awaits_reply() || session.is_suspended()
-    }
-
-    fn blocks(&self, at: usize) -> bool {
-        self.lines[at].session.blocks()
     }
 
     fn takes_turns(&self) -> bool {
@@ -75,35 +64,50 @@ impl Members for Sharing<'_> {
         line.session.let_isolate(may_isolate);
         line.session.share(is_shared);
         let until = line.request(reads, deadline).or(rests);
-        if self.is_busy(at) { Asked::Yes } else { until.map_or(Asked::No, Asked::At) }
+        if line.is_busy() { Asked::Yes } else { until.map_or(Asked::No, Asked::At) }
+    }
+
+    fn want(&mut self, at: usize) {
+        if let Aim::Batch(deadline) = self.aim {
+            let line = &mut self.lines[at];
+            if line.has_begun() {
+                line.request(self.turns.reads(at, Instant::now()), deadline);
+            }
+        }
     }
 
     fn request_ahead(&mut self, at: usize, is_shared: bool) -> bool {
         let line = &mut self.lines[at];
         line.session.now = clock::now();
-        if !line.has_begun() || !line.session.may_read_ahead() {
+        if !line.has_begun() || (is_shared && !line.session.may_read_ahead()) {
             return false;
         }
         line.session.share(is_shared);
         line.session.request(None);
-        self.is_busy(at)
+        line.is_busy()
     }
 
-    fn connect(&mut self, at: usize, members: &[usize], watch: &mut dyn Watch) -> Result<(), Error> {
+    fn connect(&mut self, at: usize, members: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>, Error> {
         Line::open_for(self.lines, at, members, watch)
     }
 
-    fn step(&mut self, at: usize, watch: &mut dyn Watch) -> Result<bool, Trouble> {
-        let line = &mut self.lines[at];
-        if !line.has_begun() {
-            return line.begin(self.namesakes, watch).map(|()| true);
+    fn hand_over(&mut self, from: usize, to: usize) {
+        if let Ok([from, to]) = self.lines.get_disjoint_mut([from, to]) {
+            from.hand_over(to);
         }
-        line.session.now = clock::now();
-        line.try_step(watch).map_err(Trouble::Fault)
     }
 
-    fn send(&mut self, at: usize) {
-        self.lines[at].send();
+    fn step(&mut self, at: usize, channel: &mut Channel, watch: &mut dyn Watch) -> Result<bool, Trouble> {
+        let line = &mut self.lines[at];
+        if !line.has_begun() {
+            return line.begin(channel, self.namesakes, watch).map(|()| true);
+        }
+        line.session.now = clock::now();
+        line.step(channel, watch).map_err(Trouble::Fault)
+    }
+
+    fn send(&mut self, at: usize, channel: &mut Channel) {
+        self.lines[at].send(channel);
     }
 
     fn answered(&mut self, at: usize) -> Option<bool> {
@@ -118,12 +122,12 @@ impl Members for Sharing<'_> {
         Some(has_more)
     }
 
-    fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<(), Error> {
-        self.lines[at].lose(fault, watch)
+    fn waited(&mut self, at: usize, time: Duration) {
+        self.lines[at].session.took(time, Duration::ZERO);
     }
 
-    fn close(&mut self, at: usize) {
-        self.lines[at].close();
+    fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<(), Error> {
+        self.lines[at].lose(fault, watch)
     }
 
     fn disconnected(&mut self, at: usize) {

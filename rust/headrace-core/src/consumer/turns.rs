@@ -53,7 +53,7 @@ impl Turns {
 
     /// Notes that the caller wants the next batch.
     pub(super) fn call_begins(&mut self, now: Duration) {
-        let Some(handed_out) = self.handed_out.take() else { return };
+        let Some(handed_out) = self.handed_out.take().filter(|_| self.total > 1) else { return };
         if now.saturating_sub(handed_out) > self.min_idle / 4 {
             self.careful = (2 * self.total).max(16);
         } else {

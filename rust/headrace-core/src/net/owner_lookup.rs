@@ -1,5 +1,5 @@
-//! Finds out which node of a cluster has the slot of a stream: nodes are asked at the first connect and when the last answer
-//! is no longer valid; redirects correct it.
+//! Finds out which node of a cluster has the slot of a stream: nodes are asked at the first connect and when that node cannot be
+//! reached any longer.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use super::change::ServerChange;
 use super::cluster_nodes::{ClusterNodes, is_redirect, no_answer, open};
 use super::deadline::{ConnectError, Deadline};
 use super::stream::Transport;
-use crate::cluster::{Redirect, slot};
+use crate::cluster::slot;
 use crate::endpoint::{Cluster, Endpoint, Node, NodeMap, Settings};
 use crate::error::{Fault, code};
 
@@ -103,17 +103,5 @@ impl OwnerLookup {
     /// The change of nodes found by the last connect. Returned only once.
     pub(super) fn take_change(&mut self) -> Option<ServerChange> {
         self.change.take()
-    }
-
-    /// A node redirected a command. The next connection goes to the target if the cluster has listed it; otherwise the nodes
-    /// are asked again. Returns whether it goes to the target.
-    pub(super) fn redirect(&mut self, redirect: &Redirect) -> bool {
-        self.owner = self.nodes.target(redirect, self.current.as_ref());
-        self.owner.is_some()
-    }
-
-    /// Discards what is known about the slot.
-    pub(super) fn refresh(&mut self) {
-        self.owner = None;
     }
 }

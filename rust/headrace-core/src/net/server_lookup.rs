@@ -9,7 +9,6 @@ use super::master_lookup::MasterLookup;
 use super::owner_lookup::OwnerLookup;
 use super::peer::Peer;
 use super::stream::Transport;
-use crate::cluster::Redirect;
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::Fault;
 
@@ -103,22 +102,6 @@ impl ServerLookup {
         match self {
             Self::Master(master) => master.replicas(endpoint, patience).await,
             Self::Fixed | Self::Owner(_) => Ok(None),
-        }
-    }
-
-    /// The next connection goes to the node that the server redirected a command to. Returns whether it does: otherwise the
-    /// nodes are asked again.
-    pub(crate) fn redirect(&mut self, redirect: &Redirect) -> bool {
-        match self {
-            Self::Owner(owner) => owner.redirect(redirect),
-            Self::Fixed | Self::Master(_) => false,
-        }
-    }
-
-    /// The next connection goes to the node that the nodes then name as the owner of the stream.
-    pub(crate) fn refresh(&mut self) {
-        if let Self::Owner(owner) = self {
-            owner.refresh();
         }
     }
 

@@ -1,7 +1,7 @@
 //! The sessions of a reader: one; in a cluster, one for each slot that holds some of its streams. No I/O and no clock.
 //!
 //! Each session has its own connection, so that it can wait for new entries and follow its slot to another node; or sessions
-//! share connections, see `reading/rounds.rs`. This module holds what all sessions share: the limit, the turns, and the position
+//! share connections, see `reading/pool.rs`. This module holds what all sessions share: the limit, the turns, and the position
 //! of all streams, which is that of the batches and errors that were taken.
 
 use std::sync::Arc;

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::line::{Line, left};
 use super::sessions::Sessions;
-use crate::error::{Error, Fault};
+use crate::error::Error;
 use crate::net::Watch;
-use crate::reading::{Asked, Link, Members, Trouble};
+use crate::reading::{Asked, Channel, Exchange, Link, Members, Trouble};
 
 /// All sessions and their sockets, for one or more passes.
 pub(super) struct Sharing<'a> {
@@ -37,27 +37,20 @@ impl Members for Sharing<'_> {
         &mut self.lines[at].link
     }
 
-    fn pass_on(&mut self, from: usize, to: usize) {
-        if let Ok([from, to]) = self.lines.get_disjoint_mut([from, to]) {
-            from.link.pass_on(&mut to.link);
-        }
+    fn session(&self, at: usize) -> &dyn Exchange {
+        self.sessions.get(at)
     }
 
     fn is_active(&self, at: usize) -> bool {
         self.sessions.is_active(at) && !(self.begins && self.sessions.get(at).has_begun())
     }
 
-    fn is_busy(&self, at: usize) -> bool {
-        let session = self.sessions.get(at);
-        session.awaits_reply() || session.is_suspended()
+    fn is_over(&self, at: usize) -> bool {
+        self.sessions.is_over(at)
     }
 
-    fn blocks(&self, at: usize) -> bool {
-        !self.sessions.get(at).blocks_for().is_zero()
-    }
-
-    fn takes_turns(&self) -> bool {
-        true
+    fn waits(&self, at: usize) -> bool {
+        self.sessions.is_active(at) && self.sessions.get(at).awaits_reply()
     }
 
     fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked {
@@ -69,37 +62,37 @@ impl Members for Sharing<'_> {
         if self.ask(at, is_shared, Some(waits)) { Asked::Yes } else { Asked::No }
     }
 
+    fn want(&mut self, at: usize) {
+        let waits = left(self.deadline);
+        self.sessions.with(at, |session| session.request(Some(waits)));
+    }
+
     fn request_ahead(&mut self, at: usize, is_shared: bool) -> bool {
-        self.ask(at, is_shared, None)
+        !self.sessions.get(at).is_ready() && self.ask(at, is_shared, None)
     }
 
-    fn connect(&mut self, at: usize, _: &[usize], watch: &mut dyn Watch) -> Result<(), Error> {
-        let link = &mut self.lines[at].link;
-        self.sessions.with(at, |session| link.connect(session, watch, |_, _, _| Ok(())))
+    fn connect(&mut self, at: usize, _: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>, Error> {
+        let Line { link, lingers } = &mut self.lines[at];
+        *lingers = None;
+        link.connect(watch, |_, _, _| Ok(()))
     }
 
-    fn step(&mut self, at: usize, watch: &mut dyn Watch) -> Result<bool, Trouble> {
+    fn step(&mut self, at: usize, channel: &mut Channel, watch: &mut dyn Watch) -> Result<bool, Trouble> {
         let link = &mut self.lines[at].link;
-        self.sessions.with(at, |session| link.step(session, watch)).map_err(Trouble::Fault)
+        self.sessions.with(at, |session| link.step(channel, session, watch)).map_err(Trouble::Fault)
     }
 
-    fn send(&mut self, at: usize) {
-        let link = &mut self.lines[at].link;
-        let _ = self.sessions.with(at, |session| link.send(session));
+    fn send(&mut self, at: usize, channel: &mut Channel) {
+        let link = &self.lines[at].link;
+        let _ = self.sessions.with(at, |session| link.send(channel, session));
     }
 
     fn answered(&mut self, at: usize) -> Option<bool> {
         Some(self.sessions.get(at).has_more())
     }
 
-    fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<(), Error> {
-        let link = &mut self.lines[at].link;
-        self.sessions.with(at, |session| link.lose(session, fault, watch))
-    }
-
-    fn close(&mut self, at: usize) {
-        let link = &mut self.lines[at].link;
-        self.sessions.with(at, |session| link.close(session, false));
+    fn waited(&mut self, at: usize, time: Duration) {
+        self.sessions.with(at, |session| session.took(time, Duration::ZERO));
     }
 
     fn disconnected(&mut self, at: usize) {

@@ -1,4 +1,4 @@
-//! Which sessions share a connection to a node of a cluster, and whose turn it is. No I/O and no clock.
+//! Which sessions share a connection to a server, and whose turn it is. No I/O and no clock.
 //!
 //! A session with its own connection lets the server wait for entries. If several sessions share one, a wait for one of them
 //! would block the others: they ask in turn for what is available, and pause when none of them had anything.
@@ -16,8 +16,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection, and the sessions that use it.
 #[derive(Debug)]
-struct Place {
-    node: Node,
+struct Place<C> {
+    /// `None`: the only server.
+    node: Option<Node>,
     /// The sessions, by number.
     members: Vec<usize>,
     /// The index of the member whose turn it is.
@@ -30,8 +31,8 @@ struct Place {
     pause: Duration,
     /// The time before which nothing is requested.
     rests: Option<Instant>,
-    /// Whether there is a connection, as last noted.
-    is_open: bool,
+    /// The connection, if there is one, and the session that uses it: the one that opened it, or has asked since.
+    channel: Option<(C, usize)>,
     /// Whether the session that asked last must connect: its request was lost with the connection.
     is_turned_back: bool,
     /// When to connect again.
@@ -40,8 +41,8 @@ struct Place {
     has_failed: bool,
 }
 
-impl Place {
-    fn new(node: Node, session: usize) -> Self {
+impl<C> Place<C> {
+    fn new(node: Option<Node>, session: usize) -> Self {
         Self {
             node,
             members: vec![session],
@@ -50,7 +51,7 @@ impl Place {
             empty: 0,
             pause: FIRST_PAUSE,
             rests: None,
-            is_open: false,
+            channel: None,
             is_turned_back: false,
             connects_at: None,
             has_failed: false,
@@ -69,19 +70,21 @@ impl Place {
     }
 }
 
-/// The connections of a reader to the nodes of a cluster, each with the sessions that use it.
+/// The connections of a reader to its servers, each with the sessions that use it.
 #[derive(Debug)]
-pub(crate) struct Assignment {
+pub(crate) struct Assignment<C> {
     /// The most connections to a node.
     most: usize,
     longest_pause: Duration,
-    places: Vec<Place>,
+    places: Vec<Place<C>>,
+    /// The connection of each session, by its number.
+    of: Vec<Option<usize>>,
 }
 
-impl Assignment {
+impl<C> Assignment<C> {
     /// At most `most` connections to each node. `block`: how long the server would wait for entries.
     pub(crate) fn new(most: usize, block: Duration) -> Self {
-        Self { most: most.max(1), longest_pause: LONGEST_PAUSE.min(block), places: Vec::new() }
+        Self { most: most.max(1), longest_pause: LONGEST_PAUSE.min(block), places: Vec::new(), of: Vec::new() }
     }
 
     /// The number of connections, including any that have lost all their sessions.
@@ -91,34 +94,56 @@ impl Assignment {
 
     /// Forgets the connections without a session: their numbers are reused.
     pub(crate) fn tidy(&mut self) {
+        if self.places.iter().all(|place| !place.members.is_empty()) {
+            return;
+        }
         self.places.retain(|place| !place.members.is_empty());
+        for (at, place) in self.places.iter().enumerate() {
+            place.members.iter().for_each(|member| self.of[*member] = Some(at));
+        }
     }
 
     /// The connection that a session uses.
     pub(crate) fn place(&self, session: usize) -> Option<usize> {
-        self.places.iter().position(|place| place.members.contains(&session))
+        self.of.get(session).copied().flatten()
     }
 
-    pub(crate) fn node(&self, place: usize) -> &Node {
-        &self.places[place].node
+    /// The node that a connection leads to. `None`: the only server.
+    pub(crate) fn node(&self, place: usize) -> Option<&Node> {
+        self.places[place].node.as_ref()
+    }
+
+    /// Whether several sessions use a connection.
+    pub(crate) fn is_shared(&self, place: usize) -> bool {
+        self.places[place].members.len() > 1
     }
 
     /// The sessions that use a connection, starting with the one whose turn it is.
-    pub(crate) fn order(&self, place: usize) -> Vec<usize> {
+    pub(crate) fn order(&self, place: usize) -> impl Iterator<Item = usize> {
         let Place { members, turn, .. } = &self.places[place];
-        members[*turn..].iter().chain(&members[..*turn]).copied().collect()
+        members[*turn..].iter().chain(&members[..*turn]).copied()
     }
 
     /// Assigns the session to a connection to this node, which has its stream: a new connection until the node has the most
-    /// allowed, then the one with the fewest sessions. Returns which one.
-    pub(crate) fn assign(&mut self, session: usize, node: &Node) -> usize {
+    /// allowed, then the one with the fewest sessions. `None`: the only server. Returns which one.
+    pub(crate) fn assign(&mut self, session: usize, node: Option<&Node>) -> usize {
         if let Some(place) = self.place(session) {
-            if self.places[place].node == *node {
+            if self.node(place) == node {
                 return place;
             }
             self.places[place].remove(session);
         }
-        let of_node = |place: &Place| place.node == *node;
+        let at = self.find(session, node);
+        if self.of.len() <= session {
+            self.of.resize(session + 1, None);
+        }
+        self.of[session] = Some(at);
+        at
+    }
+
+    /// Makes the session a member of a connection to this node.
+    fn find(&mut self, session: usize, node: Option<&Node>) -> usize {
+        let of_node = |place: &Place<C>| place.node.as_ref() == node;
         let count = self.places.iter().filter(|place| of_node(place) && !place.members.is_empty()).count();
         let candidates = self.places.iter().enumerate().filter(|(_, place)| of_node(place));
         let fewest =
@@ -129,7 +154,7 @@ impl Assignment {
                 at
             }
             _ => {
-                self.places.push(Place::new(node.clone(), session));
+                self.places.push(Place::new(node.cloned(), session));
                 self.places.len() - 1
             }
         }
@@ -137,8 +162,8 @@ impl Assignment {
 
     /// Takes the session off its connection: it is not known which node has its stream.
     pub(crate) fn remove(&mut self, session: usize) {
-        for place in &mut self.places {
-            place.remove(session);
+        if let Some(place) = self.of.get_mut(session).and_then(Option::take) {
+            self.places[place].remove(session);
         }
     }
 
@@ -177,18 +202,41 @@ impl Assignment {
     }
 
     /// Notes that session `by` has opened the connection.
-    pub(crate) fn opened(&mut self, place: usize, by: usize) {
+    pub(crate) fn opened(&mut self, place: usize, by: usize, channel: C) {
         let place = &mut self.places[place];
-        (place.is_open, place.connects_at, place.has_failed, place.rests) = (true, None, false, None);
+        place.channel = Some((channel, by));
+        (place.connects_at, place.has_failed, place.rests) = (None, false, None);
         // Let others ask before the session whose request was lost: the request may have been the reason.
         if std::mem::take(&mut place.is_turned_back) && place.members.get(place.turn) == Some(&by) {
             place.turn = (place.turn + 1) % place.members.len();
         }
     }
 
-    /// Notes that the connection is closed. Returns whether it was open before.
-    pub(crate) fn closed(&mut self, place: usize) -> bool {
-        std::mem::take(&mut self.places[place].is_open)
+    /// Takes the connection, which is to be closed.
+    pub(crate) fn take(&mut self, place: usize) -> Option<C> {
+        self.places[place].channel.take().map(|(channel, _)| channel)
+    }
+
+    /// The session that uses the connection, if there is one.
+    pub(crate) fn holder(&self, place: usize) -> Option<usize> {
+        self.places[place].channel.as_ref().map(|(_, holder)| *holder)
+    }
+
+    /// The connection.
+    pub(crate) fn channel(&mut self, place: usize) -> Option<&mut C> {
+        self.places[place].channel.as_mut().map(|(channel, _)| channel)
+    }
+
+    /// All connections, each with the session that uses it.
+    pub(crate) fn channels(&mut self) -> impl Iterator<Item = (&mut C, usize)> {
+        self.places.iter_mut().filter_map(|place| place.channel.as_mut()).map(|(channel, holder)| (channel, *holder))
+    }
+
+    /// Gives the connection to another session.
+    pub(crate) fn give(&mut self, place: usize, to: usize) {
+        if let Some((_, holder)) = &mut self.places[place].channel {
+            *holder = to;
+        }
     }
 
     /// Gives the turn back to the session that asked last, if that was in its turn: its request was lost with the connection.
@@ -234,8 +282,12 @@ mod tests {
         Node { host: "db".to_owned(), port }
     }
 
-    fn members(assignment: &Assignment) -> Vec<Vec<usize>> {
-        (0..assignment.len()).map(|place| assignment.order(place)).collect()
+    fn order(assignment: &Assignment<()>, place: usize) -> Vec<usize> {
+        assignment.order(place).collect()
+    }
+
+    fn members(assignment: &Assignment<()>) -> Vec<Vec<usize>> {
+        (0..assignment.len()).map(|place| order(assignment, place)).collect()
     }
 
     #[test]
@@ -246,10 +298,10 @@ mod tests {
             (3, vec![vec![0, 5], vec![1], vec![2, 6], vec![3], vec![4]]),
             (9, (0..7).map(|session| vec![session]).collect()),
         ] {
-            let mut assignment = Assignment::new(most, BLOCK);
+            let mut assignment = Assignment::<()>::new(most, BLOCK);
             for (session, port) in [1, 2, 1, 2, 1, 1, 1].into_iter().enumerate() {
-                let place = assignment.assign(session, &node(port));
-                assert_eq!((assignment.place(session), assignment.node(place)), (Some(place), &node(port)));
+                let place = assignment.assign(session, Some(&node(port)));
+                assert_eq!((assignment.place(session), assignment.node(place)), (Some(place), Some(&node(port))));
             }
             assert_eq!(members(&assignment), expected, "at most {most}");
         }
@@ -257,18 +309,18 @@ mod tests {
 
     #[test]
     fn a_slot_that_moves_changes_its_connection() {
-        let mut assignment = Assignment::new(1, BLOCK);
+        let mut assignment = Assignment::<()>::new(1, BLOCK);
         for (session, port) in [1, 1, 1, 2].into_iter().enumerate() {
-            assignment.assign(session, &node(port));
+            assignment.assign(session, Some(&node(port)));
         }
-        assert_eq!(assignment.assign(1, &node(1)), 0, "it is there");
-        assert_eq!(assignment.assign(1, &node(2)), 1);
+        assert_eq!(assignment.assign(1, Some(&node(1))), 0, "it is there");
+        assert_eq!(assignment.assign(1, Some(&node(2))), 1);
         assert_eq!(members(&assignment), [vec![0, 2], vec![3, 1]]);
-        assert_eq!(assignment.assign(0, &node(3)), 2);
-        assert_eq!(assignment.assign(2, &node(3)), 2);
+        assert_eq!(assignment.assign(0, Some(&node(3))), 2);
+        assert_eq!(assignment.assign(2, Some(&node(3))), 2);
         assert_eq!(members(&assignment), [vec![], vec![3, 1], vec![0, 2]]);
-        assert_eq!(assignment.assign(3, &node(1)), 0, "a connection without sessions is used again");
-        assert_eq!(assignment.assign(3, &node(2)), 1);
+        assert_eq!(assignment.assign(3, Some(&node(1))), 0, "a connection without sessions is used again");
+        assert_eq!(assignment.assign(3, Some(&node(2))), 1);
         assignment.tidy();
         assert_eq!(members(&assignment), [vec![1, 3], vec![0, 2]]);
         assignment.remove(1);
@@ -277,33 +329,33 @@ mod tests {
 
     #[test]
     fn sessions_of_a_connection_take_turns() {
-        let mut assignment = Assignment::new(1, BLOCK);
+        let mut assignment = Assignment::<()>::new(1, BLOCK);
         for session in [4, 5, 6, 7] {
-            assignment.assign(session, &node(1));
+            assignment.assign(session, Some(&node(1)));
         }
         let mut asked = Vec::new();
         for _ in 0..6 {
-            let next = assignment.order(0)[0];
+            let next = order(&assignment, 0)[0];
             asked.push(next);
             assignment.took_turn(0, next);
         }
         assert_eq!(asked, [4, 5, 6, 7, 4, 5]);
         assignment.took_turn(0, 6);
-        assert_eq!(assignment.order(0), [7, 4, 5, 6], "the one in front had nothing to ask for");
+        assert_eq!(order(&assignment, 0), [7, 4, 5, 6], "the one in front had nothing to ask for");
         assignment.remove(4);
-        assert_eq!(assignment.order(0), [7, 5, 6], "it is still that one's turn");
+        assert_eq!(order(&assignment, 0), [7, 5, 6], "it is still that one's turn");
         assignment.remove(7);
-        assert_eq!(assignment.order(0), [5, 6]);
+        assert_eq!(order(&assignment, 0), [5, 6]);
         assignment.took_turn(0, 7);
-        assert_eq!(assignment.order(0), [5, 6]);
+        assert_eq!(order(&assignment, 0), [5, 6]);
     }
 
     #[test]
     fn a_connection_pauses_longer_and_longer_while_no_session_has_entries() {
         let pauses = |block| {
-            let (mut assignment, now) = (Assignment::new(1, block), Instant::now());
+            let (mut assignment, now) = (Assignment::<()>::new(1, block), Instant::now());
             for session in 0..3 {
-                assignment.assign(session, &node(1));
+                assignment.assign(session, Some(&node(1)));
             }
             let mut pauses = Vec::new();
             for _ in 0..10 {
@@ -327,9 +379,9 @@ mod tests {
 
     #[test]
     fn a_pause_begins_after_all_active_sessions_in_a_row_had_no_entries() {
-        let (mut assignment, now) = (Assignment::new(1, BLOCK), Instant::now());
+        let (mut assignment, now) = (Assignment::<()>::new(1, BLOCK), Instant::now());
         for session in 0..3 {
-            assignment.assign(session, &node(1));
+            assignment.assign(session, Some(&node(1)));
         }
         for has_more in [false, false, true, false, false] {
             assignment.answered(0, has_more, 3, now);
@@ -337,64 +389,65 @@ mod tests {
         }
         assignment.answered(0, false, 2, now);
         assert_eq!(assignment.rests(0, now), Some(now + FIRST_PAUSE));
-        assignment.opened(0, 0);
+        assignment.opened(0, 0, ());
         assert_eq!(assignment.rests(0, now), None, "another connection is asked at once");
     }
 
     #[test]
-    fn a_lost_connection_is_noticed_once_and_retried_later() {
-        let (mut assignment, now) = (Assignment::new(1, BLOCK), Instant::now());
-        assignment.assign(0, &node(1));
-        assert!(!assignment.closed(0), "there was none yet");
-        assignment.opened(0, 0);
-        assert!(assignment.closed(0) && !assignment.closed(0));
+    fn a_connection_is_lost_once_and_retried_later() {
+        let (mut assignment, now) = (Assignment::<()>::new(1, BLOCK), Instant::now());
+        assignment.assign(0, Some(&node(1)));
+        assert_eq!((assignment.holder(0), assignment.take(0)), (None, None));
+        assignment.opened(0, 0, ());
+        assert_eq!(assignment.holder(0), Some(0));
+        assert_eq!((assignment.take(0), assignment.take(0)), (Some(()), None));
         let later = now + FIRST_PAUSE;
         assignment.put_off(0, later);
         assert_eq!((assignment.connects_at(0, now), assignment.has_failed(0)), (Some(later), false));
         assignment.failed(0, later);
         assert_eq!((assignment.connects_at(0, later), assignment.has_failed(0)), (None, true));
-        assignment.opened(0, 0);
+        assignment.opened(0, 0, ());
         assert_eq!((assignment.connects_at(0, now), assignment.has_failed(0)), (None, false));
     }
 
     #[test]
     fn a_session_whose_request_was_lost_reconnects_and_then_asks_last() {
-        let mut assignment = Assignment::new(1, BLOCK);
+        let mut assignment = Assignment::<()>::new(1, BLOCK);
         for session in 0..3 {
-            assignment.assign(session, &node(1));
+            assignment.assign(session, Some(&node(1)));
         }
         for asked in [0, 1, 2] {
             assignment.took_turn(0, asked);
             assert_eq!(assignment.turn_back(0), Some(asked));
-            assert_eq!(assignment.order(0)[0], asked, "it connects");
-            assignment.opened(0, asked);
-            assert_eq!(assignment.order(0)[0], (asked + 1) % 3);
+            assert_eq!(order(&assignment, 0)[0], asked, "it connects");
+            assignment.opened(0, asked, ());
+            assert_eq!(order(&assignment, 0)[0], (asked + 1) % 3);
         }
-        assignment.opened(0, 0);
-        assert_eq!(assignment.order(0), [0, 1, 2], "it has asked for nothing yet");
+        assignment.opened(0, 0, ());
+        assert_eq!(order(&assignment, 0), [0, 1, 2], "it has asked for nothing yet");
         assignment.turn_back(0);
         assignment.took_turn(0, 2);
-        assignment.opened(0, 0);
-        assert_eq!(assignment.order(0)[0], 1, "the other one was refused, and this one connected");
-        assignment.opened(0, 1);
-        assert_eq!(assignment.order(0)[0], 1);
+        assignment.opened(0, 0, ());
+        assert_eq!(order(&assignment, 0)[0], 1, "the other one was refused, and this one connected");
+        assignment.opened(0, 1, ());
+        assert_eq!(order(&assignment, 0)[0], 1);
     }
 
     #[test]
     fn requests_out_of_turn_leave_the_turns_as_they_are() {
-        let mut assignment = Assignment::new(1, BLOCK);
+        let mut assignment = Assignment::<()>::new(1, BLOCK);
         for session in 0..3 {
-            assignment.assign(session, &node(1));
+            assignment.assign(session, Some(&node(1)));
         }
         assert_eq!(assignment.turn_back(0), None, "none has asked");
         assignment.took_turn(0, 0);
         for asked in [0, 1, 2] {
             assignment.asked(0, asked);
-            assert_eq!(assignment.order(0), [1, 2, 0]);
+            assert_eq!(order(&assignment, 0), [1, 2, 0]);
         }
         assert_eq!(assignment.turn_back(0), Some(2));
-        assignment.opened(0, 1);
-        assert_eq!(assignment.order(0), [1, 2, 0]);
+        assignment.opened(0, 1, ());
+        assert_eq!(order(&assignment, 0), [1, 2, 0]);
         assignment.remove(2);
         assert_eq!(assignment.turn_back(0), None, "it uses another connection");
     }

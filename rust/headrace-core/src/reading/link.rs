@@ -1,30 +1,24 @@
-//! The socket of a reading session: opens it, moves its bytes, waits for it, and replaces it.
+//! The server of a reading session: where it is, when to connect to it, and what its caller is told of an outage.
 
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::channel::Channel;
 use super::exchange::Exchange;
 use super::outage::{After, Outage};
-use crate::cluster::Redirect;
+use super::trouble::Trouble;
 use crate::counters::ReadCounters;
 use crate::endpoint::{Endpoint, Node, Settings};
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
 use crate::net::{
-    ConnectError, Progress, ServerChange, ServerLookup, Transport, Wanted, Watch, block_on, connect_to_node,
-    connect_with, decide,
+    ConnectError, ServerChange, ServerLookup, Transport, Watch, block_on, connect_to_node, connect_with, decide,
 };
 use crate::random;
 use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
 
 /// How long one wait may last before the caller is asked whether to continue: Ctrl-C must be noticed within 0.1 s.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(50);
-
-/// Why a connection cannot be used: a fault, which may be temporary, or an error for the caller.
-pub(crate) enum Trouble {
-    Fault(Fault),
-    Error(Error),
-}
 
 /// How long a new connection may take for what it asks first.
 #[derive(Debug, Clone, Copy)]
@@ -35,19 +29,12 @@ pub(crate) struct Allowed {
     pub(crate) until: Instant,
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
-
-/// The socket, and when another one may replace it.
+/// The server of a session, and when to connect to it again.
 #[derive(Debug)]
 pub(crate) struct Link {
     endpoint: Endpoint,
     /// The connection that showed what the server is, until it is used for reading.
     first: Option<Transport>,
-    open: Option<(Transport, Duration)>,
     servers: ServerLookup,
     /// The node to connect to, if links share their connections.
     node: Option<Node>,
@@ -59,7 +46,6 @@ pub(crate) struct Link {
     counters: Arc<ReadCounters>,
     /// The time up to which the current wait is counted, if there is one.
     counted: Option<Instant>,
-    progress: Progress,
     /// When the watch was last asked.
     watched: Instant,
 }
@@ -72,7 +58,6 @@ impl Link {
         Self {
             endpoint,
             first: None,
-            open: None,
             servers,
             node: None,
             outage,
@@ -80,7 +65,6 @@ impl Link {
             redirects: 0,
             counters,
             counted: None,
-            progress: Progress::new(now),
             watched: now,
         }
     }
@@ -102,22 +86,12 @@ impl Link {
         Ok(settings)
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.is_some()
-    }
-
     /// Directs the next connection to this node. Reports to `watch` if that is another node than before.
     pub(crate) fn lead_to(&mut self, node: &Node, watch: &mut dyn Watch) {
         if let Some(last) = self.node.replace(node.clone()).filter(|last| last != node) {
             let change = ServerChange::StreamMoved { from: last.to_string(), to: node.to_string() };
             watch.server_changed(&self.endpoint, &change);
         }
-    }
-
-    /// Gives the connection to `other`, whose session asks next. No reply may be due on it.
-    pub(crate) fn pass_on(&mut self, other: &mut Self) {
-        other.open = self.open.take();
-        other.progress.made(Instant::now());
     }
 
     /// Asks the watch, unless it was asked recently.
@@ -181,19 +155,17 @@ impl Link {
         }
     }
 
-    /// Connects, or notes that the attempt failed and must be repeated. `prepare` has the socket to itself before the session
-    /// does.
+    /// Connects. `None`: the attempt failed and must be repeated. `prepare` has the socket to itself before a session does.
     pub(crate) fn connect(
         &mut self,
-        session: &mut (impl Exchange + ?Sized),
         watch: &mut dyn Watch,
         prepare: impl FnOnce(&mut Transport, Allowed, &mut dyn Watch) -> std::result::Result<(), Trouble>,
-    ) -> Result<()> {
+    ) -> Result<Option<Channel>> {
         let mut settings = self.settings()?;
         let began = Instant::now();
         let until = began.checked_add(settings.connect_timeout).unwrap_or(began);
         if let Err(fault) = self.decide(&mut settings, watch)? {
-            return self.endure(fault, watch);
+            return self.endure(fault, watch).map(|()| None);
         }
         let connected = match (self.first.take(), &self.node) {
             (Some(first), _) => Ok(first),
@@ -205,44 +177,35 @@ impl Link {
         let mut transport = match connected {
             Ok(transport) => transport,
             Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
-            Err(ConnectError::Fault(fault)) => return self.endure(fault, watch),
+            Err(ConnectError::Fault(fault)) => return self.endure(fault, watch).map(|()| None),
         };
         let allowed = Allowed { silence: settings.command_timeout, until };
         if let Err(trouble) = prepare(&mut transport, allowed, watch) {
             transport.abort();
-            return match trouble {
-                Trouble::Fault(fault) if fault.code == code::TIMEOUT => {
-                    let message = format!("{}: {}", self.endpoint, fault.message);
-                    self.endure(Fault { message, ..fault }, watch)
-                }
-                Trouble::Fault(fault) => self.endure(fault, watch),
+            return match self.naming(trouble) {
+                Trouble::Fault(fault) => self.endure(fault, watch).map(|()| None),
                 Trouble::Error(error) => Err(error),
             };
         }
-        self.open = Some((transport, settings.command_timeout));
         self.outage.connected();
         self.counters.connected();
-        self.progress.made(Instant::now());
-        session.disconnected();
-        Ok(())
+        Ok(Some(Channel::new(transport, settings.command_timeout)))
     }
 
-    /// Gives `ask` the socket while no reply to the session is due. `None`: there is no connection. A fault must be passed to
-    /// [`lose`](Self::lose).
-    pub(crate) fn consult<T>(
-        &mut self,
-        watch: &mut dyn Watch,
-        ask: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> std::result::Result<T, Trouble>,
-    ) -> Option<std::result::Result<T, Trouble>> {
-        let (transport, silence) = self.open.as_mut()?;
-        let found = ask(transport, *silence, watch);
-        self.progress.made(Instant::now());
-        Some(found)
+    /// The same trouble; a timeout names the server.
+    pub(crate) fn naming(&self, mut trouble: Trouble) -> Trouble {
+        if let Trouble::Fault(fault) = &mut trouble
+            && fault.code == code::TIMEOUT
+        {
+            fault.message = format!("{}: {}", self.endpoint, fault.message);
+        }
+        trouble
     }
 
     /// Receives what has arrived, then sends what the socket accepts. Returns whether any bytes moved.
     pub(crate) fn step(
         &mut self,
+        channel: &mut Channel,
         session: &mut (impl Exchange + ?Sized),
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, Fault> {
@@ -252,12 +215,12 @@ impl Link {
         {
             return Err(switched);
         }
-        let received = self.receive(session, watch)?;
-        match self.send(session) {
+        let received = self.receive(channel, session, watch)?;
+        match self.send(channel, session) {
             Ok(sent) => Ok(received || sent),
             Err(fault) => {
                 // The server's last reply may have arrived already, and explains more than a broken pipe.
-                while self.receive(session, watch)? {}
+                while self.receive(channel, session, watch)? {}
                 Err(fault)
             }
         }
@@ -266,26 +229,14 @@ impl Link {
     /// Receives what has arrived. Returns whether any bytes did, or have yet to be read.
     fn receive(
         &mut self,
+        channel: &mut Channel,
         session: &mut (impl Exchange + ?Sized),
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, Fault> {
-        let Some((transport, _)) = &mut self.open else { return Ok(false) };
-        let goes_on = session.is_suspended();
-        let count = if goes_on { 0 } else { transport.receive(session.space())? };
-        if count == 0 && !goes_on {
-            return Ok(false);
-        }
-        self.counters.bytes_received.add(count as u64);
-        let (started, due) = (Instant::now(), session.due());
-        session.received(count)?;
-        let now = Instant::now();
-        session.took(Duration::ZERO, now - started);
-        let is_answered = session.due() < due;
-        if is_answered {
-            self.progress.made(now);
-        }
-        if is_answered || self.progress.moved(count, now) {
-            self.answered(now, watch);
+        let Some(received) = channel.receive(session)? else { return Ok(false) };
+        self.counters.bytes_received.add(received.bytes as u64);
+        if received.is_progress {
+            self.answered(Instant::now(), watch);
         }
         Ok(true)
     }
@@ -302,87 +253,21 @@ impl Link {
     }
 
     /// Sends what the socket accepts. Returns whether any bytes moved.
-    pub(crate) fn send(&mut self, session: &mut (impl Exchange + ?Sized)) -> std::result::Result<bool, Fault> {
-        let Some((transport, _)) = &mut self.open else { return Ok(false) };
-        let mut moved = transport.push()? > 0;
-        let is_request = !session.unsent().is_empty();
-        let mut bytes = 0;
-        while !session.unsent().is_empty() {
-            let count = transport.send(session.unsent())?;
-            if count == 0 {
-                break;
-            }
-            session.sent(count);
-            bytes += count;
-            moved = true;
-        }
-        if is_request && session.unsent().is_empty() {
+    pub(crate) fn send(
+        &self,
+        channel: &mut Channel,
+        session: &mut (impl Exchange + ?Sized),
+    ) -> std::result::Result<bool, Fault> {
+        let (moved, is_request) = channel.send(session)?;
+        if is_request {
             self.counters.requests.add(1);
-            self.progress.made(Instant::now());
-        } else if bytes > 0 {
-            self.progress.moved(bytes, Instant::now());
         }
         Ok(moved)
     }
 
-    /// How long the server may still take to make progress; a fault if it took too long. `None`: no reply is due.
-    pub(crate) fn patience(
-        &self,
-        session: &(impl Exchange + ?Sized),
-        now: Instant,
-    ) -> Option<std::result::Result<Duration, Fault>> {
-        let (_, command_timeout) = self.open.as_ref().filter(|_| session.awaits_reply())?;
-        let patience = *command_timeout + session.blocks_for();
-        let silent = self.progress.age(now);
-        if silent < patience {
-            return Some(Ok(patience.saturating_sub(silent)));
-        }
-        let seconds = silent.as_secs_f64();
-        let message = format!("{} sent no complete reply for {seconds:.3} s", self.endpoint);
-        Some(Err(Fault::new(code::TIMEOUT, message)))
-    }
-
-    /// The socket, and the events to wait for.
-    pub(crate) fn socket(&mut self, session: &(impl Exchange + ?Sized)) -> Option<(&mut Transport, Wanted)> {
-        let (transport, _) = self.open.as_mut()?;
-        let writable = !session.unsent().is_empty() || transport.wants_write();
-        Some((transport, Wanted { bytes: 1, writable }))
-    }
-
-    /// Waits until the socket is ready, at most for `most`; gives up on a server that was silent for too long.
-    pub(crate) fn wait(
-        &mut self,
-        session: &mut (impl Exchange + ?Sized),
-        most: Duration,
-        watch: &mut dyn Watch,
-    ) -> Result<()> {
-        let now = Instant::now();
-        let patience = match self.patience(session, now) {
-            None => return Ok(()),
-            Some(Ok(patience)) => patience,
-            Some(Err(fault)) => return self.lose(session, fault, watch),
-        };
-        let Some((transport, Wanted { writable, .. })) = self.socket(session) else { return Ok(()) };
-        let timeout = WATCH_EVERY.min(patience).min(most);
-        let ready = transport.wait(writable, timeout);
-        session.took(now.elapsed(), Duration::ZERO);
-        if ready.interrupted && watch.interrupted() {
-            return Err(Error::Interrupted);
-        }
-        Ok(())
-    }
-
-    /// Gives up the connection. Its requests are repeated on another one.
-    pub(crate) fn lose(
-        &mut self,
-        session: &mut (impl Exchange + ?Sized),
-        fault: Fault,
-        watch: &mut dyn Watch,
-    ) -> Result<()> {
-        if self.is_open() {
-            self.counters.lost_connection();
-        }
-        self.close(session, false);
+    /// Notes that the connection was lost. Its requests are repeated on another one.
+    pub(crate) fn lose(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
+        self.counters.lost_connection();
         self.endure(fault, watch)
     }
 
@@ -402,29 +287,11 @@ impl Link {
         may
     }
 
-    /// Whether the fault means that another node of the cluster has the stream; the next connection goes to that node. If the
-    /// node is still taking the stream over, the link waits for it.
-    fn follows(&mut self, fault: &mut Fault) -> bool {
-        match &*fault.code {
-            _ if self.endpoint.cluster().is_none() => false,
-            "MOVED" if self.may_follow() => {
-                if !Redirect::within(&fault.message).is_some_and(|redirect| self.servers.redirect(&redirect)) {
-                    self.servers.refresh();
-                }
-                true
-            }
-            "ASK" => {
-                fault.code = "TRYAGAIN".into();
-                false
-            }
-            _ => false,
-        }
-    }
-
     /// Schedules another attempt, or returns the error for the caller.
     pub(crate) fn endure(&mut self, mut fault: Fault, watch: &mut dyn Watch) -> Result<()> {
-        if self.follows(&mut fault) {
-            return Ok(());
+        if self.endpoint.cluster().is_some() && fault.code == "ASK" {
+            // The other node is still taking the stream over.
+            fault.code = "TRYAGAIN".into();
         }
         self.count_wait();
         let endpoint = &self.endpoint;
@@ -449,50 +316,16 @@ impl Link {
         }
     }
 
-    /// Drops the connection, which belongs to the process that this one was forked from. The session must not be used afterwards.
-    pub(crate) fn forget(&mut self) {
-        self.drop_first(true);
-        if let Some((transport, _)) = self.open.take() {
-            transport.forget();
-        }
-        self.servers.forget();
-    }
-
-    /// Ends the connection that was not used yet.
-    fn drop_first(&mut self, is_parents: bool) {
+    /// Ends the connections that no session uses; `is_parents`: they belong to the process that this one was forked from.
+    pub(crate) fn close(&mut self, is_parents: bool) {
         match self.first.take() {
             Some(transport) if is_parents => transport.forget(),
             Some(transport) => transport.close(),
             None => {}
         }
-    }
-
-    /// Ends the connection; `is_parents`: it belongs to the process that this one was forked from.
-    pub(crate) fn close(&mut self, session: &mut (impl Exchange + ?Sized), is_parents: bool) {
-        self.drop_first(is_parents);
-        match self.open.take() {
-            Some((transport, _)) if is_parents => transport.forget(),
-            // The rest of a reply in progress is of no use.
-            Some((transport, _)) if session.awaits_reply() => transport.abort(),
-            Some((transport, _)) => transport.close(),
-            None => {}
-        }
         if is_parents {
             self.servers.forget();
         }
-        session.disconnected();
-    }
-}
-
-/// Waits for more entries, without requesting any.
-pub(crate) fn wait_for_more(pause: Duration, watch: &mut dyn Watch) -> Result<()> {
-    let until = Instant::now() + pause;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        doze(left, watch)?;
     }
 }
 

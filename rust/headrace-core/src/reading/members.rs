@@ -1,8 +1,11 @@
-//! What the passes over shared connections need from the sessions that use them.
+//! What a pool of connections needs from the sessions that use them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::link::{Link, Trouble};
+use super::channel::Channel;
+use super::exchange::Exchange;
+use super::link::Link;
+use super::trouble::Trouble;
 use crate::error::{Error, Fault};
 use crate::net::Watch;
 
@@ -15,52 +18,67 @@ pub(crate) enum Asked {
     At(Instant),
 }
 
-/// Sessions by number, each with a link. Among those that share a connection, the link of the one that asked last is open.
+/// Sessions by number, each with what is known of its server.
 pub(crate) trait Members {
     fn link(&mut self, at: usize) -> &mut Link;
 
-    /// Gives the connection of one session to another one, which has asked. No reply may be due on it.
-    fn pass_on(&mut self, from: usize, to: usize);
+    fn session(&self, at: usize) -> &dyn Exchange;
 
     /// Whether the session may continue now.
     fn is_active(&self, at: usize) -> bool;
 
-    /// Whether its reply is on its way, or has arrived and was not read to its end.
-    fn is_busy(&self, at: usize) -> bool;
+    /// Whether it never continues, so that it needs no connection.
+    fn is_over(&self, _at: usize) -> bool {
+        false
+    }
 
-    /// Whether the server waits for entries before it replies.
-    fn blocks(&self, at: usize) -> bool;
+    /// Whether the caller waits for its reply.
+    fn waits(&self, at: usize) -> bool {
+        self.session(at).awaits_reply()
+    }
 
     /// Whether the sessions take turns in this pass. Turns are for reading: a pass that only sends the caller's decisions leaves
     /// them as they are.
-    fn takes_turns(&self) -> bool;
+    fn takes_turns(&self) -> bool {
+        true
+    }
 
     /// Lets the session send its next request. `is_shared`: others use the connection too, so the server must not wait for
     /// entries. `rests`: the time before which no entries are requested.
     fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked;
 
-    /// Lets the session request entries while the caller works. Returns whether it did.
-    fn request_ahead(&mut self, at: usize, is_shared: bool) -> bool;
+    /// Notes that the caller now wants what the session, which is alone on its connection, has requested.
+    fn want(&mut self, _at: usize) {}
 
-    /// Opens a connection for the session and the other `members`, or notes that this failed and must be repeated.
-    fn connect(&mut self, at: usize, members: &[usize], watch: &mut dyn Watch) -> Result<(), Error>;
+    /// Lets the session request entries while the caller works. Returns whether it did.
+    fn request_ahead(&mut self, _at: usize, _is_shared: bool) -> bool {
+        false
+    }
+
+    /// Opens a connection for the session and the other `members`. `None`: this failed and must be repeated.
+    fn connect(&mut self, at: usize, members: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>, Error>;
+
+    /// Notes that session `to` uses the connection that `from` used last.
+    fn hand_over(&mut self, _from: usize, _to: usize) {}
 
     /// Receives what has arrived, then sends what the socket accepts. Returns whether any bytes moved.
-    fn step(&mut self, at: usize, watch: &mut dyn Watch) -> Result<bool, Trouble>;
+    fn step(&mut self, at: usize, channel: &mut Channel, watch: &mut dyn Watch) -> Result<bool, Trouble>;
 
     /// Sends what the socket accepts. A fault shows again in the next step.
-    fn send(&mut self, at: usize);
+    fn send(&mut self, at: usize, channel: &mut Channel);
 
     /// Notes that its replies were read. Returns whether they had entries, or another request may return some immediately;
     /// `None`: it did not ask for entries.
     fn answered(&mut self, at: usize) -> Option<bool>;
 
-    /// Gives up its connection because of this fault.
-    fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<(), Error>;
+    /// Notes that the caller waited for its reply.
+    fn waited(&mut self, _at: usize, _time: Duration) {}
 
-    /// Ends its connection.
-    fn close(&mut self, at: usize);
+    /// Notes that its connection is lost because of this fault. It has not [ended](Self::disconnected) yet.
+    fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<(), Error> {
+        self.link(at).lose(fault, watch)
+    }
 
-    /// Notes that the connection it shares was lost.
+    /// Notes that its connection has ended.
     fn disconnected(&mut self, at: usize);
 }

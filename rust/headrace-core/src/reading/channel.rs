@@ -1,0 +1,110 @@
+//! A connection to a server, which sessions use in turn: its socket, and how long the server has been silent.
+
+use std::time::{Duration, Instant};
+
+use super::exchange::Exchange;
+use super::trouble::Trouble;
+use crate::error::Fault;
+use crate::net::{Progress, Transport, Wanted, Watch};
+
+#[derive(Debug)]
+pub(crate) struct Channel {
+    transport: Transport,
+    /// How long the server may take for a reply: `command_timeout`.
+    silence: Duration,
+    progress: Progress,
+}
+
+/// What was received.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Received {
+    pub(super) bytes: usize,
+    /// Whether it is progress of the server: a reply, or a piece of a large one.
+    pub(super) is_progress: bool,
+}
+
+impl Channel {
+    pub(super) fn new(transport: Transport, silence: Duration) -> Self {
+        Self { transport, silence, progress: Progress::new(Instant::now()) }
+    }
+
+    /// Gives `ask` the socket. No reply to a session may be due on it.
+    pub(crate) fn consult<T>(
+        &mut self,
+        watch: &mut dyn Watch,
+        ask: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let found = ask(&mut self.transport, self.silence, watch);
+        self.progress.made(Instant::now());
+        found
+    }
+
+    /// Receives what has arrived. `None`: nothing, and nothing has yet to be read.
+    pub(super) fn receive(&mut self, session: &mut (impl Exchange + ?Sized)) -> Result<Option<Received>, Fault> {
+        let goes_on = session.is_suspended();
+        let bytes = if goes_on { 0 } else { self.transport.receive(session.space())? };
+        if bytes == 0 && !goes_on {
+            return Ok(None);
+        }
+        let (started, due) = (Instant::now(), session.due());
+        session.received(bytes)?;
+        let now = Instant::now();
+        session.took(Duration::ZERO, now - started);
+        let is_answered = session.due() < due;
+        if is_answered {
+            self.progress.made(now);
+        }
+        Ok(Some(Received { bytes, is_progress: is_answered || self.progress.moved(bytes, now) }))
+    }
+
+    /// Sends what the socket accepts. Returns whether any bytes moved, and whether they end a request.
+    pub(super) fn send(&mut self, session: &mut (impl Exchange + ?Sized)) -> Result<(bool, bool), Fault> {
+        let mut moved = self.transport.push()? > 0;
+        let is_request = !session.unsent().is_empty();
+        let mut bytes = 0;
+        while !session.unsent().is_empty() {
+            let count = self.transport.send(session.unsent())?;
+            if count == 0 {
+                break;
+            }
+            session.sent(count);
+            bytes += count;
+            moved = true;
+        }
+        let is_whole = is_request && session.unsent().is_empty();
+        if is_whole {
+            self.progress.made(Instant::now());
+        } else if bytes > 0 {
+            self.progress.moved(bytes, Instant::now());
+        }
+        Ok((moved, is_whole))
+    }
+
+    /// The session that is about to use it has not waited for the server yet.
+    pub(super) fn given(&mut self) {
+        self.progress.made(Instant::now());
+    }
+
+    /// How long the server may still be silent, while a reply to the session is due; `Err`: how long it has been, too long.
+    pub(super) fn patience(&self, session: &dyn Exchange, now: Instant) -> Result<Duration, Duration> {
+        let patience = self.silence + session.blocks_for();
+        let silent = self.progress.age(now);
+        if silent < patience { Ok(patience.saturating_sub(silent)) } else { Err(silent) }
+    }
+
+    /// The socket, and the events to wait for.
+    pub(super) fn wanted(&mut self, session: &dyn Exchange) -> (&mut Transport, Wanted) {
+        let writable = !session.unsent().is_empty() || self.transport.wants_write();
+        (&mut self.transport, Wanted { bytes: 1, writable })
+    }
+
+    /// Ends it; `is_busy`: a reply is due, the rest of which is of no use.
+    pub(super) fn close(self, is_busy: bool) {
+        if is_busy { self.transport.abort() } else { self.transport.close() }
+    }
+
+    /// Drops it: it belongs to the process that this one was forked from.
+    pub(super) fn forget(self) {
+        self.transport.forget();
+    }
+}

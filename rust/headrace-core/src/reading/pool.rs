@@ -1,0 +1,464 @@
+//! The connections of several sessions: which of them each session uses, which session asks next, and when to connect.
+
+use std::time::{Duration, Instant};
+
+use super::assignment::Assignment;
+use super::channel::Channel;
+use super::link::WATCH_EVERY;
+use super::members::{Asked, Members};
+use super::owners::Owners;
+use super::pass::Pass;
+use super::trouble::Trouble;
+use crate::cluster::slot;
+use crate::endpoint::{Endpoint, Node};
+use crate::error::{Error, Fault, code};
+use crate::net::{ConnectError, Transport, Watch};
+
+/// An error of one session: the others continue.
+type Failed = (usize, Error);
+type Result<T> = std::result::Result<T, Failed>;
+
+/// The connections of a reader, a consumer or a keeper: one; in a cluster, some to each node that has some of the streams.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    assignment: Assignment<Channel>,
+    /// `None`: there is one server, and one session.
+    owners: Option<Owners>,
+    /// The slot of each session.
+    slots: Vec<u16>,
+    /// When to ask the nodes again for the owners of slots.
+    asks_at: Option<Instant>,
+    /// The connection with which the next pass begins.
+    first: usize,
+}
+
+/// The result of a pass over all connections.
+#[derive(Debug, Default)]
+pub(crate) struct PoolPass {
+    pub(crate) has_moved: bool,
+    pub(crate) pause: Option<Instant>,
+    /// At most one for each connection, and one for the nodes.
+    pub(crate) failed: Vec<Failed>,
+}
+
+impl PoolPass {
+    fn add(&mut self, pass: Result<Pass>) -> std::result::Result<(), Error> {
+        match pass {
+            Ok(Pass::Moved) => self.has_moved = true,
+            Ok(Pass::Idle) => {}
+            Ok(Pass::Paused(until)) => self.pause = Some(sooner(self.pause, until)),
+            Err((_, Error::Interrupted)) => return Err(Error::Interrupted),
+            Err(failed) => self.failed.push(failed),
+        }
+        Ok(())
+    }
+}
+
+impl Pool {
+    /// Each endpoint has a session, for the slot of its stream key. At most `most` connections to each node. `block`: how long the
+    /// server would wait for entries.
+    pub(crate) fn new(endpoints: &[Endpoint], most: usize, block: Duration) -> Self {
+        Self {
+            assignment: Assignment::new(most, block),
+            owners: endpoints.first().filter(|first| first.cluster().is_some()).map(Owners::new),
+            slots: endpoints.iter().map(|endpoint| slot(endpoint.stream_key())).collect(),
+            asks_at: None,
+            first: 0,
+        }
+    }
+
+    /// One pass over each connection. An error on one does not stop the others. After the deadline of the call, at most one
+    /// attempt to connect is made or finished: the next pass begins with the connection after it.
+    pub(crate) fn run(
+        &mut self,
+        members: &mut dyn Members,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<PoolPass, Error> {
+        let mut passed = PoolPass::default();
+        let began = Instant::now();
+        self.assignment.tidy();
+        passed.add(self.find_nodes(members, watch))?;
+        let total = self.assignment.len();
+        for place in (self.first..self.first + total).map(|place| place % total) {
+            members.link(0).ask(watch)?;
+            // Only attempts to connect take this long.
+            if began.elapsed() > WATCH_EVERY && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                self.first = place;
+                break;
+            }
+            passed.add(self.pass(place, members, watch))?;
+        }
+        Ok(passed)
+    }
+
+    /// After a batch of session `at` was taken, the session whose turn it is requests its next page, so that the server prepares
+    /// it while the caller works. No other session does, so that none with many entries gets ahead of others.
+    pub(crate) fn read_ahead(&mut self, at: usize, members: &mut dyn Members) {
+        let Some(place) = self.idle_place(at, members) else { return };
+        let is_shared = self.assignment.is_shared(place);
+        let now = Instant::now();
+        let active = self.active(place, members);
+        let may_try = |at: &usize| members.link(*at).next_try().is_none_or(|next| next <= now);
+        let Some(next) = active.into_iter().find(may_try) else { return };
+        if members.request_ahead(next, is_shared) {
+            self.assignment.took_turn(place, next);
+            self.give(place, next, members);
+            if let Some(channel) = self.assignment.channel(place) {
+                members.send(next, channel);
+            }
+        }
+    }
+
+    /// Whether the session can use an open connection.
+    pub(crate) fn is_connected(&self, at: usize) -> bool {
+        self.assignment.place(at).is_some_and(|place| self.assignment.holder(place).is_some())
+    }
+
+    /// Gives the session the connection that it uses, unless another session waits for a reply on it.
+    pub(crate) fn lend(&mut self, at: usize, members: &mut dyn Members) -> Option<&mut Channel> {
+        let place = self.idle_place(at, members)?;
+        self.give(place, at, members);
+        self.assignment.channel(place)
+    }
+
+    /// Waits until one of the sockets is ready, or until `until`; gives up the connections to servers that were silent for too long.
+    pub(crate) fn wait(
+        &mut self,
+        members: &mut dyn Members,
+        until: Option<Instant>,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<Vec<Failed>, Error> {
+        let now = Instant::now();
+        let mut timeout = until.map_or(WATCH_EVERY, |until| until.saturating_duration_since(now).min(WATCH_EVERY));
+        let (mut sockets, mut waiting) = (Vec::new(), Vec::new());
+        let mut silent = None;
+        for (channel, at) in self.assignment.channels() {
+            if !members.waits(at) {
+                continue;
+            }
+            let session = members.session(at);
+            match channel.patience(session, now) {
+                Ok(patience) => timeout = timeout.min(patience),
+                Err(time) => silent = Some((at, time)),
+            }
+            sockets.push(channel.wanted(session));
+            waiting.push(at);
+        }
+        if let Some((at, time)) = silent {
+            let seconds = time.as_secs_f64();
+            let message = format!("{} sent no complete reply for {seconds:.3} s", members.link(at).endpoint());
+            let lost = self.lose(at, Fault::new(code::TIMEOUT, message), members, watch);
+            return Ok(lost.err().into_iter().collect());
+        }
+        let is_interrupted = Transport::wait_any(&mut sockets, &[], timeout);
+        let waited = now.elapsed();
+        for at in waiting {
+            members.waited(at, waited);
+        }
+        if is_interrupted && watch.interrupted() { Err(Error::Interrupted) } else { Ok(Vec::new()) }
+    }
+
+    /// Gives up the connection that session `at` uses because of this fault. Its requests are repeated on another one.
+    pub(crate) fn lose(
+        &mut self,
+        at: usize,
+        fault: Fault,
+        members: &mut dyn Members,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<(), Failed> {
+        let Some(place) = self.assignment.place(at) else { return Ok(()) };
+        let is_away = code::is_away(&fault.code);
+        let lost = members.lose(at, fault, watch).map_err(|error| (at, error));
+        self.end(place, members);
+        // A refusal concerns only this session: the next one connects, and asks.
+        if is_away {
+            let asked_last = self.assignment.turn_back(place);
+            if let Some(next) = asked_last.and_then(|at| members.link(at).next_try()) {
+                self.assignment.put_off(place, next);
+            }
+        }
+        lost
+    }
+
+    /// Ends all connections; `is_parents`: they belong to the process that this one was forked from.
+    pub(crate) fn close(&mut self, members: &mut dyn Members, is_parents: bool) {
+        for place in 0..self.assignment.len() {
+            if is_parents && let Some(channel) = self.assignment.take(place) {
+                channel.forget();
+                self.assignment.order(place).for_each(|at| members.disconnected(at));
+            }
+            self.end(place, members);
+        }
+        (0..self.slots.len()).for_each(|at| members.link(at).close(is_parents));
+    }
+
+    /// Ends the connections over which a server waits for entries.
+    pub(crate) fn end_blocked(&mut self, members: &mut dyn Members) {
+        for place in 0..self.assignment.len() {
+            if self.assignment.holder(place).is_some_and(|at| blocks(at, members)) {
+                self.end(place, members);
+            }
+        }
+    }
+
+    /// Ends a connection, if there is one.
+    fn end(&mut self, place: usize, members: &mut dyn Members) {
+        let Some(holder) = self.assignment.holder(place) else { return };
+        if let Some(channel) = self.assignment.take(place) {
+            channel.close(members.session(holder).awaits_reply());
+        }
+        // The next one may lead to another server.
+        self.assignment.order(place).for_each(|at| members.disconnected(at));
+    }
+
+    /// The connection of session `at`, if it is open, and no reply is due on it.
+    fn idle_place(&self, at: usize, members: &dyn Members) -> Option<usize> {
+        let place = self.assignment.place(at)?;
+        self.assignment.holder(place).filter(|holder| !is_busy(*holder, members)).map(|_| place)
+    }
+
+    /// Gives the connection to a session. No reply may be due on it.
+    fn give(&mut self, place: usize, to: usize, members: &mut dyn Members) {
+        let Some(from) = self.assignment.holder(place).filter(|holder| *holder != to) else { return };
+        self.assignment.give(place, to);
+        if let Some(channel) = self.assignment.channel(place) {
+            channel.given();
+        }
+        members.hand_over(from, to);
+    }
+
+    /// The sessions of a connection that may continue now, starting with the one whose turn it is.
+    fn active(&self, place: usize, members: &dyn Members) -> Vec<usize> {
+        self.assignment.order(place).filter(|at| members.is_active(*at)).collect()
+    }
+
+    /// Gives each session without a connection one to the node that has its slot.
+    fn find_nodes(&mut self, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
+        let Some(owners) = &self.owners else {
+            (0..self.slots.len()).for_each(|at| _ = self.assignment.assign(at, None));
+            return Ok(Pass::Idle);
+        };
+        let is_lost = |at: &usize| members.is_active(*at) && self.assignment.place(*at).is_none();
+        let lost: Vec<usize> = (0..self.slots.len()).filter(is_lost).collect();
+        let unknown = lost.iter().copied().find(|at| owners.get(self.slots[*at]).is_none());
+        let mut found = Ok(Pass::Idle);
+        if let Some(at) = unknown {
+            let now = Instant::now();
+            let next = self.asks_at.max(members.link(at).next_try());
+            found = match next.filter(|next| *next > now) {
+                Some(next) => Ok(Pass::Paused(next)),
+                None => self.ask(at, members, watch).map(|()| Pass::Moved),
+            };
+        }
+        for at in lost {
+            self.move_to_owner(at, members, watch);
+        }
+        found
+    }
+
+    /// Asks the nodes which of them has the slot of session `at`, and notes what they report for all slots. Before they are asked
+    /// again, the existing connections get as much time as this took.
+    fn ask(&mut self, at: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<()> {
+        let Some(owners) = &mut self.owners else { return Ok(()) };
+        let (link, slot, began) = (members.link(at), self.slots[at], Instant::now());
+        let settings = link.settings().map_err(|error| (at, error))?;
+        let asked = owners.ask(link.endpoint(), &settings, slot, watch);
+        self.asks_at = Some(Instant::now() + began.elapsed());
+        let fault = match asked {
+            Ok(()) if owners.get(slot).is_some() => return Ok(()),
+            Ok(()) => Fault::new(code::NO_SLOT, format!("according to the nodes, no node has slot {slot}")),
+            Err(ConnectError::Fault(fault)) => fault,
+            Err(ConnectError::Interrupted) => return Err((at, Error::Interrupted)),
+        };
+        link.endure(fault, watch).map_err(|error| (at, error))
+    }
+
+    /// The node that has the slot of session `at`, if known.
+    fn owner(&self, at: usize) -> Option<Node> {
+        self.owners.as_ref()?.get(self.slots[at])
+    }
+
+    /// Moves session `at` to a connection to the node that has its slot, if known.
+    fn move_to_owner(&mut self, at: usize, members: &mut dyn Members, watch: &mut dyn Watch) {
+        if let Some(node) = self.owner(at) {
+            self.move_to(&node, at, members, watch);
+        }
+    }
+
+    /// Moves session `at` to a connection to `node`, which has its slot.
+    fn move_to(&mut self, node: &Node, at: usize, members: &mut dyn Members, watch: &mut dyn Watch) {
+        members.link(at).lead_to(node, watch);
+        let place = self.assignment.assign(at, Some(node));
+        // The server may be waiting for entries of a session that was alone: the new one would have to wait too.
+        if self.assignment.holder(place).is_some_and(|holder| holder != at && blocks(holder, members)) {
+            self.end(place, members);
+        }
+    }
+
+    /// One pass over a connection: connects, lets the next session ask, sends, receives.
+    fn pass(&mut self, place: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
+        let Some(mut holder) = self.assignment.holder(place) else { return self.connect(place, members, watch) };
+        let mut active = self.active(place, members);
+        let count = active.len();
+        let is_shared = self.assignment.is_shared(place);
+        if is_busy(holder, members) {
+            if !is_shared && !active.is_empty() {
+                members.want(holder);
+            }
+        } else {
+            let now = Instant::now();
+            if self.assignment.order(place).all(|at| members.is_over(at)) {
+                self.end(place, members);
+                return Ok(Pass::Idle);
+            }
+            let rests = self.assignment.rests(place, now).filter(|_| is_shared);
+            let takes_turns = members.takes_turns();
+            // Without turns, the session that asked last comes last.
+            if !takes_turns && let Some(last) = active.iter().position(|at| *at == holder) {
+                active.rotate_left(last + 1);
+            }
+            let (mut asks, mut pause) = (None, None);
+            for at in active {
+                // Its slot was refused a moment ago, or its entries wait for more.
+                let next_try = members.link(at).next_try().filter(|next| *next > now);
+                match next_try.map_or_else(|| members.request(at, is_shared, rests), Asked::At) {
+                    Asked::Yes => asks = Some(at),
+                    Asked::No => continue,
+                    Asked::At(until) => {
+                        pause = Some(sooner(pause, until));
+                        continue;
+                    }
+                }
+                break;
+            }
+            let Some(asks) = asks else { return Ok(pause.map_or(Pass::Idle, Pass::Paused)) };
+            if takes_turns {
+                self.assignment.took_turn(place, asks);
+            } else {
+                self.assignment.asked(place, asks);
+            }
+            self.give(place, asks, members);
+            holder = asks;
+        }
+        let Some(channel) = self.assignment.channel(place) else { return Ok(Pass::Idle) };
+        match members.step(holder, channel, watch) {
+            Ok(false) => Ok(Pass::Idle),
+            Ok(true) => {
+                if !is_busy(holder, members)
+                    && let Some(has_more) = members.answered(holder)
+                {
+                    self.assignment.answered(place, has_more, count, Instant::now());
+                }
+                Ok(Pass::Moved)
+            }
+            Err(Trouble::Fault(fault)) if fault.code == "MOVED" && self.owners.is_some() => {
+                self.follow(place, holder, fault, members, watch)
+            }
+            Err(Trouble::Fault(fault)) => self.lose(holder, fault, members, watch).map(|()| Pass::Moved),
+            Err(Trouble::Error(error)) => {
+                self.end(place, members);
+                Err((holder, error))
+            }
+        }
+    }
+
+    /// Follows the slot of session `at` to another node. Replies to the session may still arrive, so none of the sessions on this
+    /// connection can use it any longer.
+    fn follow(
+        &mut self,
+        place: usize,
+        at: usize,
+        fault: Fault,
+        members: &mut dyn Members,
+        watch: &mut dyn Watch,
+    ) -> Result<Pass> {
+        self.end(place, members);
+        self.assignment.remove(at);
+        let may_follow = members.link(at).may_follow();
+        if let (Some(owners), Some(sender)) = (&mut self.owners, self.assignment.node(place)) {
+            match owners.target(&fault, sender).filter(|_| may_follow) {
+                Some(node) => self.move_to(&node, at, members, watch),
+                None => owners.doubt(sender),
+            }
+        }
+        if may_follow {
+            return Ok(Pass::Moved);
+        }
+        members.link(at).endure(fault, watch).map(|()| Pass::Moved).map_err(|error| (at, error))
+    }
+
+    /// Connects for the first active session that may try.
+    fn connect(&mut self, place: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
+        let now = Instant::now();
+        if let Some(at) = self.assignment.connects_at(place, now) {
+            return Ok(Pass::Paused(at));
+        }
+        let may_have_moved = self.owners.is_some() && self.assignment.has_failed(place);
+        let (mut first, mut next) = (None, None);
+        for at in self.active(place, members) {
+            let Some(until) = members.link(at).next_try().filter(|next| *next > now) else {
+                first = Some(at);
+                break;
+            };
+            next = Some(sooner(next, until));
+        }
+        let Some(at) = first else { return Ok(next.map_or(Pass::Idle, Pass::Paused)) };
+        if may_have_moved && self.owner(at).is_none() {
+            // Another node may have the slots by now.
+            let asked = self.ask(at, members, watch);
+            if self.owner(at).is_none() {
+                self.put_off(place, at, now, asked.is_err(), members);
+            }
+            return asked.map(|()| Pass::Moved);
+        }
+        if may_have_moved {
+            for member in self.assignment.order(place).collect::<Vec<_>>() {
+                self.move_to_owner(member, members, watch);
+            }
+            if self.assignment.place(at) != Some(place) {
+                return Ok(Pass::Moved);
+            }
+        }
+        let sharing: Vec<usize> = self.assignment.order(place).collect();
+        match members.connect(at, &sharing, watch) {
+            Ok(Some(channel)) => {
+                self.assignment.opened(place, at, channel);
+                Ok(Pass::Moved)
+            }
+            failed => {
+                if let (Some(owners), Some(node)) = (&mut self.owners, self.assignment.node(place)) {
+                    owners.lose(node);
+                }
+                self.put_off(place, at, now, failed.is_err(), members);
+                failed.map(|_| Pass::Moved).map_err(|error| (at, error))
+            }
+        }
+    }
+
+    /// Puts off connecting after session `at` did not get a connection: before the next attempt, other connections get as much
+    /// time as this one took. After an error, another session tries: the refusal may concern only this one.
+    fn put_off(&mut self, place: usize, at: usize, began: Instant, is_error: bool, members: &mut dyn Members) {
+        let now = Instant::now();
+        let next = if self.assignment.len() > 1 { now + (now - began) } else { now };
+        self.assignment.failed(place, members.link(at).next_try().map_or(next, |next_try| next_try.max(next)));
+        if is_error {
+            self.assignment.took_turn(place, at);
+        }
+    }
+}
+
+/// Whether a reply to the session is on its way, or has arrived and was not read to its end.
+fn is_busy(at: usize, members: &dyn Members) -> bool {
+    let session = members.session(at);
+    session.awaits_reply() || session.is_suspended()
+}
+
+/// Whether the server waits for entries before it replies to the session.
+fn blocks(at: usize, members: &dyn Members) -> bool {
+    !members.session(at).blocks_for().is_zero()
+}
+
+fn sooner(one: Option<Instant>, other: Instant) -> Instant {
+    one.map_or(other, |one| one.min(other))
+}
