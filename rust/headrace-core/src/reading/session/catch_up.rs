@@ -39,9 +39,14 @@ impl Session {
         let reply = parse_redis_value(&unread[..length]).unwrap_or(Value::Nil);
         let is_replica = matches!(field(&reply, "role").and_then(bytes), Some(b"replica" | b"slave"));
         self.input.consume(length);
-        for stream in &mut self.streams {
-            stream.is_doubtful |= stream.lag.is_suspected() && !is_replica;
-            stream.lag.resolve(is_replica);
+        for at in self.which(|stream| stream.lag.is_suspected()) {
+            self.streams[at].lag.resolve(is_replica);
+            if is_replica {
+                // Entries without proof would hold up the other streams as long as this one waits.
+                self.forget_unproven(at);
+            } else {
+                self.streams[at].is_doubtful = true;
+            }
         }
         Ok(true)
     }
@@ -102,6 +107,7 @@ mod tests {
     use crate::reading::Exchange as _;
 
     const REPLICA: &str = "*2\r\n$4\r\nrole\r\n$7\r\nreplica\r\n";
+    const NOTHING: &str = "*-1\r\n";
 
     const fn id(ms: u64) -> EntryId {
         EntryId { ms, seq: 0 }
@@ -194,5 +200,31 @@ mod tests {
         assert!(session.has_begun());
         assert_eq!(ask(&mut session), "", "the caller takes what is ready first");
         assert_eq!(batch(&mut session), (id(1), id(1)));
+    }
+
+    #[test]
+    fn what_a_replica_lacks_does_not_hold_up_other_streams() {
+        let mut session = session(&[("s", behind(1)), ("t", behind(1))], true);
+        ask(&mut session);
+        say(&mut session, &[&described(3, 1), &described(1, 1)]);
+        assert!(ask(&mut session).starts_with("XRANGE s 1-0"));
+        // 1-0 to 3-0 are gone. Before the server says so, the connection is lost.
+        say(&mut session, &[&entries(&[(4, "1")]), &entries(&[(1, "1")])]);
+        session.disconnected();
+        assert_eq!(ask(&mut session), "XINFO STREAM s");
+        say(&mut session, &[&described(3, 1)]);
+        assert_eq!(ask(&mut session), "HELLO");
+        say(&mut session, &[REPLICA]);
+        assert!(ask(&mut session).starts_with("XRANGE t 1-0"));
+        say(&mut session, &[&entries(&[(1, "1"), (2, "1"), (3, "no number")])]);
+        assert_eq!(batch(&mut session), (id(2), id(2)));
+        assert!(session.take().unwrap().result.is_err());
+        assert!(ask(&mut session).starts_with("XRANGE t 3-0"));
+        say(&mut session, &[&entries(&[(3, "no number")])]);
+        assert_eq!(ask(&mut session), "XREAD COUNT 1 BLOCK 100 STREAMS s 3-18446744073709551615");
+        say(&mut session, &[NOTHING]);
+        assert_eq!(ask(&mut session), "XINFO STREAM s");
+        say(&mut session, &[&described(4, 4)]);
+        assert_eq!(session.lost(), (2, true));
     }
 }
