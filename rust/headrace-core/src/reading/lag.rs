@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::resp::EntryId;
+
 /// How long to wait for a replica that does not receive what was read before. After that, its stream counts as another one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -23,16 +25,19 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Lag {
     state: State,
+    /// The server has what was read once it has an entry after this ID; `None`: no entry shows it.
+    awaited: Option<EntryId>,
     waited: Duration,
 }
 
 impl Lag {
-    /// Notes that the server has less than was read. Returns whether that may be because it is a replica.
-    pub(crate) fn suspect(&mut self) -> bool {
+    /// Notes that the server has less than was read, until it has an entry after `awaited`. Returns whether that may be because it
+    /// is a replica.
+    pub(crate) fn suspect(&mut self, awaited: Option<EntryId>) -> bool {
         if self.state == State::Refuted || self.waited >= PATIENCE {
             return false;
         }
-        self.state = State::Suspected;
+        (self.state, self.awaited) = (State::Suspected, awaited);
         true
     }
 
@@ -62,6 +67,11 @@ impl Lag {
         self.state == State::Waits
     }
 
+    /// See [`suspect`](Self::suspect).
+    pub(crate) fn awaited(self) -> Option<EntryId> {
+        self.awaited
+    }
+
     /// Whether it is not known yet what to make of the server.
     pub(crate) fn is_open(self) -> bool {
         self.is_suspected() || self.waits()
@@ -76,23 +86,23 @@ mod tests {
     fn a_lagging_replica_is_awaited_for_a_limited_time() {
         let mut lag = Lag::default();
         for _ in 0..60 {
-            assert!(lag.suspect() && lag.is_suspected() && !lag.waits());
+            assert!(lag.suspect(None) && lag.is_suspected() && !lag.waits());
             lag.resolve(true);
             assert!(lag.waits());
             lag.look_again(Duration::from_secs(1));
             assert!(!lag.waits() && !lag.is_suspected());
         }
-        assert!(!lag.suspect());
+        assert!(!lag.suspect(None));
     }
 
     #[test]
     fn a_new_connection_is_asked_again() {
         let mut lag = Lag::default();
-        assert!(lag.suspect());
+        assert!(lag.suspect(None));
         lag.resolve(false);
-        assert!(!lag.suspect() && !lag.waits());
+        assert!(!lag.suspect(None) && !lag.waits());
         lag.reconnect();
-        assert!(lag.suspect());
+        assert!(lag.suspect(None));
         assert!(!Lag::default().waits(), "what was not asked is not answered");
     }
 }

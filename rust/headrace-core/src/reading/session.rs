@@ -328,6 +328,8 @@ impl Exchange for Session {
         for stream in &mut self.streams {
             stream.is_behind = true;
             stream.lag.reconnect();
+            // A page without an anchor does not show that its server has less than the one before.
+            stream.is_doubtful |= stream.asked.is_none() && !stream.has_anchor && !stream.standing.is_left_out();
         }
         self.complete_full();
     }

@@ -136,19 +136,50 @@ impl Stream {
         self.since.ids.last().copied().unwrap_or(self.since.after)
     }
 
-    /// The last entry that was read, even if the server was not asked about the stream yet.
+    /// The last entry that was read, even if the server was not asked about the stream yet; 0-0: there is none.
     pub(crate) fn read_up_to(&self) -> EntryId {
         match self.asked {
             Some((Start::After(place), _)) if place.is_entry => place.id,
-            Some(_) => EntryId::default(),
-            None => self.after(),
+            None if self.has_read() => self.after(),
+            _ => EntryId::default(),
         }
     }
 
-    /// Whether the server, which described the stream as `info`, has less of it than was read.
+    /// Whether an entry was read, perhaps one that is not proven.
+    fn has_read(&self) -> bool {
+        self.has_anchor || !self.since.ids.is_empty()
+    }
+
+    /// Whether the server, which described the stream as `info`, has less of it than was read, or than there was when reading
+    /// began.
     pub(crate) fn lacks(&self, info: &StreamInfo) -> bool {
-        let was_read = self.asked.is_some() || self.has_anchor || self.is_unproven();
-        was_read && info.last_id < self.read_up_to()
+        info.last_id < self.read_up_to() || self.is_short(info) || self.had_more(info)
+    }
+
+    /// Whether fewer entries were ever added to the stream than were read. A replica that is late may have the last one of them and
+    /// lack some that were lost after it.
+    fn is_short(&self, info: &StreamInfo) -> bool {
+        let (added, exact_up_to) = match self.asked {
+            Some((Start::After(place), _)) if place.is_entry => (place.added, EntryId::default()),
+            None if self.has_read() => (self.since.added, self.since.exact_up_to),
+            _ => return false,
+        };
+        // An entry that was deleted after the last one that was read may have counted as read.
+        info.max_deleted_id <= exact_up_to && added.zip(info.added).is_some_and(|(read, added)| added < read)
+    }
+
+    /// Whether more entries had been added or removed when the stream was last described, or at the position, and none of those that
+    /// were read shows that the server has them.
+    fn had_more(&self, info: &StreamInfo) -> bool {
+        let (added, removed) = match self.asked {
+            // All that were added before the first place of all are gone.
+            Some((Start::After(place), _)) if place.id == EntryId::default() => (place.added, place.added),
+            Some((Start::After(place), _)) if !place.is_entry => (place.added, place.removed),
+            None if !self.has_anchor => (self.since.added, self.since.removed),
+            _ => return false,
+        };
+        let is_less = |now: Option<u64>, before| now.zip(before).is_some_and(|(now, before)| now < before);
+        is_less(info.added, added) || is_less(info.removed(), removed)
     }
 
     /// Whether the last entries that were read still need the proof that nothing was lost before them.
@@ -205,22 +236,14 @@ impl Stream {
 
     /// The reason why `info` cannot describe the stream that was read so far.
     pub(crate) fn replaced(&self, info: &StreamInfo) -> Option<&'static str> {
-        let after = self.after();
-        let is_shorter = match (info.added, self.since.added) {
-            // An entry that was deleted after the last one that was read may have counted as read.
-            (Some(added), Some(before)) if info.max_deleted_id <= self.since.exact_up_to => {
-                added < before && (self.has_anchor || self.is_unproven())
-            }
-            _ => false,
-        };
-        if info.last_id < after && (self.has_anchor || self.is_unproven()) {
+        if info.last_id < self.read_up_to() {
             Some(if info.length == 0 {
                 "it was deleted"
             } else {
                 "its last entry is older than the one that was read last: it was deleted and recreated, or its server lost \
                  its latest entries"
             })
-        } else if is_shorter {
+        } else if self.is_short(info) {
             Some("fewer entries were ever added to it than were read: it was deleted and recreated")
         } else {
             None
@@ -238,9 +261,8 @@ impl Stream {
             _ => None,
         };
         self.has_anchor |= read > 0;
-        self.since.is_bound &= read == 0;
-        // A late replica that is behind the start may still receive entries below it.
-        self.since.is_bound |= info.last_id < after;
+        // A replica that is late may receive more below the start.
+        self.since.is_bound = (self.since.is_bound && read == 0) || info.last_id < after;
         self.is_doubtful = false;
         self.since.ids.clear();
         (self.since.after, self.since.added, self.since.removed) = (after, added, info.removed());
@@ -306,5 +328,35 @@ mod tests {
             stream.prove(&late, stream.since.loss(&late));
         }
         assert_eq!(stream.since.loss(&info(200, 151)), Some(Loss { entries: 110, exact: false }), "50 to 150 are lost");
+    }
+
+    #[test]
+    fn a_server_that_ends_before_the_start_does_not_know_all_that_lies_before_it() {
+        for (last, first) in [(60, 41), (60, 31), (5, 1)] {
+            let start = Start::At(id(41));
+            let mut stream = Stream::new(Arc::from(&b"s"[..]), start, End::Never, Paging::new(1 << 20, 100));
+            stream.begin(start, End::Never, &info(last, first));
+            for late in [info(5, 1), info(6, 3)] {
+                let loss = stream.since.loss(&late);
+                assert_eq!(loss.unwrap_or_default().entries, 0);
+                stream.prove(&late, loss);
+            }
+            assert_eq!((stream.since.added, stream.since.is_bound), (Some(6), true), "{first}");
+            assert!(!stream.since.loss(&info(60, 51)).unwrap_or_default().exact);
+        }
+    }
+
+    #[test]
+    fn a_server_with_lower_counts_lacks_something_if_nothing_was_read() {
+        let start = Start::At(EntryId { ms: 40, seq: 1 });
+        let mut stream = Stream::new(Arc::from(&b"s"[..]), start, End::Never, Paging::new(1 << 20, 100));
+        stream.asked = None;
+        stream.begin(start, End::Never, &info(60, 31));
+        let late = info(40, 31);
+        assert!(!stream.lacks(&late));
+        stream.prove(&late, stream.since.loss(&late));
+        for (info, lacks) in [(info(41, 31), false), (info(40, 30), true), (info(39, 31), true)] {
+            assert_eq!(stream.lacks(&info), lacks, "{info:?}");
+        }
     }
 }

@@ -13,8 +13,10 @@ use crate::resp::EntryId;
 use crate::resp::framing::Framing;
 use crate::resp::stream_reply::Shape;
 use crate::resp::value::{bytes, field};
+use crate::stream_facts::StreamInfo;
 
-/// How long the other streams of a reader wait for this before they are checked again.
+/// How long the other streams of a reader wait for this before they are checked again; also how often a replica is asked of
+/// which no entry shows that it has caught up.
 const TURN: Duration = Duration::from_millis(100);
 
 impl Session {
@@ -51,17 +53,21 @@ impl Session {
         Ok(true)
     }
 
-    /// Waits until the replica has the last entry that was read from a stream, if a stream requires it; returns whether one does.
+    /// Waits until the replica has the last entry that was read from a stream, or for a while if no entry shows that it has caught
+    /// up; returns whether a stream requires it.
     pub(super) fn ask_to_catch_up(&mut self, waits: Option<Duration>) -> bool {
         let lagging = self.which(|stream| stream.lag.waits());
         if lagging.is_empty() {
             return false;
         }
         let Some(waits) = waits else { return true };
-        let most = if lagging.len() < self.streams.len() { TURN } else { self.options.block.max(TURN) };
+        let is_shown = lagging.iter().all(|at| self.streams[*at].lag.awaited().is_some());
+        let takes_turns = lagging.len() < self.streams.len();
+        let most = if is_shown && !takes_turns { self.options.block.max(TURN) } else { TURN };
         let block = waits.min(most).max(Duration::from_millis(1));
+        let place = |stream: &'_ Stream| stream.lag.awaited().unwrap_or(EntryId::MAX);
         let places: Vec<_> =
-            lagging.into_iter().map(|at| &self.streams[at]).map(|stream| (&*stream.key, stream.awaited())).collect();
+            lagging.into_iter().map(|at| &self.streams[at]).map(|stream| (&*stream.key, place(stream))).collect();
         request::follow(&mut self.outbox.bytes, places.into_iter(), 1, Some(block));
         self.in_flight.push_back(Ask::CatchUp { block });
         true
@@ -84,9 +90,9 @@ impl Session {
 }
 
 impl Stream {
-    /// The place directly before the last entry that was read.
-    fn awaited(&self) -> EntryId {
-        self.read_up_to().previous().unwrap_or_default()
+    /// The place directly before the last entry that was read, if the server, which described the stream as `info`, lacks it.
+    pub(super) fn awaited(&self, info: &StreamInfo) -> Option<EntryId> {
+        self.read_up_to().previous().filter(|before| info.last_id <= *before)
     }
 }
 
@@ -107,6 +113,7 @@ mod tests {
     use crate::reading::Exchange as _;
 
     const REPLICA: &str = "*2\r\n$4\r\nrole\r\n$7\r\nreplica\r\n";
+    const MASTER: &str = "*2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n";
     const NOTHING: &str = "*-1\r\n";
 
     const fn id(ms: u64) -> EntryId {
@@ -226,5 +233,59 @@ mod tests {
         assert_eq!(ask(&mut session), "XINFO STREAM s");
         say(&mut session, &[&described(4, 4)]);
         assert_eq!(session.lost(), (2, true));
+    }
+
+    #[test]
+    fn a_replica_with_fewer_entries_than_were_gone_before_the_start_is_waited_for() {
+        let mut session = session(&[("s", Start::Earliest)], true);
+        ask(&mut session);
+        say(&mut session, &[&described(20, 21)]);
+        assert!(ask(&mut session).starts_with("XRANGE s 0-1"));
+        session.disconnected();
+        assert_eq!(ask(&mut session), "XINFO STREAM s", "a page may be older than its description");
+        say(&mut session, &[&described(20, 1)]);
+        assert_eq!(ask(&mut session), "HELLO");
+        say(&mut session, &[REPLICA]);
+        for _ in 0..3 {
+            let never = "XREAD COUNT 1 BLOCK 100 STREAMS s 18446744073709551615-18446744073709551615";
+            assert_eq!(ask(&mut session), never, "no entry shows that the replica has caught up");
+            say(&mut session, &[NOTHING]);
+            assert_eq!(ask(&mut session), "XINFO STREAM s");
+            say(&mut session, &[&described(19, 1)]);
+            assert_eq!(ask(&mut session), "HELLO");
+            say(&mut session, &[REPLICA]);
+        }
+        ask(&mut session);
+        say(&mut session, &[NOTHING]);
+        ask(&mut session);
+        say(&mut session, &[&described(25, 23)]);
+        assert!(ask(&mut session).starts_with("XRANGE s 0-1"));
+        say(&mut session, &[&entries(&[(23, "1"), (24, "1"), (25, "1")])]);
+        assert_eq!((batch(&mut session), session.lost()), ((id(23), id(25)), (2, true)));
+    }
+
+    #[test]
+    fn a_position_with_a_higher_count_waits_for_a_replica_and_not_for_a_master() {
+        let before_all = Place { added: Some(20), ..Place::default() };
+        let mid_stream = Place { id: id(5), removed: Some(20), ..Place::default() };
+        let behind_a_loss = Place { id: id(5), is_entry: true, added: Some(20), removed: None };
+        let places = [
+            (before_all, REPLICA, false),
+            (before_all, MASTER, true),
+            (mid_stream, REPLICA, false),
+            (behind_a_loss, REPLICA, false),
+            (behind_a_loss, MASTER, true),
+        ];
+        for (place, role, has_begun) in places {
+            let mut session = session(&[("s", Start::After(place))], true);
+            ask(&mut session);
+            say(&mut session, &[&described(9, 10)]);
+            assert_eq!(ask(&mut session), "HELLO");
+            say(&mut session, &[role]);
+            let asked = ask(&mut session);
+            assert!(asked.starts_with(if has_begun { "XINFO" } else { "XREAD" }), "{asked}");
+            say(&mut session, &[if has_begun { described(9, 10) } else { NOTHING.to_owned() }.as_str()]);
+            assert_eq!(session.has_begun(), has_begun);
+        }
     }
 }

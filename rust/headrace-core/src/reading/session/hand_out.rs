@@ -247,6 +247,7 @@ mod tests {
         session.disconnected();
         assert_eq!(session.take().unwrap().result.unwrap().batch.num_rows(), 2);
         assert!(!session.is_ready());
+        answer(&mut session, &[info(1, 9)]);
         answer(&mut session, &[page(&[(2, "2"), (3, "3"), (4, "4")]), page(&[(1, "1"), (2, "2")])]);
         for rows in [2, 2] {
             assert_eq!(session.take().unwrap().result.unwrap().batch.num_rows(), rows);

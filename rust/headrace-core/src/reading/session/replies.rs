@@ -129,7 +129,7 @@ impl Session {
         stream.standing.accept();
         if !stream.lacks(info) {
             stream.lag = Lag::default();
-        } else if stream.lag.suspect() {
+        } else if stream.lag.suspect(stream.awaited(info)) {
             stream.is_doubtful = false;
             return;
         }
