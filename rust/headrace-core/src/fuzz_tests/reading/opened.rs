@@ -1,6 +1,6 @@
 //! A reader at work: its sessions as `reader/drive.rs` moves them, with connections to the model of a server in place of sockets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +91,8 @@ pub struct Opened {
     pub at: Time,
     /// The last ID of each stream when the server first described it: it does not wait for more up to its end.
     pub due: BTreeMap<usize, EntryId>,
+    /// The streams of which the server had less than was read when it described them last.
+    lacking: BTreeSet<usize>,
     pub entries: u64,
     pub told: u64,
     pub is_exact: bool,
@@ -129,6 +131,7 @@ impl Opened {
             wires: (0..count).map(|_| Wire::default()).collect(),
             at: history.clock,
             due: BTreeMap::new(),
+            lacking: BTreeSet::new(),
             entries: 0,
             told: 0,
             is_exact: true,
@@ -143,14 +146,35 @@ impl Opened {
         self.sessions.has_begun() && self.sessions.is_ready()
     }
 
-    /// The server described a stream as it is when it has this last ID.
-    pub fn described(&mut self, history: &History, key: usize, last: EntryId) {
+    /// The server described a stream as it was at this time.
+    pub fn described(&mut self, history: &History, key: usize, at: Time) {
         // A server that lacks what was read is asked again where the stream ends.
-        let place = self.options.position.as_ref().and_then(|position| position.get(&history.keys[key].name));
-        let read_up_to = place.filter(|place| place.is_entry).map(|place| place.id);
-        if self.due.get(&key).is_none_or(|due| Some(*due) < read_up_to) {
+        if !self.due.contains_key(&key) || self.lacking.remove(&key) {
+            let last = history.keys[key].life(at).map_or(EntryId::default(), |life| life.last(at));
             self.due.insert(key, last);
+            if self.lacks(history, key, at, last) {
+                self.lacking.insert(key);
+            }
         }
+    }
+
+    /// Whether the server has less of a stream than there was before the position.
+    fn lacks(&self, history: &History, key: usize, at: Time, last: EntryId) -> bool {
+        let Some(place) = self.options.position.as_ref().and_then(|position| position.get(&history.keys[key].name))
+        else {
+            return false;
+        };
+        if place.is_entry && last < place.id {
+            return true;
+        }
+        let session = self.options.groups.iter().position(|group| group.contains(&key)).unwrap_or(0);
+        let server = &self.wires[session].server;
+        let (added, present) =
+            history.keys[key].life(at).map_or((0, 0), |life| (life.added(at), life.present(at).count() as u64));
+        let all_are_gone = !place.is_entry && (place.id == EntryId::default() || place.added.is_none());
+        let has = if all_are_gone { added - present } else { added };
+        let before = if place.is_entry { place.added } else { place.added.or(place.removed) };
+        server.replica.is_some() && server.counts && before.is_some_and(|before| has < before)
     }
 
     pub fn sessions(&self) -> usize {

@@ -304,7 +304,7 @@ impl<'a> Program<'a> {
         match (said, &mut self.knows) {
             (Said::Described { key, last }, Knows::Forward(chain)) => {
                 chain.described(&self.history, key, when, last);
-                opened.described(&self.history, key, last.unwrap_or_default());
+                opened.described(&self.history, key, when);
             }
             (Said::Described { key, .. }, Knows::Backward(chain)) => chain.described(&self.history, key, when),
             (Said::Refused { key, is_string }, knows) => {
