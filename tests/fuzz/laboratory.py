@@ -43,6 +43,7 @@ LIBFUZZER = (
     Option("target", None, "what is fuzzed", str, [*RUST, "arrow", "read"], is_argument=True),
     Option("executions", None, "executions; default: 1,000,000, of `read` 20,000", int),
     *(SEED, FIRST),
+    Option("decisions", "", "repeats the shrunk execution that a failure of a target in Rust printed"),
     Option("keep_going", False, "do not stop at the first finding of `arrow`; count them"),
 )
 def fuzz(this: Run) -> str:
@@ -51,13 +52,15 @@ def fuzz(this: Run) -> str:
     `arrow` and `read` run in Python on the installed wheel. The others are Rust, compiled with assertions and overflow
     checks. Execution `n` depends only on the seed and `n`.
     """
-    target = this.options.target
+    target, decisions = this.options.target, this.options.decisions
     executions = this.options.executions or (20_000 if target == "read" else 1_000_000)
     if target in RUST:
         words = [*compile_tests("fuzz"), "--", "--exact", f"fuzz_tests::{target}::{target}", "--nocapture"]
-        if follow(*words, **_numbers(this, executions, this.options.first)):
+        if follow(*words, **_numbers(this, executions, this.options.first), HEADRACE_FUZZ_DECISIONS=decisions):
             this.is_wrong("a check failed")  # the test has printed which, and how it is repeated
-        return f"{executions:,} executions"
+        return "1 execution" if decisions else f"{executions:,} executions"
+    if decisions:
+        raise SystemExit(f"--decisions: {target} is not a target in Rust; --first repeats an execution of it")
     return _arrow(this, executions) if target == "arrow" else _read(this, executions)
 
 

@@ -3,7 +3,8 @@
 //!
 //! Every target runs briefly in the ordinary tests. `python -m laboratory fuzz scanner --executions 100000000` runs one for a
 //! long time, and `fuzz-coverage` runs the same checks on bytes that libFuzzer generates. Execution `n` depends only on the
-//! seed and `n`, so a failed one can be repeated alone, with the command that it prints.
+//! seed and `n`, so a failed one can be repeated alone, with the command that it prints. It also prints the command of a simpler
+//! execution that fails in the same way.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, unreachable_pub, missing_docs)]
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss, clippy::cast_possible_wrap, clippy::range_plus_one)]
@@ -14,6 +15,8 @@ mod connection;
 mod connections;
 mod control;
 mod encoder;
+#[cfg(test)]
+mod failure;
 mod field_columns;
 mod lanes;
 mod reading;
@@ -23,8 +26,11 @@ mod runner;
 mod scanner;
 mod server;
 mod session;
+#[cfg(test)]
+mod shrink;
 mod slow;
 mod stream_reply;
+mod tape;
 
 #[cfg(test)]
 pub use runner::{is_alone, memory};

@@ -20,6 +20,8 @@ use self::seen::Seen;
 use super::chance::Chance;
 #[cfg(test)]
 use super::runner::Runner;
+#[cfg(test)]
+use super::tape::{parse, to_text};
 
 /// Runs one program.
 fn run(seen: &mut Seen, lie: Option<Lie>, chance: &mut Chance) -> Result<(), Wrong> {
@@ -50,6 +52,20 @@ fn runs_of_one_seed_are_equal() {
     });
     assert_eq!(first, second);
     assert!(first.positions > 1_000);
+}
+
+#[cfg(test)]
+#[test]
+fn recorded_decisions_repeat_a_run() {
+    for execution in 0..20 {
+        let [mut random, mut recorded, mut repeated] = [(); 3].map(|()| Seen::default());
+        check(&mut random, &mut Chance::new(7, execution));
+        let mut chance = Chance::recording(7, execution);
+        check(&mut recorded, &mut chance);
+        let decisions = parse(&to_text(&chance.drawn().unwrap()));
+        check(&mut repeated, &mut Chance::repeating(decisions, usize::MAX));
+        assert_eq!([&random, &repeated], [&recorded, &recorded]);
+    }
 }
 
 /// The executions within which each lie is found.

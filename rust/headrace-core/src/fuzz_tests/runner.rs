@@ -1,7 +1,8 @@
-//! Runs a target many times, reports progress, and prints how to repeat a failed execution.
+//! Runs a target many times and reports progress. Prints how to repeat a failed execution, and a simpler one that also fails.
 
 use std::env;
 use std::fs;
+use std::panic::{self, AssertUnwindSafe};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +10,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::chance::Chance;
+use super::shrink::shrink;
+use super::tape::{parse, to_text};
 
 /// An execution that takes longer is considered hung.
 const LONGEST: Duration = Duration::from_secs(30);
+/// How long a simpler execution is looked for.
+const SHRINKS_FOR: Duration = Duration::from_secs(10);
+/// The most decisions of an execution that is repeated: the code may have changed since, so that it draws others.
+const MOST_DECISIONS: usize = 1 << 20;
 
 /// A target, and how it is run: as the environment specifies, or as a small test.
 pub struct Runner {
@@ -19,6 +26,8 @@ pub struct Runner {
     seed: u64,
     first: u64,
     executions: u64,
+    /// Those of the only execution.
+    decisions: Option<String>,
 }
 
 impl Runner {
@@ -28,20 +37,26 @@ impl Runner {
             env::var(format!("HEADRACE_FUZZ_{name}"))
                 .map_or(usual, |text| text.replace(['_', ','], "").parse().unwrap())
         };
-        Self { target, seed: number("SEED", 1), first: number("FIRST", 0), executions: number("EXECUTIONS", usual) }
+        let decisions = env::var("HEADRACE_FUZZ_DECISIONS").ok().filter(|text| !text.is_empty());
+        let executions = if decisions.is_some() { 1 } else { number("EXECUTIONS", usual) };
+        Self { target, seed: number("SEED", 1), first: number("FIRST", 0), executions, decisions }
     }
 
     /// Calls `one` for each execution. `summary` describes what was seen, for the last line.
     pub fn run<S>(self, state: &mut S, mut one: impl FnMut(&mut S, &mut Chance), summary: impl Fn(&S) -> String) {
         let started = Instant::now();
         let at = Arc::new(AtomicU64::new(self.first));
-        let _again = Again { command: self.command(&at) };
         self.watch(&at);
         let (mut early, mut shown) = (memory("VmRSS"), Instant::now());
         for done in 0..self.executions {
             let execution = self.first + done;
             at.store(execution, Ordering::Relaxed);
-            one(state, &mut Chance::new(self.seed, execution));
+            let mut chance = self.chance(execution);
+            if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| one(state, &mut chance))) {
+                eprintln!("{}", self.command()(execution));
+                self.shrink(execution, |chance| one(state, chance));
+                panic::resume_unwind(panic);
+            }
             if done == self.executions / 100 {
                 early = memory("VmRSS");
             }
@@ -69,17 +84,42 @@ impl Runner {
         );
     }
 
-    fn command(&self, at: &Arc<AtomicU64>) -> impl Fn() -> String + Send + 'static + use<> {
-        let (target, seed, at) = (self.target, self.seed, Arc::clone(at));
-        move || {
-            let options = format!("--executions 1 --seed {seed} --first {}", at.load(Ordering::Relaxed));
-            format!("repeat with: PYTHONPATH=tests python -m laboratory fuzz {target} {options}")
+    fn chance(&self, execution: u64) -> Chance {
+        match &self.decisions {
+            None => Chance::new(self.seed, execution),
+            Some(text) => Chance::repeating(parse(text), MOST_DECISIONS),
+        }
+    }
+
+    /// Looks for a simpler execution that fails in the same way, and prints how to repeat it. One that is traced is not shrunk:
+    /// each attempt would be printed.
+    fn shrink(&self, execution: u64, one: impl FnMut(&mut Chance)) {
+        if self.decisions.is_some() || env::var_os("HEADRACE_FUZZ_TRACE").is_some() {
+            return;
+        }
+        let began = Instant::now();
+        let chance = Chance::recording(self.seed, execution);
+        let Some((before, shrunk)) = shrink(chance, one, || began.elapsed() < SHRINKS_FOR) else {
+            eprintln!("it does not fail again, so it is not shrunk");
+            return;
+        };
+        let options = format!("--decisions {}", to_text(&shrunk));
+        let (took, before, after) = (began.elapsed().as_secs_f64(), before.len(), shrunk.len());
+        eprintln!("shrunk in {took:.1} s from {before} decisions to {after}; {}", repeat(self.target, &options));
+    }
+
+    /// How to repeat an execution.
+    fn command(&self) -> impl Fn(u64) -> String + Send + 'static + use<> {
+        let (target, seed, decisions) = (self.target, self.seed, self.decisions.clone());
+        move |execution| match &decisions {
+            None => repeat(target, &format!("--executions 1 --seed {seed} --first {execution}")),
+            Some(text) => repeat(target, &format!("--decisions {text}")),
         }
     }
 
     /// Ends the process if an execution hangs.
     fn watch(&self, at: &Arc<AtomicU64>) {
-        let (again, at) = (self.command(at), Arc::clone(at));
+        let (command, at) = (self.command(), Arc::clone(at));
         thread::spawn(move || {
             let (mut last, mut since) = (0, Instant::now());
             loop {
@@ -91,7 +131,7 @@ impl Runner {
                 if now != last {
                     (last, since) = (now, Instant::now());
                 } else if since.elapsed() > LONGEST {
-                    eprintln!("it hangs; {}", again());
+                    eprintln!("it hangs; {}", command(now));
                     process::abort();
                 }
             }
@@ -99,17 +139,8 @@ impl Runner {
     }
 }
 
-/// Prints on a panic how to repeat the failed execution.
-struct Again<F: Fn() -> String> {
-    command: F,
-}
-
-impl<F: Fn() -> String> Drop for Again<F> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("{}", (self.command)());
-        }
-    }
+fn repeat(target: &str, options: &str) -> String {
+    format!("repeat with: PYTHONPATH=tests python -m laboratory fuzz {target} {options}")
 }
 
 /// Runs the named test in a separate process, where nothing else uses memory. Returns true in that process.

@@ -160,7 +160,8 @@ fn delete(history: &mut History, key: usize, chance: &mut Chance) {
     let now = history.tick();
     let Some(life) = history.now_mut(key) else { return };
     let length = life.present(now).count();
-    let at = *chance.pick(&[0, length.saturating_sub(1), chance.clone().below(length)]);
+    let any = chance.below(length);
+    let at = *chance.pick(&[0, length.saturating_sub(1), any]);
     let count = *chance.pick(&[1, 1, 2, 4]);
     for entry in life.entries.iter_mut().filter(|entry| entry.is_present(now)).skip(at).take(count) {
         entry.deleted = Some(now);
