@@ -176,9 +176,8 @@ impl Turn {
         let (left, has_work) = line.left(shared, renews);
         self.is_long &= !has_work;
         let left = left.max(line.rested());
-        if !left.is_zero() {
-            self.until = self.until.min(left);
-        }
+        // The reading connection may take the work before this one does: look again soon.
+        self.until = self.until.min(if left.is_zero() { PATIENCE } else { left });
         left.is_zero()
     }
 }
@@ -382,4 +381,45 @@ impl Exchange for KeeperSession {
 
 fn protocol(reason: &'static str) -> Fault {
     Fault::new(code::PROTOCOL, format!("the server's reply cannot be read: it sent {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::ledger::LedgerOptions;
+    use super::*;
+    use crate::endpoint::{Form, OptionValue};
+    use crate::resp::EntryId;
+
+    #[test]
+    fn a_line_whose_work_the_reading_connection_takes_is_looked_at_again() {
+        let minute = Duration::from_secs(60);
+        let options = LedgerOptions {
+            min_idle: minute,
+            max_processing: 30 * minute,
+            max_failures: None,
+            deletes: false,
+            max_released: 0,
+        };
+        let shared = Arc::new(Shared::new(vec![Ledger::new(vec![Arc::from(&b"s"[..])], options)]));
+        let given = [("host", "h"), ("stream_key", "s")].map(|(name, text)| (name.to_owned(), OptionValue::text(text)));
+        let endpoint = Endpoint::new(given, Form::Text).unwrap();
+        let names = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: None };
+        let (renews, retry) = (Some(minute / 3), RetryPolicy::default());
+        let mut keeping = Keeping::new(vec![endpoint], Arc::clone(&shared), &names, renews, retry);
+        let line = &mut keeping.lines[0];
+        let now = clock::now();
+        {
+            let mut ledger = shared.ledger(0);
+            let batch = ledger.hold(0, vec![EntryId { ms: 1, seq: 0 }], vec![1], now);
+            ledger.ack(batch, None, now);
+            ledger.reader_waits = true;
+        }
+        let mut turn = Turn::default();
+        assert!(turn.is_due(line, &shared, renews));
+        assert!(shared.ledger(0).take().is_some(), "the other connection sends it");
+        line.session.request(now);
+        assert!(!line.session.awaits_reply());
+        assert!(!turn.has_moved && turn.until <= PATIENCE, "the leases are renewed in time");
+    }
 }
