@@ -14,6 +14,8 @@ from laboratory import FIRST, SEED, Option, Run, laboratory
 from .programs import ROOT, compile_tests, follow, step
 
 RUST = ("scanner", "control", "stream_reply", "encoder", "connections", "lanes", "session", "reading")
+#: The threads of a consumer, in orders that shuttle chooses.
+THREADS, THREAD_TEST = "threads", "consumer::thread_tests::threads"
 #: Findings that are printed; all are counted.
 PRINTED = 20
 
@@ -40,22 +42,23 @@ LIBFUZZER = (
 
 
 @laboratory(
-    Option("target", None, "what is fuzzed", str, [*RUST, "arrow", "read"], is_argument=True),
+    Option("target", None, "what is fuzzed", str, [*RUST, THREADS, "arrow", "read"], is_argument=True),
     Option("executions", None, "executions; default: 1,000,000, of `read` 20,000", int),
     *(SEED, FIRST),
-    Option("decisions", "", "repeats the shrunk execution that a failure of a target in Rust printed"),
+    Option("decisions", "", "repeats what a failure of a target in Rust printed: a shrunk execution, or a schedule"),
     Option("keep_going", False, "do not stop at the first finding of `arrow`; count them"),
 )
 def fuzz(this: Run) -> str:
     """Generate hostile bytes, servers, record batches and tables from a seed, and compare with slow models.
 
     `arrow` and `read` run in Python on the installed wheel. The others are Rust, compiled with assertions and overflow
-    checks. Execution `n` depends only on the seed and `n`.
+    checks. Execution `n` depends only on the seed and `n`, of `threads` on all before it as well.
     """
     target, decisions = this.options.target, this.options.decisions
     executions = this.options.executions or (20_000 if target == "read" else 1_000_000)
-    if target in RUST:
-        words = [*compile_tests("fuzz"), "--", "--exact", f"fuzz_tests::{target}::{target}", "--nocapture"]
+    if target in RUST or target == THREADS:
+        features, test = ([], f"fuzz_tests::{target}::{target}") if target in RUST else (["shuttle"], THREAD_TEST)
+        words = [*compile_tests("fuzz", *features), "--", "--exact", test, "--nocapture"]
         if follow(*words, **_numbers(this, executions, this.options.first), HEADRACE_FUZZ_DECISIONS=decisions):
             this.is_wrong("a check failed")  # the test has printed which, and how it is repeated
         return "1 execution" if decisions else f"{executions:,} executions"

@@ -28,10 +28,10 @@ def step(title: str, *words: str | Path, **environment: object) -> None:
         raise SystemExit(code)
 
 
-def compile_tests(profile: str) -> list[str | Path]:
+def compile_tests(profile: str, *features: str) -> list[str | Path]:
     """Compile the unit tests of the core with a profile of cargo. Returns the command that runs them."""
     # CI builds exactly what Cargo.lock says.
     words: list[str | Path] = ["cargo", "test", *["--locked"] * bool(os.environ.get("CI")), "--profile", profile]
-    words += ["--package", "headrace-core", "--lib"]
+    words += ["--package", "headrace-core", "--lib", *(["--features", ",".join(features)] if features else [])]
     step("Compiling the Rust tests (the first time some minutes)", *words, "--no-run")
     return [*words, "--quiet"]

@@ -6,6 +6,7 @@
 mod batch;
 mod batches;
 mod client_name;
+#[cfg(not(feature = "shuttle"))]
 mod clock;
 mod drive;
 mod held;
@@ -22,6 +23,9 @@ mod shared;
 mod sharing;
 mod sink;
 mod stream;
+mod sync;
+#[cfg(all(test, feature = "shuttle"))]
+mod thread_tests;
 mod turns;
 mod work;
 
@@ -56,6 +60,8 @@ use session::{Session, SessionOptions};
 use setup::Create;
 use shared::Shared;
 use stream::Stream;
+#[cfg(feature = "shuttle")]
+use sync::clock;
 
 const CLOSED: Error = Error::Closed { what: "consumer" };
 /// The most entries that a consumer remembers as released.

@@ -32,6 +32,8 @@ mod slow;
 mod stream_reply;
 mod tape;
 
+#[cfg(all(test, feature = "shuttle"))]
+pub use chance::Chance;
 #[cfg(test)]
 pub use runner::{is_alone, memory};
 

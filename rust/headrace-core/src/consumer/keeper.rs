@@ -2,8 +2,7 @@
 //! each server.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
-use std::thread::{Builder, JoinHandle};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{Value, parse_redis_value};
@@ -11,6 +10,7 @@ use redis::{Value, parse_redis_value};
 use super::clock;
 use super::ledger::Ledger;
 use super::shared::{Shared, lock};
+use super::sync::{Builder, JoinHandle, Mutex};
 use super::work::{Known, Names, Work, refusal};
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result, code};
@@ -383,7 +383,7 @@ fn protocol(reason: &'static str) -> Fault {
     Fault::new(code::PROTOCOL, format!("the server's reply cannot be read: it sent {reason}"))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::ledger::LedgerOptions;

@@ -1,7 +1,7 @@
 //! The streams of a consumer that are read together: in a cluster, those of one slot.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::client_name::ClientName;
@@ -10,6 +10,7 @@ use super::ledger::Ledger;
 use super::session::Session;
 use super::setup::{Create, Identity, LOOKS_FOR, Setup};
 use super::shared::lock;
+use super::sync::{Mutex, MutexGuard};
 use super::work::Names;
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result};

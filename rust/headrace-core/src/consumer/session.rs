@@ -11,7 +11,7 @@ mod replies;
 mod requests;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::{ConsumerBatch, Extra};
@@ -19,6 +19,7 @@ use super::ledger::Ledger;
 use super::shared::Shared;
 use super::sink::Page;
 use super::stream::{Pending, Stream};
+use super::sync::MutexGuard;
 use super::work::{Known, Names, Work};
 use crate::entries::{ColumnsPlan, SpareColumns};
 use crate::error::{Fault, Result, code};

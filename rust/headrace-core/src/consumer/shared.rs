@@ -1,11 +1,11 @@
 //! What the threads of a consumer share: the ledgers, whether to stop, and the keeper's wake-up.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::ledger::Ledger;
 use super::report::ReadReport;
+use super::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError, has_passed};
 use crate::error::Error;
 
 #[derive(Debug)]
@@ -106,8 +106,9 @@ impl Shared {
     /// Waits until [`wake`](Self::wake) is called, or `most` is over. `is_long`: nothing has to be done before that.
     pub(super) fn sleep(&self, most: Duration, is_long: bool) {
         self.sleeps.store(is_long, Ordering::Release);
+        let is_over = has_passed(most);
         let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.wakes.wait_timeout_while(woken, most, |woken| !*woken);
+        let waited = self.wakes.wait_timeout_while(woken, most, |woken| !*woken && !is_over);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
         self.sleeps.store(false, Ordering::Release);
     }
