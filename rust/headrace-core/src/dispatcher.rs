@@ -446,7 +446,7 @@ impl Dispatcher {
     async fn run(&mut self, at: usize, errand: Errand, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         let ran = {
-            let mut run = pin!(self.producer.run(at, errand, None, watch));
+            let mut run = pin!(self.producer.run(at, errand, watch));
             poll_fn(|cx| match contain(|| run.as_mut().poll(cx)) {
                 Ok(polled) => polled.map(Ok),
                 Err(panicked) => Poll::Ready(Err(panicked)),

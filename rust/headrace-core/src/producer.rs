@@ -1,22 +1,23 @@
-//! Encodes messages for its connections, drives their sockets, and collects the outcomes in the order of the messages.
+//! Encodes messages for its lanes, drives them, and collects the outcomes in the order of the messages.
 //!
-//! One thread, no locks: every public call of the dispatcher runs the loop in [`drive`] as far as it needs to. The loop and
-//! [`link`] do all I/O and ask the clock; what replies and losses mean is decided in [`connection`](crate::connection).
+//! One thread, no locks: every public call of the dispatcher runs the loop here as far as it needs to. The [`Encoder`] turns
+//! messages into commands, the [`Sender`] moves them: each [`Lane`](lane::Lane) has one connection, to the only server or to a
+//! node. What replies and losses mean is decided in [`connection`](crate::connection).
 
-mod advance;
 mod clock;
 mod dedup;
-mod drive;
 mod encode;
+mod lane;
 mod lanes;
-mod link;
-mod node_states;
+mod node_state;
 mod opening;
 mod outcome_queue;
 mod preflight;
 mod preparation;
 mod replica_count;
 mod retry_waits;
+mod sender;
+mod server_changes;
 mod shard_registry;
 mod slot_owners;
 mod stream_routes;
@@ -30,38 +31,38 @@ use std::time::{Duration, Instant};
 use crate::batch::Batch;
 use crate::command::EntryId;
 use crate::command::xadd::{FieldNames, Target, XaddEncoder};
-use crate::connection::{BatchState, Connection, Context, Disconnect, Limits, Outcome, Outcomes, Owner, Rules};
+use crate::connection::{BatchState, Connection, Limits, Owner, Rules};
 use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Trim};
-use crate::error::{Classifier, Error, Failure, Fault, Result, Written};
-use crate::net::{ClusterNodes, ServerLookup, Watch};
+use crate::error::{Classifier, Error, Failure, Fault, Result, Written, code};
+use crate::net::{Interest, Watch, block_on};
 use crate::random;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
+use crate::rows::{CallerId, IdColumn};
 
-pub(crate) use advance::Advance;
 pub(crate) use dedup::ExactlyOnce;
 #[cfg(any(test, fuzzing))]
 pub(crate) use dedup::{IDMP_ARGUMENTS, IdempotencyIds, OpenRun, ScriptBatch};
 #[cfg(any(test, fuzzing))]
 pub(crate) use lanes::Lanes;
-pub(crate) use link::Errand;
 #[cfg(any(test, fuzzing))]
 pub(crate) use outcome_queue::OutcomeQueue;
+pub(crate) use sender::Errand;
 
 use dedup::Dedup;
-use drive::Goal;
+use encode::{Encoder, Refused, form_of};
+use lane::Lane;
 #[cfg(not(any(test, fuzzing)))]
 use lanes::Lanes;
-use link::Link;
-use node_states::NodeStates;
 #[cfg(not(any(test, fuzzing)))]
 use outcome_queue::OutcomeQueue;
-use preparation::{Groups, Registry};
-use retry_waits::RetryWaits;
+use sender::{Goal, Pass, Sender, WATCH_EVERY, earliest};
 
 /// If a quarter of the window drains within this time, the next wait ends with the first byte.
 const QUICK: Duration = Duration::from_micros(500);
+/// How many rows are encoded before the watch is asked again: bad rows take no room in the window, and so never wait.
+const WATCH_ROWS: usize = 1024;
 
 /// What a [`Producer`] is built from, in addition to its endpoint.
 #[derive(Debug)]
@@ -74,49 +75,27 @@ pub(crate) struct ProducerOptions {
     pub(crate) names: FieldNames,
 }
 
+/// How far a producer got without waiting.
+#[derive(Debug)]
+pub(crate) enum Advance {
+    /// All that can be done now is done. The time when there is more to do if no [socket](Producer::interests) is ready before;
+    /// `None`: only the sockets matter.
+    Done(Option<Instant>),
+    /// Servers must be asked first: [`run`](Producer::run) the errand of this lane, and advance again.
+    Errand(usize, Errand),
+}
+
 #[derive(Debug)]
 pub(crate) struct Producer {
-    endpoint: Endpoint,
-    limits: Limits,
-    encoder: XaddEncoder,
+    encoder: Encoder,
     dedup: Dedup,
-    rules: Rules,
-    batch: BatchState,
-    outcomes: OutcomeQueue,
-    lanes: Lanes,
-    /// One for each lane.
-    links: Vec<Link>,
-    /// One for each lane.
-    retry_waits: Vec<RetryWaits>,
-    /// How many sockets have been opened.
-    opened: u64,
-    /// For each lane, the number of its socket among these.
-    numbers: Vec<u64>,
-    /// How many waits there have been for sockets that are opened while others are in use.
-    waits: u64,
-    /// Finds the server to connect to, if there is only one.
-    servers: ServerLookup,
-    /// The nodes of a cluster.
-    nodes: ClusterNodes,
-    /// The state of these nodes.
-    node_states: NodeStates,
-    /// When the nodes were last asked which of them has which slots.
-    located: Option<Instant>,
-    /// Whether messages may go to several nodes: the rows that are encoded name their streams, or all messages go to shards.
-    is_routed: bool,
-    registry: Registry,
-    groups: Groups,
+    sender: Sender,
     /// When the watch was last asked.
     watched: Instant,
     /// When the window last had no room.
     full: Instant,
     /// Whether that was a short time after the previous time.
     is_quick: bool,
-    scratch: Vec<u8>,
-    /// The fields of an entry of several rows, until their number is known.
-    fields: Vec<u8>,
-    /// Whether there may be no room for reasons other than the window.
-    holds_back: bool,
     /// While rows are encoded together: the first of them, and how many commands had been added before it.
     encoding: Option<(usize, u64)>,
 }
@@ -124,163 +103,60 @@ pub(crate) struct Producer {
 impl Producer {
     pub(crate) fn new(endpoint: Endpoint, options: ProducerOptions) -> Self {
         let ProducerOptions { classifier, retry, exactly_once, durability, limits, names } = options;
-        let waits = durability.is_some();
-        let encoder = XaddEncoder::new(&endpoint, &names);
-        let mut dedup = Dedup::new(exactly_once.as_ref(), waits, limits.max_bytes, &encoder);
+        let xadd = XaddEncoder::new(&endpoint, &names);
+        let mut dedup = Dedup::new(exactly_once.as_ref(), durability.is_some(), limits.max_bytes, &xadd);
         if !matches!(dedup, Dedup::Off) {
             dedup.begin(random::token(), 0);
         }
+        let mut outcomes = OutcomeQueue::default();
         let max_redirects = endpoint.cluster().map(|cluster| cluster.max_redirects);
         let lanes = if max_redirects.is_some() || endpoint.is_undecided() {
-            Lanes::of_cluster(endpoint.stream_key(), durability)
+            Lanes::of_cluster(endpoint.stream_key(), durability, Arc::clone(outcomes.recorder().counters()))
         } else {
             Lanes::of_server(retry.is_some() || matches!(dedup, Dedup::Script(_)), durability)
         };
-        let (servers, nodes) = (ServerLookup::new(&endpoint), ClusterNodes::new(endpoint.node_map()));
-        let has_shards_on_nodes = lanes.is_of_cluster() && endpoint.shards().is_some();
+        let rules = Rules {
+            classifier,
+            retry,
+            nomkstream: endpoint.nomkstream(),
+            min_id: endpoint.trim().and_then(Trim::min_id).map(|(ms, seq)| EntryId { ms, seq }),
+            exactly_once: exactly_once.is_some(),
+            forgets_ids: matches!(dedup, Dedup::Idmp(_)),
+            max_redirects,
+        };
         let now = Instant::now();
         Self {
-            encoder,
-            lanes,
-            holds_back: waits,
-            rules: Rules {
-                classifier,
-                retry,
-                nomkstream: endpoint.nomkstream(),
-                min_id: endpoint.trim().and_then(Trim::min_id).map(|(ms, seq)| EntryId { ms, seq }),
-                exactly_once: exactly_once.is_some(),
-                max_redirects,
-            },
-            batch: BatchState::default(),
-            outcomes: OutcomeQueue::default(),
+            encoder: Encoder::new(xadd),
             dedup,
-            endpoint,
-            limits,
-            links: vec![Link::Closed],
-            retry_waits: vec![RetryWaits::default()],
-            opened: 0,
-            numbers: vec![0],
-            waits: 0,
-            servers,
-            nodes,
-            node_states: NodeStates::default(),
-            located: None,
-            is_routed: has_shards_on_nodes,
-            registry: Registry::Unknown,
-            groups: Groups::Unknown,
+            sender: Sender::new(endpoint, limits, rules, lanes, outcomes),
             watched: now,
             full: now,
             is_quick: false,
-            scratch: Vec::new(),
-            fields: Vec::new(),
             encoding: None,
         }
-    }
-
-    /// Whether messages go to shards, which may be on several nodes.
-    fn has_shards_on_nodes(&self) -> bool {
-        self.lanes.is_of_cluster() && self.endpoint.shards().is_some()
     }
 
     /// The outcomes so far, and the message IDs. The ID of a message is added before the message is encoded.
     #[inline]
     pub(crate) fn recorder(&mut self) -> &mut Recorder {
-        self.outcomes.recorder()
-    }
-
-    /// A connection, and what it needs to resolve messages.
-    fn connection(&mut self, at: usize, now: Instant) -> (&mut Connection, Context<'_, OutcomeQueue>) {
-        let Self { lanes, rules, batch, outcomes, .. } = self;
-        (lanes.get_mut(at), Context { rules, batch, outcomes, now })
+        self.sender.outcomes.recorder()
     }
 
     /// Whether every message has its outcome.
     pub(crate) fn is_idle(&self) -> bool {
-        self.outcomes.is_settled() && self.lanes.is_idle()
+        self.sender.is_idle()
     }
 
     /// Whether the next message can be encoded without waiting.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        if self.lanes.is_of_cluster() {
-            return self.has_room_in_cluster();
-        }
-        let connection = self.lanes.get(0);
-        connection.send.room() > 0
-            && connection.in_flight.has_room(self.limits, self.outcomes.early() + self.open_runs())
-            && self.takes_more(connection)
-            && !matches!(self.links.first(), Some(Link::Down(_)))
-    }
-
-    /// Whether another message of the endpoint's stream may follow, as far as its connection alone decides it.
-    #[inline]
-    fn takes_more(&self, connection: &Connection) -> bool {
-        let retry = &connection.retry;
-        let is_waiting = retry.is_active() || (retry.has_parked() && retry.holds(self.lanes.home_route()));
-        !(is_waiting || (self.holds_back && connection.until_wait() == 0))
-    }
-
-    fn has_room_in_cluster(&self) -> bool {
-        if !self.lanes.load().has_room(self.limits, self.outcomes.early() + self.open_runs()) {
-            return false;
-        }
-        if self.is_routed {
-            // A node that takes no bytes does not stop messages for others. A node that sent some elsewhere does: nothing more
-            // goes to it before they have gone there.
-            let is_full = |connection: &Connection| connection.send.room() == 0 && !connection.is_stuck();
-            return !self.lanes.all().any(|connection| is_full(connection) || connection.is_to_redirect());
-        }
-        let connection = self.lanes.get(self.lanes.home());
-        connection.send.room() > 0 && self.takes_more(connection) && !self.is_down()
-    }
-
-    /// Whether there is room in the window.
-    fn has_room_in_window(&self) -> bool {
-        if self.lanes.is_of_cluster() {
-            return self.lanes.load().has_room(self.limits, 0);
-        }
-        self.lanes.get(0).in_flight.has_room(self.limits, 0)
-    }
-
-    /// Whether a quarter of the window is free.
-    fn has_ample_room(&self) -> bool {
-        if self.lanes.is_of_cluster() {
-            return self.lanes.load().has_ample_room(self.limits);
-        }
-        self.lanes.get(0).in_flight.has_ample_room(self.limits)
-    }
-
-    /// How many open runs take room in the window: all but one, so that rows of one stream always make whole runs.
-    #[inline]
-    fn open_runs(&self) -> usize {
-        match &self.dedup {
-            Dedup::Script(script) => script.open_runs().saturating_sub(1),
-            Dedup::Off | Dedup::Idmp(_) => 0,
-        }
-    }
-
-    /// Whether the outcomes that wait for an earlier one form as many runs as commands may be in flight.
-    fn is_crowded(&self) -> bool {
-        self.outcomes.early() >= self.limits.max_entries
+        self.sender.has_room(self.dedup.runs_in_window())
     }
 
     /// The failure of every message of the endpoint's stream in this batch, if connecting failed. `None` if messages go to
     /// several streams.
     pub(crate) fn down(&self) -> Option<&Arc<Failure>> {
-        self.lane_down(self.lanes.home()).filter(|_| !self.is_routed)
-    }
-
-    /// The failure of every message of a lane in this batch, if connecting failed.
-    fn lane_down(&self, at: usize) -> Option<&Arc<Failure>> {
-        match self.links.get(at) {
-            Some(Link::Down(failure)) => Some(failure),
-            Some(Link::Closed | Link::Opening(_) | Link::Open(_)) | None => None,
-        }
-    }
-
-    #[inline]
-    fn is_down(&self) -> bool {
-        self.down().is_some()
+        self.sender.down()
     }
 
     /// Waits until one more message can be encoded, or the link is down.
@@ -288,11 +164,11 @@ impl Producer {
         if self.has_room() {
             return Ok(());
         }
-        let connection = self.lanes.at_home();
+        let connection = self.sender.lanes.at_home();
         if connection.until_wait() == 0 {
             connection.request_wait();
         }
-        if self.has_room_in_window() {
+        if self.sender.has_room_in_window() {
             return self.drive(Goal::Room, None, watch);
         }
         let now = Instant::now();
@@ -304,28 +180,154 @@ impl Producer {
     pub(crate) fn drain(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         self.close_runs();
         let driven = self.drive(Goal::Empty, deadline, watch);
-        self.lanes.rest_asking(Instant::now());
+        self.sender.lanes.rest_asking(Instant::now());
         driven
+    }
+
+    fn reached(&self, goal: Goal) -> bool {
+        match goal {
+            Goal::Room => self.has_room() || self.down().is_some(),
+            Goal::AmpleRoom => (self.has_room() && self.sender.has_ample_room()) || self.down().is_some(),
+            Goal::Empty => self.is_idle(),
+            Goal::Call => self.sender.outcomes.is_call_settled(),
+        }
+    }
+
+    /// Asks the watch, unless it was asked a short time ago.
+    pub(crate) fn check(&mut self, now: Instant, watch: &mut dyn Watch) -> Result<()> {
+        if now.saturating_duration_since(self.watched) < WATCH_EVERY {
+            return Ok(());
+        }
+        self.watched = now;
+        if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Receives, sends and waits until the goal of a call is reached.
+    fn drive(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let driven = self.drive_on(goal, deadline, watch);
+        self.sender.end_call(driven.is_err());
+        self.sender.report_waits(watch);
+        self.sender.report_changes(goal == Goal::Empty, watch);
+        self.publish_nodes();
+        driven
+    }
+
+    fn drive_on(&mut self, goal: Goal, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        let started = Instant::now();
+        self.sender.begin_call();
+        self.sender.leave_openings(|opening, _| opening.is_missed(started));
+        while !self.reached(goal) {
+            let now = Instant::now();
+            self.check(now, watch)?;
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.time_out(goal, watch);
+                continue;
+            }
+            let is_quiet = |connection: &Connection| connection.in_flight.is_empty() && !connection.retry.is_active();
+            if self.sender.lanes.connections().all(is_quiet) {
+                // The messages without an outcome are in an open run.
+                self.close_runs();
+            }
+            let mut moved = false;
+            let mut until = deadline;
+            let mut at = 0;
+            // Lanes may be added meanwhile.
+            while at < self.sender.lanes.len() {
+                match self.sender.pass(at, goal, now, watch) {
+                    Pass::Moved => moved = true,
+                    Pass::Errand(errand) => {
+                        block_on(self.sender.run(at, errand, &self.dedup, deadline, watch))?;
+                        moved = true;
+                    }
+                    Pass::Idle => {}
+                    Pass::Paused(pause) => until = earliest(until, Some(pause)),
+                }
+                at += 1;
+            }
+            self.sender.report_changes(false, watch);
+            if !moved && !self.reached(goal) {
+                self.publish_nodes();
+                self.sender.wait(goal, (started, until), self.is_quick, watch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The caller stops waiting.
+    fn time_out(&mut self, goal: Goal, watch: &dyn Watch) {
+        self.sender.hear_out(watch);
+        if !self.reached(goal) {
+            let message = format!("no reply from {} before flush timed out", self.sender.endpoint);
+            self.abort(&Fault::new(code::TIMEOUT, message));
+        }
+    }
+
+    /// Does what can be done now for every message that waits, for a caller that has its own event loop.
+    pub(crate) fn advance(&mut self, watch: &mut dyn Watch) -> Advance {
+        self.sender.begin_call();
+        let advanced = self.advance_lanes(watch);
+        self.sender.report_waits(watch);
+        let is_idle = self.is_idle();
+        if is_idle {
+            self.sender.lanes.rest_asking(Instant::now());
+        }
+        self.sender.report_changes(is_idle, watch);
+        self.publish_nodes();
+        advanced
+    }
+
+    fn advance_lanes(&mut self, watch: &mut dyn Watch) -> Advance {
+        loop {
+            self.close_runs();
+            let now = Instant::now();
+            let (mut moved, mut until) = (false, None);
+            let mut at = 0;
+            // Lanes may be added meanwhile.
+            while at < self.sender.lanes.len() {
+                match self.sender.pass_for_loop(at, now, watch) {
+                    Pass::Moved => moved = true,
+                    Pass::Idle => {}
+                    Pass::Paused(pause) => until = earliest(until, Some(pause)),
+                    Pass::Errand(errand) => return Advance::Errand(at, errand),
+                }
+                at += 1;
+            }
+            self.sender.report_changes(false, watch);
+            if !moved && let Ok(next) = self.sender.next_step() {
+                return Advance::Done(earliest(until, next));
+            }
+        }
+    }
+
+    /// Runs an errand for a lane.
+    pub(crate) async fn run(&mut self, at: usize, errand: Errand, watch: &mut dyn Watch) -> Result<()> {
+        self.sender.run(at, errand, &self.dedup, None, watch).await
+    }
+
+    /// See [`Sender::interests`].
+    pub(crate) fn interests(&mut self) -> (Vec<Interest>, bool) {
+        self.sender.interests()
     }
 
     /// Sends and receives what it can without waiting. Opens no connection, and does not trust one that was idle for long.
     pub(crate) fn poll(&mut self) {
         self.close_runs();
-        for at in 0..self.links.len() {
-            if !matches!(self.links[at], Link::Open(_)) || self.lanes.get(at).needs_ping(Instant::now()) {
-                continue;
-            }
-            if let Err(broken) = self.step(at) {
-                self.disconnect_or_renew(at, &broken, &mut Vec::new());
-            }
-            self.take_own_retry_step(at);
-        }
+        self.sender.poll();
         self.publish_nodes();
+    }
+
+    /// Reports to the watch which waits for a retry began or ended since the last call.
+    pub(crate) fn report_waits(&mut self, watch: &mut dyn Watch) {
+        self.sender.report_waits(watch);
+    }
+
+    fn publish_nodes(&self) {
+        self.sender.publish_nodes(self.dedup.runs_in_window());
     }
 
     /// Requests the WAIT that answered entries need, unless it has been requested. Does not wait.
     pub(crate) fn confirm_answered(&mut self) {
-        let requested = self.lanes.all_mut().map(Connection::request_wait_for_answered);
+        let requested = self.sender.lanes.connections_mut().map(Connection::request_wait_for_answered);
         if requested.fold(false, |any, one| any | one) {
             self.poll();
         }
@@ -335,37 +337,191 @@ impl Producer {
     #[inline]
     pub(crate) fn refresh_time(&mut self) {
         let second = clock::unix_second();
-        if self.encoder.is_new_time(second) {
+        if self.encoder.xadd.is_new_time(second) {
             // The rows of a run share their time.
             self.close_runs();
-            self.encoder.set_time(second);
+            self.encoder.xadd.set_time(second);
         }
     }
 
     /// Makes messages carry no time until it is [refreshed](Self::refresh_time).
     pub(crate) fn drop_time(&mut self) {
-        if self.encoder.has_time() {
+        if self.encoder.xadd.has_time() {
             // The rows of a run share their time, or the lack of it.
             self.close_runs();
-            self.encoder.drop_time();
+            self.encoder.xadd.drop_time();
+        }
+    }
+
+    /// Encodes a message of one payload. There must be [room](Self::make_room), and the caller must still [close a full
+    /// run](Self::close_full_runs).
+    #[inline]
+    pub(crate) fn push_payload(&mut self, payload: &[u8], id: Option<CallerId<'_>>) {
+        let Self { encoder, dedup, sender, .. } = self;
+        let encoded = match dedup {
+            Dedup::Off => return encoder.push_payload(payload, sender),
+            Dedup::Script(script) => encoder.gather_payload(script, None, payload, sender),
+            Dedup::Idmp(ids) => encoder.push_payload_with_id(ids, payload, id, sender),
+        };
+        if let Err(refused) = encoded {
+            self.refuse(refused);
+        }
+    }
+
+    /// The same for the stream of a shard.
+    pub(crate) fn push_payload_to_shard(&mut self, payload: &[u8], shard: usize) {
+        let Self { encoder, dedup, sender, .. } = self;
+        let Some(shards) = sender.endpoint.shards().cloned() else { return };
+        if let Dedup::Script(script) = dedup {
+            if let Err(refused) = encoder.gather_payload(script, Some(shards.key(shard)), payload, sender) {
+                self.refuse(refused);
+            }
+            return;
+        }
+        let target = Target::of_shard(shard);
+        let (route, at) = encoder.lane_of(target, &sender.lanes);
+        if let Some(failure) = sender.lanes.get(at).down().cloned() {
+            sender.fail(&failure, 1);
+            return;
+        }
+        encoder.push_to(at, route, Owner::Report, sender, |xadd, out, _| xadd.write_payload_to(out, target, payload));
+    }
+
+    /// Prepares the rows of a record batch for [`push_batch`](Self::push_batch), once.
+    pub(crate) fn begin_rows(&mut self, batch: &mut Batch<'_>) {
+        let Sender { lanes, endpoint, .. } = &mut self.sender;
+        lanes.set_routed(batch.has_stream_keys() || endpoint.shards().is_some());
+        if lanes.is_routed() {
+            lanes.name_streams();
+        }
+        if let (Batch::Rows(rows), Dedup::Script(script)) = (batch, &mut self.dedup) {
+            script.set_form(form_of(rows));
+        }
+    }
+
+    /// Encodes rows while there is [room](Self::make_room) for one more entry, or notes why one cannot be sent. `row` becomes the
+    /// first row that is left: it may stop before the room is used up, so that the watch can be asked. After a panic,
+    /// [`first_left`](Self::first_left) returns that row.
+    pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, row: &mut usize, end: usize) {
+        let watched = end.min(row.saturating_add(WATCH_ROWS));
+        while *row < watched && self.has_room() {
+            let Self { encoder, dedup, sender, .. } = self;
+            match (&mut *batch, dedup) {
+                (Batch::Rows(rows), Dedup::Off) if sender.lanes.is_routed() => {
+                    encoder.push_routed_rows(rows, row, watched, sender);
+                }
+                (Batch::Rows(rows), Dedup::Off) => {
+                    let added = sender.lanes.at_home().in_flight.added();
+                    self.encoding = Some((*row, added));
+                    *row = encoder.push_rows(rows, *row..watched, sender);
+                    self.encoding = None;
+                }
+                (Batch::Rows(rows), Dedup::Script(script)) => {
+                    if let Err(refused) = encoder.gather_rows(script, rows, row, watched, sender) {
+                        self.refuse(refused);
+                        *row += 1;
+                    }
+                    self.close_full_runs();
+                }
+                (Batch::Rows(rows), Dedup::Idmp(idempotency)) => {
+                    let id = ids.and_then(|ids| ids.get(*row));
+                    if let Err(refused) = encoder.push_row_with_id(idempotency, rows, *row, id, sender) {
+                        self.refuse(refused);
+                    }
+                    *row += 1;
+                }
+                (Batch::Payloads(rows, names), _) => {
+                    *row = encoder.push_payloads_of_one(rows, names, *row..end, sender);
+                }
+                (Batch::Arrow { encoder: arrow, batch, rows_per_entry }, _) => {
+                    *row = encoder.push_arrow(arrow, batch, *row..end.min(*row + *rows_per_entry), sender);
+                }
+            }
+        }
+    }
+
+    /// The first row that is left after a panic. Rows that were encoded together are counted by their commands: storing a number
+    /// for each row would slow down every row.
+    pub(crate) fn first_left(&mut self, row: usize) -> usize {
+        match self.encoding.take() {
+            Some((first, added)) => first + (self.sender.lanes.at_home().in_flight.added() - added) as usize,
+            None => row,
+        }
+    }
+
+    /// Removes the row that a panic left half-encoded: no byte of it was sent. `passed`: how many rows of the exactly-once batch
+    /// come before it.
+    pub(crate) fn take_back(&mut self, passed: u64) {
+        for connection in self.sender.lanes.connections_mut() {
+            connection.send.truncate(connection.in_flight.unsent());
+        }
+        self.dedup.take_back(passed);
+    }
+
+    /// Gives the caller's record batch back: what was not sent of it is copied.
+    pub(crate) fn give_back(&mut self) {
+        self.sender.route_to_shards();
+        self.sender.lanes.connections_mut().for_each(|connection| connection.send.own());
+    }
+
+    /// Encodes the open runs, if rows are gathered into runs.
+    fn close_runs(&mut self) {
+        if let Dedup::Script(script) = &mut self.dedup {
+            script.close_all(&mut self.sender.sink(&self.encoder.xadd));
+        }
+    }
+
+    /// Encodes the run of the last row if it has as many rows or bytes as a run may have, and other runs if all of them together
+    /// have too many bytes.
+    pub(crate) fn close_full_runs(&mut self) {
+        if let Dedup::Script(script) = &mut self.dedup {
+            script.close_full(&mut self.sender.sink(&self.encoder.xadd));
+        }
+    }
+
+    /// Notes why a row is not sent.
+    #[cold]
+    fn refuse(&mut self, refused: Refused) {
+        if let Dedup::Idmp(ids) = &mut self.dedup {
+            ids.pass(1);
+        }
+        match refused {
+            Refused::Ever(fault) => self.sender.refuse(&fault, 1),
+            Refused::Now(fault) => {
+                let failure = self.unsent(&fault);
+                self.fail(&failure, 1);
+            }
+        }
+    }
+
+    /// Notes that a row of this stream key (`None`: the endpoint's) is not sent.
+    fn lose_row(&mut self, stream_key: Option<&[u8]>) {
+        match &mut self.dedup {
+            Dedup::Off => {}
+            Dedup::Script(script) => {
+                let mut sink = self.sender.sink(&self.encoder.xadd);
+                let stream_key = stream_key.unwrap_or(sink.own_key);
+                script.lose_row((!stream_key.is_empty()).then_some(stream_key), &mut sink);
+            }
+            Dedup::Idmp(ids) => ids.pass(1),
         }
     }
 
     /// Gives `count` messages of the endpoint's stream, or of one of its shards, an outcome that needs no server.
     pub(crate) fn push_failed(&mut self, failure: &Arc<Failure>, count: u64, shard: Option<usize>) {
-        let shards = self.endpoint.shards().cloned();
+        let shards = self.sender.endpoint.shards().cloned();
         let stream_key = shards.as_ref().zip(shard).map(|(shards, shard)| shards.key(shard));
         for _ in 0..count {
             self.lose_row(stream_key);
         }
-        self.resolve_failed(failure, count);
+        self.fail(failure, count);
     }
 
     /// The same for rows of a record batch.
     pub(crate) fn push_failed_rows(&mut self, failure: &Arc<Failure>, batch: &Batch<'_>, rows: Range<usize>) {
         let count = rows.len() as u64;
         rows.for_each(|row| self.lose_row(batch.stream_key(row)));
-        self.resolve_failed(failure, count);
+        self.fail(failure, count);
     }
 
     /// The same for messages that were lost in a panic: their streams are unknown.
@@ -376,37 +532,18 @@ impl Producer {
             Dedup::Script(script) => script.batch.lose_all(),
             Dedup::Idmp(ids) => ids.pass(count),
         }
-        let failure = self.failure(fault, self.batch.unattempted);
-        self.resolve_failed(&failure, count);
+        let failure = self.unsent(fault);
+        self.fail(&failure, count);
     }
 
-    fn resolve_failed(&mut self, failure: &Arc<Failure>, count: u64) {
-        self.batch.is_blocked |= matches!(self.dedup, Dedup::Script(_));
-        self.resolve_next(Outcome::Failed { failure: Arc::clone(failure), count });
+    fn fail(&mut self, failure: &Arc<Failure>, count: u64) {
+        self.sender.batch.is_blocked |= matches!(self.dedup, Dedup::Script(_));
+        self.sender.fail(failure, count);
     }
 
     /// The failure of messages that this try did not send.
     pub(crate) fn unsent(&self, fault: &Fault) -> Arc<Failure> {
-        self.failure(fault, self.batch.unattempted)
-    }
-
-    /// The same for rows that could never be sent.
-    fn push_bad_rows(&mut self, fault: &Fault, count: u64) {
-        let failure = self.failure(fault, Written::No);
-        self.resolve_next(Outcome::Failed { failure, count });
-    }
-
-    /// Gives the next messages, if there are any, this outcome.
-    fn resolve_next(&mut self, outcome: Outcome) {
-        if outcome.count() == 0 {
-            return;
-        }
-        let number = self.outcomes.number(outcome.count());
-        self.outcomes.resolve(number, outcome, Owner::Report);
-    }
-
-    fn failure(&self, fault: &Fault, written: Written) -> Arc<Failure> {
-        Arc::new(self.rules.classifier.failure(fault, written))
+        self.sender.unsent(fault)
     }
 
     /// Sends one message after all others and waits for its outcome.
@@ -422,42 +559,42 @@ impl Producer {
             // The command of a call does not queue behind others that must be sent again.
             self.drive(Goal::Empty, None, watch)?;
         }
-        let (route, at) = target.map_or((0, self.lanes.home()), |target| self.lane_of(target));
-        if let Some(failure) = self.lane_down(at) {
+        let Self { encoder, sender, .. } = self;
+        let (route, at) = target.map_or((0, sender.lanes.home()), |target| encoder.lane_of(target, &sender.lanes));
+        if let Some(failure) = sender.lanes.get(at).down() {
             return Ok(Err((**failure).clone()));
         }
-        self.outcomes.begin_call();
+        sender.outcomes.begin_call();
         match target {
-            None => self.push(1, Owner::Call, |encoder, out| encoder.write_payload(out, payload)),
+            None => encoder.push(1, Owner::Call, sender, |xadd, out| xadd.write_payload(out, payload)),
             Some(target) => {
-                self.push_to(at, route, Owner::Call, |encoder, out, _| {
-                    encoder.write_payload_to(out, target, payload);
+                encoder.push_to(at, route, Owner::Call, sender, |xadd, out, _| {
+                    xadd.write_payload_to(out, target, payload);
                 });
             }
         }
         let driven = self.drive(Goal::Call, None, watch);
         // The retries may have ended with this message, which must be reported now.
-        self.take_own_retry_step(at);
+        let (lane, mut cx) = self.sender.lane(at, Instant::now());
+        lane.take_own_retry_step(&mut cx);
         self.report_waits(watch);
-        self.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))
+        self.sender.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))
     }
 
     /// Allows the next batch to connect again.
     pub(crate) fn lift(&mut self) {
-        for link in self.links.iter_mut().filter(|link| matches!(link, Link::Down(_))) {
-            *link = Link::Closed;
-        }
-        self.lanes.all_mut().for_each(|connection| connection.retry.forgive());
+        self.sender.lanes.all_mut().for_each(Lane::lift);
     }
 
     /// Starts another batch; every message has its outcome. `token`: the caller's, if it names the batch.
     pub(crate) fn begin(&mut self, token: Option<String>, version: u64) {
         let unattempted = if token.is_some() { Written::Unknown } else { Written::No };
-        self.batch = BatchState { is_blocked: false, unattempted };
+        self.sender.batch = BatchState { is_blocked: false, unattempted };
         if !matches!(self.dedup, Dedup::Off) {
             let token = token.unwrap_or_else(random::token);
             // With a different number of shards, rows would count in different streams.
-            let token = self.endpoint.shards().map_or(token.clone(), |shards| format!("{token}/{}", shards.count()));
+            let token =
+                self.sender.endpoint.shards().map_or(token.clone(), |shards| format!("{token}/{}", shards.count()));
             self.dedup.begin(token, version);
         }
     }
@@ -468,10 +605,10 @@ impl Producer {
     /// begins the batch again. Only a batch without the caller's token, which is never repeated, can be replaced here.
     pub(crate) fn skip_failed(&mut self) -> bool {
         let Dedup::Script(script) = &mut self.dedup else { return false };
-        let (is_lost, is_named) = (script.batch.is_lost(), self.batch.unattempted != Written::No);
+        let (is_lost, is_named) = (script.batch.is_lost(), self.sender.batch.unattempted != Written::No);
         if !is_lost {
             script.batch.skip_failed();
-            self.batch.is_blocked = false;
+            self.sender.batch.is_blocked = false;
         } else if !is_named {
             self.begin(None, 0);
         }
@@ -480,43 +617,26 @@ impl Producer {
 
     /// Closes the connections cleanly. Every message has its outcome.
     pub(crate) fn close(&mut self) {
-        (0..self.links.len()).for_each(|at| self.close_socket(at));
-        self.servers.close();
+        self.sender.close();
     }
 
     /// Fails every message that waits, and replaces the connections that they wait for.
     pub(crate) fn abort(&mut self, fault: &Fault) {
-        self.leave_openings(|_, connection| connection.is_idle());
-        let failure = self.failure(fault, self.batch.unattempted);
-        for at in 0..self.links.len() {
-            if self.links.len() == 1 || !self.lanes.get(at).is_idle() {
-                if matches!(self.links[at], Link::Opening(_)) {
-                    self.lanes.get_mut(at).retry.blame(&failure);
-                }
-                self.disconnect(at, &Disconnect { is_final: true, ..fault.clone().into() });
-            }
-        }
+        self.sender.abort(fault);
     }
 
     /// Whether a call must report that a panic ended the reading of replies. Returns true once.
     pub(crate) fn take_defect(&mut self) -> bool {
-        self.lanes.all_mut().map(Connection::take_defect).fold(false, |any, one| any | one)
+        self.sender.lanes.connections_mut().map(Connection::take_defect).fold(false, |any, one| any | one)
     }
 
     /// Gives up the connections and everything that waits, after a panic in the middle of a change: it is unknown whether the
     /// `waiting` messages without an outcome were written. `passed`: how many rows of the exactly-once batch were handed over.
     pub(crate) fn abandon(&mut self, fault: &Fault, waiting: u64, passed: u64) {
-        for at in 0..self.links.len() {
-            self.drop_socket(at);
-            self.lanes.get_mut(at).forget();
-            self.retry_waits[at] = RetryWaits::default();
-        }
-        self.outcomes.clear();
-        self.node_states.forget();
+        self.sender.abandon();
         self.publish_nodes();
-        self.is_routed = self.has_shards_on_nodes();
-        self.batch.is_blocked = true;
-        let failure = self.failure(fault, Written::Unknown);
+        self.sender.batch.is_blocked = true;
+        let failure = self.sender.failure(fault, Written::Unknown);
         let recorder = self.recorder();
         recorder.publish();
         if waiting > 0 {
@@ -527,19 +647,8 @@ impl Producer {
 
     /// Forgets everything in a forked child: it belongs to the parent.
     pub(crate) fn forget(&mut self) {
-        for at in 0..self.links.len() {
-            if let Link::Open(transport) = std::mem::replace(&mut self.links[at], Link::Closed) {
-                transport.forget();
-            }
-            self.lanes.get_mut(at).forget();
-            self.retry_waits[at] = RetryWaits::default();
-        }
-        self.servers.forget();
-        self.node_states.forget();
+        self.sender.forget();
         self.publish_nodes();
-        self.is_routed = self.has_shards_on_nodes();
-        self.outcomes.clear();
-        self.outcomes.recorder.forget();
         self.begin(None, 0);
     }
 }

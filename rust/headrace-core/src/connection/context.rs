@@ -30,6 +30,8 @@ pub(crate) struct Rules {
     pub(crate) min_id: Option<EntryId>,
     /// Whether messages can be sent again without being written twice.
     pub(crate) exactly_once: bool,
+    /// Whether servers forget after a while what they were sent, so that it cannot be sent again then.
+    pub(crate) forgets_ids: bool,
     /// How many times in a row a message may be sent to another node of a cluster; `None`: a redirect is its outcome.
     pub(crate) max_redirects: Option<u32>,
 }
@@ -60,7 +62,7 @@ pub(crate) struct Context<'a, O> {
 }
 
 impl<O> Context<'_, O> {
-    pub(super) fn failure(&self, fault: &Fault, written: Written) -> Arc<Failure> {
+    pub(crate) fn failure(&self, fault: &Fault, written: Written) -> Arc<Failure> {
         Arc::new(self.rules.classifier.failure(fault, written))
     }
 }

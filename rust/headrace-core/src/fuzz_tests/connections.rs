@@ -103,6 +103,7 @@ impl<'a> World<'a> {
             nomkstream: false,
             min_id: None,
             exactly_once: false,
+            forgets_ids: false,
             max_redirects: None,
         };
         let (batch, queue) = (BatchState::default(), OutcomeQueue::default());

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_array::Array as _;
@@ -193,9 +194,11 @@ impl<'a> World<'a> {
             nomkstream: false,
             min_id: None,
             exactly_once: false,
+            forgets_ids: false,
             max_redirects: Some(1 + chance.size(6) as u32),
         };
-        let mut lanes = Lanes::of_cluster(KEYS[0], durability);
+        let mut queue = OutcomeQueue::default();
+        let mut lanes = Lanes::of_cluster(KEYS[0], durability, Arc::clone(queue.recorder().counters()));
         lanes.name_streams();
         if chance.one_in(3) {
             lanes.set_max_streams(chance.below(3));
@@ -210,7 +213,7 @@ impl<'a> World<'a> {
             streams: [Stream::default(); KEYS.len()],
             rules,
             batch: BatchState::default(),
-            queue: OutcomeQueue::default(),
+            queue,
             now: Instant::now(),
             connections: 0,
             next_id: 0,
@@ -224,11 +227,11 @@ impl<'a> World<'a> {
 
     fn context<T>(&mut self, at: usize, run: impl FnOnce(&mut Connection, &mut Context<'_, OutcomeQueue>) -> T) -> T {
         let Self { lanes, rules, batch, queue, now, .. } = self;
-        run(lanes.get_mut(at), &mut Context { rules, batch, outcomes: queue, now: *now })
+        run(&mut lanes.get_mut(at).connection, &mut Context { rules, batch, outcomes: queue, now: *now })
     }
 
     fn node(&self, at: usize) -> Option<usize> {
-        self.lanes.node(at).map(|node| usize::from(node.port) - 1)
+        self.lanes.get(at).node().map(|node| usize::from(node.port) - 1)
     }
 
     fn produce(&mut self, chance: &mut Chance) {
@@ -247,7 +250,7 @@ impl<'a> World<'a> {
             return self.queue.resolve(number, outcome, Owner::Report);
         }
         let (route, at) = self.lanes.of_key(KEYS[key]);
-        let connection = self.lanes.get_mut(at);
+        let connection = &mut self.lanes.get_mut(at).connection;
         let is_queued = connection.is_held(route);
         if !is_queued {
             if connection.until_wait() == 0 {
@@ -273,7 +276,7 @@ impl<'a> World<'a> {
     /// The socket accepts some bytes.
     fn transmit(&mut self, at: usize, most: usize) {
         let (now, site) = (self.now, &mut self.sites[at]);
-        let connection = self.lanes.get_mut(at);
+        let connection = &mut self.lanes.get_mut(at).connection;
         if !site.is_open {
             return;
         }
@@ -292,9 +295,9 @@ impl<'a> World<'a> {
     /// The node takes a step.
     fn serve(&mut self, at: usize, is_fair: bool, chance: &mut Chance) {
         let Some(node) = self.node(at) else { return };
-        let waits = |other: usize| !self.lanes.get(other).retry.is_idle();
+        let waits = |other: usize| !self.lanes.get(other).connection.retry.is_idle();
         let is_other_held = (0..self.sites.len()).any(|other| other != at && waits(other));
-        let has_parked = self.lanes.get(at).retry.has_parked();
+        let has_parked = self.lanes.get(at).connection.retry.has_parked();
         let site = &mut self.sites[at];
         let mut reader = Reader::new(&site.input);
         let command = match reader.command() {
@@ -392,7 +395,7 @@ impl<'a> World<'a> {
     /// The client receives some bytes.
     fn receive(&mut self, at: usize, most: usize) {
         let site = &mut self.sites[at];
-        let space = self.lanes.get_mut(at).space();
+        let space = self.lanes.get_mut(at).connection.space();
         let count = space.len().min(most).min(site.output.len());
         if !site.is_open || count == 0 {
             return;
@@ -451,57 +454,57 @@ impl<'a> World<'a> {
         if self.sites[at].is_open {
             return;
         }
-        if self.lanes.node(at).is_none() || chance.one_in(4) {
+        if self.lanes.get(at).node().is_none() || chance.one_in(4) {
             self.locate(at, chance);
         }
         self.connections += 1;
         let site = &mut self.sites[at];
         (site.is_open, site.connection) = (true, self.connections);
-        self.lanes.get_mut(at).opened(TIMEOUT, Some(1), self.now);
+        self.lanes.get_mut(at).connection.opened(TIMEOUT, Some(1), self.now);
     }
 
     /// Follows redirects as a producer does.
     fn follow(&mut self, at: usize, detours: &[Detour], chance: &mut Chance) {
         let site = &self.sites[at];
         let is_quiet = site.input.is_empty() && site.output.is_empty();
-        assert!(is_quiet || self.lanes.get(at).awaits_control(), "a redirect while something is under way");
+        assert!(is_quiet || self.lanes.get(at).connection.awaits_control(), "a redirect while something is under way");
         self.seen.redirects += detours.len() as u64;
         let target = |detour: &Detour| name(usize::from(detour.redirect.node.as_ref().unwrap().port) - 1);
         let listed: Vec<_> = detours.iter().filter(|_| !chance.one_in(4)).map(|one| (one, target(one))).collect();
         let has_unlisted = listed.len() < detours.len();
         self.lanes.redirect(at, &listed, self.now);
-        self.seen.too_many += u64::from(self.lanes.get(at).retry.has_redirect());
+        self.seen.too_many += u64::from(self.lanes.get(at).connection.retry.has_redirect());
         self.add_sites();
         if has_unlisted || chance.one_in(2) {
             self.locate(at, chance);
         }
         if self.lanes.is_deserted(at) {
-            self.lanes.get_mut(at).closed();
+            self.lanes.get_mut(at).connection.closed();
             self.sites[at] = Site::default();
         }
     }
 
     fn retry(&mut self, at: usize, chance: &mut Chance) {
         let jitter = chance.below(1_000) as f64 / 1_000.0;
-        if self.lanes.get(at).retry.is_active() {
+        if self.lanes.get(at).connection.retry.is_active() {
             // Messages are sent again only after WAIT has confirmed those that were answered.
-            self.lanes.get_mut(at).request_wait();
+            self.lanes.get_mut(at).connection.request_wait();
             self.context(at, Connection::take_back_unsent);
         }
-        match self.lanes.get_mut(at).retry_step(&self.rules, self.now, jitter) {
+        match self.lanes.get_mut(at).connection.retry_step(&self.rules, self.now, jitter) {
             None => {}
             Some(RetryStep::Pause(until)) => self.now = until,
             Some(RetryStep::Redirect(detours)) => self.follow(at, &detours, chance),
             Some(RetryStep::Resend) => {
                 let resent = &mut self.seen.resent;
-                self.lanes.get_mut(at).resend(|messages, _| *resent += messages);
+                self.lanes.get_mut(at).connection.resend(|messages, _| *resent += messages);
             }
             Some(RetryStep::Resume) => {
-                self.lanes.get_mut(at).resume();
-                self.lanes.get_mut(at).retry.end(self.now);
+                self.lanes.get_mut(at).connection.resume();
+                self.lanes.get_mut(at).connection.retry.end(self.now);
             }
             Some(RetryStep::GiveUp) if self.context(at, Connection::give_up_tries) => {}
-            Some(RetryStep::GiveUp | RetryStep::Done) => drop(self.lanes.get_mut(at).retry.end(self.now)),
+            Some(RetryStep::GiveUp | RetryStep::Done) => drop(self.lanes.get_mut(at).connection.retry.end(self.now)),
         }
     }
 
@@ -533,10 +536,11 @@ impl<'a> World<'a> {
         // The target node would accept commands left over from an earlier move to it.
         let asks = |key: usize| {
             let (route, at) = self.lanes.of_key(KEYS[key]);
-            self.lanes.get(at).is_asking(route) && self.node(at) == after.next
+            self.lanes.get(at).connection.is_asking(route) && self.node(at) == after.next
         };
         let is_sent_there = |(at, site): (usize, &Site)| {
-            let is_quiet = site.input.is_empty() && site.output.is_empty() && self.lanes.get(at).retry.is_idle();
+            let is_quiet =
+                site.input.is_empty() && site.output.is_empty() && self.lanes.get(at).connection.retry.is_idle();
             !is_quiet && keys().any(|key| site.redirected[key])
         };
         let begins = before.next.is_none() && after.next.is_some();
@@ -568,7 +572,7 @@ impl<'a> World<'a> {
             9..=11 => self.serve(at, false, chance),
             12..=14 => self.receive(at, 1 + chance.size(300)),
             15 if chance.one_in(3) => self.change(chance),
-            15 => self.lanes.get_mut(at).request_wait(),
+            15 => self.lanes.get_mut(at).connection.request_wait(),
             16 | 17 => self.retry(at, chance),
             18 if chance.one_in(6) => self.break_off(at),
             18 => self.open(at, chance),
@@ -611,13 +615,13 @@ impl<'a> World<'a> {
     fn finish(mut self, chance: &mut Chance) {
         for _ in 0..10_000 {
             for at in 0..self.sites.len() {
-                let connection = self.lanes.get(at);
+                let connection = &self.lanes.get(at).connection;
                 if !connection.in_flight.is_empty() || !connection.retry.is_idle() {
                     self.open(at, chance);
                 }
                 self.retry(at, chance);
                 if self.waits {
-                    self.lanes.get_mut(at).request_wait();
+                    self.lanes.get_mut(at).connection.request_wait();
                     self.context(at, Connection::give_up_unprovable);
                 }
                 self.transmit(at, usize::MAX);

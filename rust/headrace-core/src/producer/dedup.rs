@@ -61,6 +61,15 @@ impl Dedup {
         }
     }
 
+    /// How many open runs take room in the window: all but one, so that rows of one stream always make whole runs.
+    #[inline]
+    pub(crate) fn runs_in_window(&self) -> usize {
+        match self {
+            Self::Script(script) => script.open_runs().saturating_sub(1),
+            Self::Off | Self::Idmp(_) => 0,
+        }
+    }
+
     /// Starts another batch.
     pub(crate) fn begin(&mut self, token: String, version: u64) {
         match self {

@@ -1,4 +1,4 @@
-//! The connections of a producer: one to its server, or one to each node of a cluster that has a stream of its messages. No I/O.
+//! The lanes of a producer: one to its server, or one to each node of a cluster that has a stream of its messages. No I/O.
 //!
 //! A message goes to the lane of its stream key's slot or, while the slot is moved key by key, to that of the stream itself. Each
 //! command carries the number of its route: that of the slot or one of [`StreamRoutes`]. Where a route leads changes only while
@@ -9,9 +9,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::lane::Lane;
+use super::node_state::NodeState;
 use super::stream_routes::StreamRoutes;
 use crate::cluster::{Routes, slot};
 use crate::connection::{Connection, Detour, Limits};
+use crate::counters::Counters;
 use crate::durability::Durability;
 use crate::endpoint::Node;
 
@@ -26,7 +29,7 @@ pub(crate) struct Load {
 impl Load {
     /// What one connection adds.
     #[inline]
-    fn of(connection: &Connection) -> Self {
+    pub(crate) fn of(connection: &Connection) -> Self {
         let (waiting, bytes) = connection.retry.waiting();
         Self { entries: connection.in_flight.len() + waiting, bytes: connection.in_flight.bytes() + bytes }
     }
@@ -48,14 +51,6 @@ impl Load {
     }
 }
 
-/// A connection, and what it leads to.
-#[derive(Debug)]
-struct Lane {
-    connection: Connection,
-    /// `None`: the only server, or a node that is not known yet.
-    node: Option<Node>,
-}
-
 /// The routes of a cluster, and what a connection to a node is built from.
 #[derive(Debug)]
 struct Cluster {
@@ -66,8 +61,11 @@ struct Cluster {
     home_slot: u16,
     home_route: u16,
     durability: Option<Durability>,
+    counters: Arc<Counters>,
     /// Whether messages of other streams may follow.
     names_streams: bool,
+    /// Whether messages may go to several nodes: the rows that are encoded name their streams, or all messages go to shards.
+    is_routed: bool,
 }
 
 impl Cluster {
@@ -131,13 +129,12 @@ pub(crate) struct Lanes {
 impl Lanes {
     /// One connection to one server. `keeps`: see [`Connection::new`].
     pub(crate) fn of_server(keeps: bool, durability: Option<Durability>) -> Self {
-        let lane = Lane { connection: Connection::new(keeps, false, durability), node: None };
-        Self { all: vec![lane], home: 0, cluster: None }
+        Self { all: vec![Lane::new(Connection::new(keeps, false, durability), None)], home: 0, cluster: None }
     }
 
-    /// Connections to the nodes of a cluster. `key`: the key of the endpoint's stream.
-    pub(crate) fn of_cluster(key: &[u8], durability: Option<Durability>) -> Self {
-        let lane = Lane { connection: Connection::new(true, true, durability.clone()), node: None };
+    /// Connections to the nodes of a cluster, which are listed in `counters`. `key`: the key of the endpoint's stream.
+    pub(crate) fn of_cluster(key: &[u8], durability: Option<Durability>, counters: Arc<Counters>) -> Self {
+        let lane = Lane::new(Connection::new(true, true, durability.clone()), None);
         let home_slot = slot(key);
         let cluster = Cluster {
             routes: Routes::default(),
@@ -146,7 +143,9 @@ impl Lanes {
             home_slot,
             home_route: home_slot,
             durability,
+            counters,
             names_streams: false,
+            is_routed: false,
         };
         Self { all: vec![lane], home: 0, cluster: Some(cluster) }
     }
@@ -158,10 +157,23 @@ impl Lanes {
         self.at_home().leave_cluster(keeps);
     }
 
-    /// Whether messages may go to several nodes.
+    /// Whether they lead to the nodes of a cluster.
     #[inline]
     pub(crate) fn is_of_cluster(&self) -> bool {
         self.cluster.is_some()
+    }
+
+    /// Notes whether the next messages may go to several nodes, if they are nodes of a cluster.
+    pub(crate) fn set_routed(&mut self, is_routed: bool) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.is_routed = is_routed;
+        }
+    }
+
+    /// Whether the next messages may go to several nodes.
+    #[inline]
+    pub(crate) fn is_routed(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.is_routed)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -211,26 +223,31 @@ impl Lanes {
     }
 
     #[inline]
-    pub(crate) fn get(&self, at: usize) -> &Connection {
-        &self.all[at].connection
+    pub(crate) fn get(&self, at: usize) -> &Lane {
+        &self.all[at]
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, at: usize) -> &mut Connection {
-        &mut self.all[at].connection
+    pub(crate) fn get_mut(&mut self, at: usize) -> &mut Lane {
+        &mut self.all[at]
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Connection> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Lane> {
+        self.all.iter()
+    }
+
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.all.iter_mut()
+    }
+
+    /// The connections of all lanes.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.all.iter().map(|lane| &lane.connection)
     }
 
-    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+    /// The same, to change them.
+    pub(crate) fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.all.iter_mut().map(|lane| &mut lane.connection)
-    }
-
-    /// The node that a lane leads to, if there are several.
-    pub(crate) fn node(&self, at: usize) -> Option<&Node> {
-        self.all[at].node.as_ref()
     }
 
     /// The route of a stream key, and its lane.
@@ -259,19 +276,14 @@ impl Lanes {
 
     /// Whether nothing waits for a reply, a confirmation or another try.
     pub(crate) fn is_idle(&self) -> bool {
-        self.all().all(Connection::is_idle)
+        self.connections().all(Connection::is_idle)
     }
 
     pub(crate) fn load(&self) -> Load {
-        self.all().map(Load::of).fold(Load::default(), |load, one| Load {
+        self.connections().map(Load::of).fold(Load::default(), |load, one| Load {
             entries: load.entries + one.entries,
             bytes: load.bytes + one.bytes,
         })
-    }
-
-    /// How much of the load belongs to one lane.
-    pub(crate) fn load_of(&self, at: usize) -> Load {
-        Load::of(self.get(at))
     }
 
     /// What is left of the window for the lane of the endpoint's stream.
@@ -279,7 +291,7 @@ impl Lanes {
         if self.cluster.is_none() {
             return limits;
         }
-        let (load, own) = (self.load(), &self.get(self.home).in_flight);
+        let (load, own) = (self.load(), &self.all[self.home].connection.in_flight);
         let (others, bytes) = (load.entries - own.len(), load.bytes - own.bytes());
         Limits {
             max_entries: limits.max_entries.saturating_sub(others),
@@ -289,15 +301,15 @@ impl Lanes {
 
     /// The lane that leads to this node, added if there is none.
     fn lane_of(&mut self, node: &Node) -> usize {
-        if let Some(at) = self.all.iter().position(|lane| lane.node.as_ref() == Some(node)) {
+        if let Some(at) = self.all.iter().position(|lane| lane.node() == Some(node)) {
             return at;
         }
-        let durability = self.cluster.as_ref().and_then(|cluster| cluster.durability.clone());
-        let mut connection = Connection::new(true, true, durability);
-        if let Some(cluster) = self.cluster.as_ref().filter(|cluster| cluster.names_streams) {
+        let Some(cluster) = &self.cluster else { return self.home };
+        let mut connection = Connection::new(true, true, cluster.durability.clone());
+        if cluster.names_streams {
             connection.name_streams(&cluster.home_key);
         }
-        self.all.push(Lane { connection, node: Some(node.clone()) });
+        self.all.push(Lane::new(connection, Some(NodeState::new(node.clone(), &cluster.counters))));
         self.all.len() - 1
     }
 
@@ -321,12 +333,14 @@ impl Lanes {
 
     /// Where the slots of a lane must go. The first lane gets the node of the endpoint's stream.
     fn wanted(&mut self, at: usize, map: &[(RangeInclusive<u16>, Node)]) -> Routes {
-        let home_slot = self.home_slot();
-        if self.all[at].node.is_none() {
-            let home = map.iter().rev().find(|(slots, _)| slots.contains(&home_slot)).map(|(_, node)| node.clone());
-            self.all[at].node = home.filter(|home| self.all.iter().all(|lane| lane.node.as_ref() != Some(home)));
+        let Some(cluster) = &self.cluster else { return Routes::default() };
+        if self.all[at].node().is_none()
+            && let Some((_, home)) = map.iter().rev().find(|(slots, _)| slots.contains(&cluster.home_slot))
+            && self.all.iter().all(|lane| lane.node() != Some(home))
+        {
+            self.all[at].state = Some(NodeState::new(home.clone(), &cluster.counters));
         }
-        let routes = self.cluster.as_ref().map(|cluster| cluster.routes.clone()).unwrap_or_default();
+        let routes = cluster.routes.clone();
         let mut wanted = routes.clone();
         for (slots, node) in map {
             let to = self.lane_of(node);

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::dedup::ROWS_PER_PRODUCER;
 use crate::command::script::probe;
 use crate::durability::Durability;
 use crate::error::{Fault, code};
@@ -26,8 +25,8 @@ const WHILE_MOVING: Duration = Duration::from_millis(20);
 pub(super) enum Requirement {
     /// Running the script with all rights that it needs, and keeping its marker.
     Script { marker_key: Vec<u8> },
-    /// Remembering the IDMP IDs of rows for this long.
-    Idmp { duration: Duration },
+    /// Remembering the IDMP IDs of rows for this long, and of this many rows.
+    Idmp { duration: Duration, rows: u64 },
     /// Running WAIT or WAITAOF.
     Wait(Durability),
 }
@@ -46,7 +45,7 @@ pub(super) async fn check(
     for requirement in requirements {
         match requirement {
             Requirement::Script { marker_key } => server.check_script(marker_key).await?,
-            Requirement::Idmp { duration } => server.check_idmp(*duration, nomkstream).await?,
+            Requirement::Idmp { duration, rows } => server.check_idmp(*duration, *rows, nomkstream).await?,
             Requirement::Wait(durability) => server.check_wait(durability).await?,
         }
     }
@@ -125,7 +124,7 @@ impl Server<'_, '_> {
         Err(fault.into())
     }
 
-    async fn check_idmp(&mut self, duration: Duration, nomkstream: bool) -> Result<(), ConnectError> {
+    async fn check_idmp(&mut self, duration: Duration, rows: u64, nomkstream: bool) -> Result<(), ConnectError> {
         self.check_version().await?;
         let needed = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0)).min(LONGEST);
         let memory = match self.memory().await? {
@@ -140,10 +139,10 @@ impl Server<'_, '_> {
             }
             Err(refusal) => return Err(needs(refusal, "XINFO STREAM").into()),
         };
-        if memory.max_size >= ROWS_PER_PRODUCER && memory.duration >= needed {
+        if memory.max_size >= rows && memory.duration >= needed {
             return Ok(());
         }
-        let (needed, rows) = (needed.max(memory.duration), ROWS_PER_PRODUCER.max(memory.max_size));
+        let (needed, rows) = (needed.max(memory.duration), rows.max(memory.max_size));
         if memory.remembered > 0 {
             // Changing a setting forgets every name, including those of other producers.
             let key = String::from_utf8_lossy(self.key);

@@ -1,15 +1,13 @@
 //! Waits for a retry as the caller sees them: when each one starts, how it ends, and how long it has lasted.
 //!
-//! They can also occur where no [`Watch`] is available, so they are noted here, and the next call that has one reports them.
+//! They can also occur where no [`Watch`](crate::net::Watch) is available, so they are noted here, and the next call that has
+//! one reports them. No I/O; the time is an argument.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::Producer;
 use crate::connection::RetryEvent;
 use crate::counters::Counters;
-use crate::net::Watch;
-use crate::retry::{RetryEnd, RetryWait};
 
 #[derive(Debug, Default)]
 pub(super) struct RetryWaits {
@@ -19,6 +17,11 @@ pub(super) struct RetryWaits {
 }
 
 impl RetryWaits {
+    /// Takes the next start or end of a wait to report.
+    pub(super) fn next(&mut self) -> Option<RetryEvent> {
+        self.events.pop_front()
+    }
+
     /// Notes the start or the end of a wait.
     pub(super) fn note(&mut self, event: RetryEvent, now: Instant, counters: &Counters) {
         match &event {
@@ -41,29 +44,5 @@ impl RetryWaits {
             counters.waited(now.saturating_duration_since(*counted));
             *counted = now;
         }
-    }
-}
-
-impl Producer {
-    /// Reports to the watch which waits began or ended since the last call.
-    pub(crate) fn report_waits(&mut self, watch: &mut dyn Watch) {
-        while let Some(event) = self.retry_waits.iter_mut().find_map(|waits| waits.events.pop_front()) {
-            match event {
-                RetryEvent::Began { messages, since, failure } => watch.retry_began(&RetryWait {
-                    endpoint: &self.endpoint,
-                    messages: Some(messages),
-                    left: self.deadline().saturating_sub(since.elapsed()),
-                    failure: &failure,
-                }),
-                RetryEvent::Ended { tries, took, failure } => {
-                    let (endpoint, failure) = (&self.endpoint, failure.as_deref());
-                    watch.retry_ended(&RetryEnd { endpoint, is_reading: false, tries, took, failure });
-                }
-            }
-        }
-    }
-
-    fn deadline(&self) -> Duration {
-        self.rules.retry.as_ref().map_or(Duration::ZERO, |retry| retry.deadline)
     }
 }

@@ -7,6 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
+use super::lane::Link;
 use super::*;
 use crate::cluster::{Redirect, SLOTS};
 use crate::connection::Detour;
@@ -41,9 +42,9 @@ fn connected(
     let options = ProducerOptions { classifier, retry, exactly_once, durability, limits, names };
     let mut producer = Producer::new(endpoint, options);
     let (transport, peer) = Transport::pair();
-    producer.lanes.at_home().opened(Duration::from_secs(5), None, used);
-    producer.lanes.at_home().prove();
-    producer.links[0] = Link::Open(Box::new(transport));
+    producer.sender.lanes.at_home().opened(Duration::from_secs(5), None, used);
+    producer.sender.lanes.at_home().prove();
+    producer.sender.lanes.get_mut(0).link = Link::Open(Box::new(transport));
     (producer, peer)
 }
 
@@ -111,7 +112,7 @@ fn an_interrupted_ping_closes_the_connection() {
     }
     let (mut producer, mut peer) = idle_producer();
     assert_eq!(producer.drain(None, &mut Now).unwrap_err(), Error::Interrupted);
-    assert!(matches!(producer.links[0], Link::Closed));
+    assert!(matches!(producer.sender.lanes.get(0).link, Link::Closed));
     assert!(!producer.is_idle(), "the message waits for another flush");
     let mut rest = Vec::new();
     let _ = peer.read_to_end(&mut rest);
@@ -149,8 +150,9 @@ fn gathered_rows_fail_with_the_connection() {
     let (mut producer, peer) = lost_producer(None, Some(ExactlyOnce::Script { ttl: 1, run_rows: 10 }));
     produce(&mut producer, 2);
     drop(peer);
-    producer.drop_socket(0);
-    producer.links[0] = Link::Down(producer.failure(&Fault::new(code::CONFIG, "no"), Written::No));
+    producer.sender.lanes.get_mut(0).drop_socket();
+    producer.sender.lanes.get_mut(0).link =
+        Link::Down(producer.sender.failure(&Fault::new(code::CONFIG, "no"), Written::No));
     producer.drain(None, &mut NeverInterrupted).unwrap();
     assert!(producer.is_idle(), "all have their outcome");
     assert_eq!(codes(&mut producer), ["CONFIG", "CONFIG"]);
@@ -163,7 +165,7 @@ fn rows_gathered_before_a_retry_have_their_own_outcomes() {
     produce(&mut producer, 1);
     producer.poll();
     peer.write_all(b"-LOADING a moment\r\n").unwrap();
-    while !producer.lanes.at_home().retry.is_resending() {
+    while !producer.sender.lanes.at_home().retry.is_resending() {
         producer.poll();
     }
     // As when a call that waits for room is interrupted while a row of another stream is gathered.
@@ -228,7 +230,7 @@ fn wrong_replies_to_wait_confirm_no_message() {
 
 #[test]
 fn failures_after_a_wrong_reply_are_reported() {
-    let failure = |producer: &Producer| producer.failure(&Fault::new(code::EMPTY, "of no use"), Written::No);
+    let failure = |producer: &Producer| producer.sender.failure(&Fault::new(code::EMPTY, "of no use"), Written::No);
     let (mut producer, mut peer) = waiting_producer();
     producer.recorder().push_ordinals(1);
     producer.push_failed(&failure(&producer), 1, None);
@@ -259,7 +261,7 @@ fn a_surplus_reply_is_noticed_before_the_next_message_is_sent() {
         producer.push_payload(b"next", None);
         peer.write_all(format!("$3\r\n7-1\r\n{surplus}").as_bytes()).unwrap();
         producer.poll();
-        assert!(matches!(producer.links[0], Link::Closed), "{surplus}: it is replaced");
+        assert!(matches!(producer.sender.lanes.get(0).link, Link::Closed), "{surplus}: it is replaced");
         assert_eq!((producer.recorder().take(false).delivered(), producer.is_idle()), (1, false));
         drop(producer);
         assert_eq!(read(&mut peer).windows(4).filter(|bytes| *bytes == b"next").count(), 0);
@@ -273,7 +275,7 @@ fn an_outcome_is_reported_once_wait_confirms_it() {
     producer.poll();
     assert!(!producer.is_idle() && producer.recorder().take(false).delivered() == 0);
     producer.recorder().push_ordinals(1);
-    let failure = producer.failure(&Fault::new(code::EMPTY, "of no use"), Written::No);
+    let failure = producer.sender.failure(&Fault::new(code::EMPTY, "of no use"), Written::No);
     producer.push_failed(&failure, 1, None);
     assert_eq!(producer.recorder().take(false).failed(), 0, "it waits for its turn");
     peer.write_all(b"1\r\n").unwrap();
@@ -306,7 +308,7 @@ fn idmp_ids_that_the_server_may_have_forgotten_are_not_sent_again() {
         produce(&mut producer, 1);
         producer.poll();
         assert!(read(&mut peer).starts_with(b"*8\r\n$4\r\nXADD\r\n$1\r\ns\r\n$4\r\nIDMP\r\n"));
-        producer.lanes.at_home().set_used(ago(silence));
+        producer.sender.lanes.at_home().set_used(ago(silence));
         drop(peer);
         producer.drain(None, &mut NeverInterrupted).unwrap();
         let report = producer.recorder().take(true);
@@ -326,10 +328,10 @@ fn a_batch_that_lost_rows_of_unknown_streams_starts_again() {
             let fault = Fault::new(code::INTERNAL, "a panic");
             producer.abandon(&fault, 2, 2);
             let is_certain = encoded == 2;
-            assert_eq!((is_lost(&producer), producer.batch.is_blocked), (!is_certain, true));
+            assert_eq!((is_lost(&producer), producer.sender.batch.is_blocked), (!is_certain, true));
             assert_eq!(producer.skip_failed(), !is_certain && token.is_none(), "another batch starts");
             let stays = !is_certain && token.is_some();
-            assert_eq!((is_lost(&producer), producer.batch.is_blocked), (stays, stays));
+            assert_eq!((is_lost(&producer), producer.sender.batch.is_blocked), (stays, stays));
         }
     }
 }
@@ -338,13 +340,15 @@ fn a_batch_that_lost_rows_of_unknown_streams_starts_again() {
 fn a_stream_that_moved_before_its_slot_has_its_own_route() {
     let cluster = [("host", "localhost"), ("stream_key", "{s}own"), ("topology", "cluster")];
     let (mut producer, _peer) = connected(cluster, None, None, None, Instant::now());
-    let slot = producer.lanes.home_slot();
+    let slot = producer.sender.lanes.home_slot();
     let long = [&b"{s}"[..], &[b'x'; 1_000]].concat();
-    let known = producer.encoder.target_of_key(b"{s}1");
-    assert!(matches!(known, Target::Known(_)) && matches!(producer.encoder.target_of_key(&long), Target::Other(_)));
+    let known = producer.encoder.xadd.target_of_key(b"{s}1");
+    assert!(
+        matches!(known, Target::Known(_)) && matches!(producer.encoder.xadd.target_of_key(&long), Target::Other(_))
+    );
     let lane = |producer: &mut Producer, key: &[u8]| {
-        let target = producer.encoder.target_of_key(key);
-        producer.lane_of(target)
+        let target = producer.encoder.xadd.target_of_key(key);
+        producer.encoder.lane_of(target, &producer.sender.lanes)
     };
     let (own, first, other) = (&b"{s}own"[..], &b"{s}1"[..], &b"{s}2"[..]);
     for key in [own, first, other, &long] {
@@ -353,10 +357,20 @@ fn a_stream_that_moved_before_its_slot_has_its_own_route() {
     let redirect = Redirect::read(format!("ASK {slot} h:2").as_bytes()).unwrap();
     let ask = |key: &[u8]| Detour { route: slot, asked: Some(key.into()), redirect: redirect.clone() };
     let node = Node { host: "h".to_owned(), port: 2 };
-    producer.lanes.redirect(0, &[(&ask(first), node.clone()), (&ask(&long), node.clone())], Instant::now());
+    producer.sender.lanes.redirect(0, &[(&ask(first), node.clone()), (&ask(&long), node.clone())], Instant::now());
     assert_eq!([lane(&mut producer, first), lane(&mut producer, &long)], [(SLOTS, 1), (SLOTS + 1, 1)]);
-    assert_eq!([lane(&mut producer, other), lane(&mut producer, own), producer.lane_of(Target::Own)], [(slot, 0); 3]);
-    producer.lanes.redirect(0, &[(&ask(own), node)], Instant::now());
-    assert_eq!([lane(&mut producer, own), producer.lane_of(Target::Own)], [(SLOTS + 2, 1); 2]);
+    assert_eq!(
+        [
+            lane(&mut producer, other),
+            lane(&mut producer, own),
+            producer.encoder.lane_of(Target::Own, &producer.sender.lanes)
+        ],
+        [(slot, 0); 3]
+    );
+    producer.sender.lanes.redirect(0, &[(&ask(own), node)], Instant::now());
+    assert_eq!(
+        [lane(&mut producer, own), producer.encoder.lane_of(Target::Own, &producer.sender.lanes)],
+        [(SLOTS + 2, 1); 2]
+    );
     assert_eq!(lane(&mut producer, other), (slot, 0));
 }

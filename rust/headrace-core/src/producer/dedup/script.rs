@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::Lanes;
+use super::super::lanes::Lanes;
 use super::open_runs::{OpenRuns, Place};
 use super::script_batch::Stream;
 use super::{OpenRun, ScriptBatch};
@@ -33,6 +33,8 @@ pub(crate) struct Sink<'a> {
     pub(crate) encoder: &'a XaddEncoder,
     pub(crate) lanes: &'a mut Lanes,
     pub(crate) counters: &'a Counters,
+    /// The key of the endpoint's stream.
+    pub(crate) own_key: &'a [u8],
 }
 
 impl ScriptDedup {
@@ -137,7 +139,7 @@ impl ScriptDedup {
         let Some(run) = self.runs.close(place) else { return };
         if run.rows > 0 {
             let Self { batch, .. } = self;
-            let Sink { encoder, lanes, counters } = sink;
+            let Sink { encoder, lanes, counters, .. } = sink;
             counters.script_calls.add(1);
             match &*run.form {
                 RowForm::Whole => counters.script_rows_whole.add(run.rows),
@@ -147,7 +149,7 @@ impl ScriptDedup {
             }
             let (route, at) = lanes.of_key(&run.stream_key);
             let write = |out: &mut Vec<u8>| batch.write(&run, encoder, out);
-            lanes.get_mut(at).push_script(route, &run.messages, run.rows as u32, write);
+            lanes.get_mut(at).connection.push_script(route, &run.messages, run.rows as u32, write);
         } else {
             self.batch.forget_run(&run.stream_key);
         }

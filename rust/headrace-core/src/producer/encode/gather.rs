@@ -1,27 +1,29 @@
 //! Gathers rows into the runs of a script.
 
-use super::{Parts, Refused};
+use super::super::dedup::{OpenRun, ScriptDedup};
+use super::super::sender::Sender;
+use super::{Encoder, Refused};
 use crate::command::script::{MAX_ARGUMENTS, NameList, RowForm};
 use crate::command::xadd::XaddEncoder;
 use crate::error::{Fault, code};
 use crate::fail;
-use crate::producer::dedup::{OpenRun, ScriptDedup, Sink};
 use crate::resp::write_bulk;
 use crate::rows::Rows;
 
 /// How many rows have their fields determined together.
 const MARKED: usize = 256;
 
-impl Parts<'_> {
+impl Encoder {
     #[cold] // for most dispatchers
-    pub(super) fn gather_payload(
-        mut self,
+    pub(crate) fn gather_payload(
+        &mut self,
         script: &mut ScriptDedup,
         stream_key: Option<&[u8]>,
         payload: &[u8],
+        to: &mut Sender,
     ) -> Result<(), Refused> {
         script.set_payload_form();
-        self.gather(script, stream_key, |_, _, run, _| {
+        self.gather(script, stream_key, to, |_, _, run, _| {
             write_bulk(&mut run.arguments, payload);
             1
         })
@@ -30,32 +32,39 @@ impl Parts<'_> {
     /// Adds a row to its open run, and also the rows after it that join the same run. `row` becomes the first row that is left;
     /// if this fails, the row that is refused.
     #[inline(never)]
-    pub(super) fn gather_rows(
-        mut self,
+    pub(crate) fn gather_rows(
+        &mut self,
         script: &mut ScriptDedup,
         rows: &Rows<'_>,
         row: &mut usize,
         end: usize,
+        to: &mut Sender,
     ) -> Result<(), Refused> {
-        self.gather_row(script, rows, *row)?;
+        self.gather_row(script, rows, *row, to)?;
         *row += 1;
         if !rows.is_routed() && !script.has_whole_form() {
-            self.gather_more(script, rows, row, end);
+            self.gather_more(script, rows, row, end, to);
         }
         Ok(())
     }
 
-    fn gather_row(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize) -> Result<(), Refused> {
+    fn gather_row(
+        &mut self,
+        script: &mut ScriptDedup,
+        rows: &Rows<'_>,
+        row: usize,
+        to: &mut Sender,
+    ) -> Result<(), Refused> {
         let fields = match rows.field_count(row) {
             Ok(fields) if 2 * fields <= MAX_ARGUMENTS => fields,
             Ok(fields) => {
                 let most = MAX_ARGUMENTS / 2;
                 let message = format!("exactly_once takes rows of at most {most} fields, this one has {fields}");
-                return self.pass_row(script, rows, row, Fault::new(code::TOO_LARGE, message));
+                return self.pass_row(script, rows, row, to, Fault::new(code::TOO_LARGE, message));
             }
-            Err(fault) => return self.pass_row(script, rows, row, fault),
+            Err(fault) => return self.pass_row(script, rows, row, to, fault),
         };
-        self.gather(script, rows.stream_key(row), |encoder, trims, run, scratch| match &*run.form {
+        self.gather(script, rows.stream_key(row), to, |encoder, trims, run, scratch| match &*run.form {
             RowForm::Whole => {
                 let count = encoder.write_arguments(&mut run.arguments, trims, fields, rows.entry_id(row));
                 rows.write_fields(row, &mut run.arguments, scratch);
@@ -70,7 +79,7 @@ impl Parts<'_> {
 
     /// Adds rows to the run of the row before them, which has the same stream key, until it is full: the run is looked up once
     /// for all of them. Special rows are left to [`gather_row`](Self::gather_row).
-    fn gather_more(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: &mut usize, end: usize) {
+    fn gather_more(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: &mut usize, end: usize, to: &mut Sender) {
         let has_payload_alone = rows.has_payload_alone();
         let mut marks = std::mem::take(&mut script.marks);
         let mut marked = *row;
@@ -89,12 +98,12 @@ impl Parts<'_> {
             } else if let Some(mark) = marks.get(*row - marked)
                 && *mark != 0
             {
-                write_marked(rows, *row, *mark, run, self.scratch);
+                write_marked(rows, *row, *mark, run, &mut self.scratch);
                 1 + mark.count_ones() as usize
             } else if let Ok(fields) = rows.field_count(*row)
                 && 2 * fields <= MAX_ARGUMENTS
             {
-                write_shared(rows, *row, fields, run, self.scratch)
+                write_shared(rows, *row, fields, run, &mut self.scratch)
             } else {
                 return false;
             };
@@ -102,8 +111,8 @@ impl Parts<'_> {
                 return false;
             }
             fail::point("encode");
-            run.trims |= self.encoder.is_trim_due(None);
-            run.add_row(self.outcomes.number(1));
+            run.trims |= self.xadd.is_trim_due(None);
+            run.add_row(to.outcomes.number(1));
             *row += 1;
             true
         });
@@ -117,31 +126,37 @@ impl Parts<'_> {
         &mut self,
         script: &mut ScriptDedup,
         stream_key: Option<&[u8]>,
+        to: &mut Sender,
         write: impl Fn(&XaddEncoder, bool, &mut OpenRun, &mut Vec<u8>) -> usize,
     ) -> Result<(), Refused> {
-        let trims = self.encoder.is_trim_due(stream_key);
-        let stream_key = stream_key.unwrap_or_else(|| self.endpoint.stream_key());
+        let Self { xadd, scratch, .. } = self;
+        let trims = xadd.is_trim_due(stream_key);
         loop {
-            let counters = self.outcomes.recorder.counters();
-            let mut sink = Sink { encoder: self.encoder, lanes: self.lanes, counters };
-            let run = script.run_of(stream_key, &mut sink).map_err(Refused::Now)?;
-            run.argument_count += write(sink.encoder, trims, run, self.scratch);
+            let mut sink = to.sink(xadd);
+            let run = script.run_of(stream_key.unwrap_or(sink.own_key), &mut sink).map_err(Refused::Now)?;
+            run.argument_count += write(xadd, trims, run, scratch);
             if !script.close_before_large(&mut sink) {
                 break;
             }
         }
         fail::point("encode");
-        script.add_row(self.outcomes.number(1), trims);
+        script.add_row(to.outcomes.number(1), trims);
         Ok(())
     }
 
     /// Counts a row as passed because it can never be sent.
     #[cold]
-    fn pass_row(&mut self, script: &mut ScriptDedup, rows: &Rows<'_>, row: usize, fault: Fault) -> Result<(), Refused> {
-        let stream_key = rows.stream_key(row).unwrap_or_else(|| self.endpoint.stream_key());
-        let stream_key = (!stream_key.is_empty()).then_some(stream_key);
-        let counters = self.outcomes.recorder.counters();
-        script.pass_row(stream_key, &mut Sink { encoder: self.encoder, lanes: self.lanes, counters });
+    fn pass_row(
+        &self,
+        script: &mut ScriptDedup,
+        rows: &Rows<'_>,
+        row: usize,
+        to: &mut Sender,
+        fault: Fault,
+    ) -> Result<(), Refused> {
+        let mut sink = to.sink(&self.xadd);
+        let stream_key = rows.stream_key(row).unwrap_or(sink.own_key);
+        script.pass_row((!stream_key.is_empty()).then_some(stream_key), &mut sink);
         Err(Refused::Ever(fault))
     }
 }
@@ -180,7 +195,7 @@ fn write_number(number: usize, out: &mut Vec<u8>) {
 }
 
 /// The form of the rows. The names that they share are moved out of them.
-pub(super) fn form_of(rows: &mut Rows<'_>) -> RowForm {
+pub(crate) fn form_of(rows: &mut Rows<'_>) -> RowForm {
     if rows.has_entry_ids() {
         return RowForm::Whole;
     }

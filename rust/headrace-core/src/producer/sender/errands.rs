@@ -1,37 +1,24 @@
-//! The sockets of the lanes: how they are opened, and how they end.
+//! Work of a lane that asks servers, one question after the other: opens its socket, finds its node, follows redirects.
 
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::Producer;
-use super::clock;
-use super::dedup::Dedup;
-use super::opening::{Ended, OnFailure, Opening};
-use super::preflight::Requirement;
-use super::preparation::{Groups, Opened, Preparation, Registry};
-use super::retry_waits::RetryWaits;
+use super::super::clock;
+use super::super::dedup::{Dedup, ROWS_PER_PRODUCER};
+use super::super::lane::Link;
+use super::super::opening::{Ended, OnFailure, Opening};
+use super::super::preflight::Requirement;
+use super::super::preparation::{Groups, Opened, Preparation, Registry};
+use super::Sender;
 use crate::cluster::Redirect;
-use crate::connection::{Connection, Detour, Disconnect};
+use crate::connection::Detour;
 use crate::endpoint::{Node, Settings};
-use crate::error::{Error, Failure, Fault, Result, Written, code};
+use crate::error::{Error, Fault, Result, Written, code};
 use crate::net::{ClusterNodes, ConnectError, ServerLookup, TooFewReplicas, Transport, Watch};
 use crate::net::{connect_with, decide, is_redirect};
 
 /// The shortest interval at which the nodes of a cluster are asked which of them has which slots because they redirect messages.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-
-/// The socket of a lane.
-#[derive(Debug)]
-pub(super) enum Link {
-    /// There is no socket; it is opened when it is needed.
-    Closed,
-    /// It is being opened, while the other lanes continue.
-    Opening(Box<Opening>),
-    Open(Box<Transport>),
-    /// Connecting failed: the rest of the batch fails with it, without another try.
-    Down(Arc<Failure>),
-}
 
 /// Work for a lane that asks servers, one question after the other, instead of waiting for its socket to become ready.
 #[derive(Debug)]
@@ -56,18 +43,19 @@ pub(crate) struct NotOpened {
     until: Instant,
 }
 
-impl Producer {
-    /// Runs an errand for a lane.
+impl Sender {
+    /// Runs an errand for a lane. `dedup`: which rows its server will get.
     pub(crate) async fn run(
         &mut self,
         at: usize,
         errand: Errand,
+        dedup: &Dedup,
         deadline: Option<Instant>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
         match errand {
-            Errand::Open => self.open(at, deadline, watch).await,
-            Errand::Reopen(failed) => self.reopen(at, failed, deadline, watch).await,
+            Errand::Open => self.open(at, dedup, deadline, watch).await,
+            Errand::Reopen(failed) => self.reopen(at, failed, dedup, deadline, watch).await,
             Errand::Interrupt => Err(Error::Interrupted),
             Errand::Follow(detours) => self.follow(at, &detours, Instant::now(), watch).await,
             Errand::CheckMaster => self.check_master(Instant::now(), watch).await,
@@ -76,8 +64,8 @@ impl Producer {
 
     /// Opens the socket of a lane. If that fails, every message that waits for it fails, and so does the rest of the batch. In a
     /// cluster, this only starts the opening: other lanes continue meanwhile.
-    async fn open(&mut self, at: usize, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        match self.open_socket(at, deadline, watch).await {
+    async fn open(&mut self, at: usize, dedup: &Dedup, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+        match self.open_socket(at, dedup, deadline, watch).await {
             Ok(Some(opened)) => self.use_socket(at, opened, watch),
             Ok(None) => {}
             Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
@@ -88,27 +76,19 @@ impl Producer {
 
     /// Uses the open socket for a lane.
     fn use_socket(&mut self, at: usize, opened: Opened, watch: &mut dyn Watch) {
-        let Opened { transport, command_timeout, replicas, too_few } = opened;
-        if let Some((wanted, count)) = too_few.filter(|_| self.recorder().counters().connections.get() == 0) {
-            watch.too_few_replicas(&TooFewReplicas { endpoint: &self.endpoint, wanted, count });
+        let Self { endpoint, lanes, outcomes, changes, .. } = self;
+        let counters = outcomes.recorder.counters();
+        if let Some((wanted, count)) = opened.too_few.filter(|_| counters.connections.get() == 0) {
+            watch.too_few_replicas(&TooFewReplicas { endpoint, wanted, count });
         }
-        self.node_states.opened(at, self.outcomes.recorder.counters(), Instant::now());
-        self.lanes.get_mut(at).opened(command_timeout, replicas, Instant::now());
-        self.links[at] = Link::Open(Box::new(transport));
         self.opened += 1;
-        self.numbers[at] = self.opened;
+        changes.note(lanes.get_mut(at).opened(opened, self.opened, counters, Instant::now()));
     }
 
     /// Notes that a lane got no socket.
     fn not_opened(&mut self, at: usize, fault: &Fault) {
-        let failure = self.failure(fault, self.batch.unattempted);
-        let retries = self.rules.retry.is_some() && self.rules.classifier.may_pass(fault);
-        self.lanes.get_mut(at).retry.blame(&failure);
-        // Not a byte of what waits was handed to this socket.
-        self.disconnect(at, &Disconnect { may_be_written: false, is_final: !retries, ..fault.clone().into() });
-        if !retries {
-            self.links[at] = Link::Down(failure);
-        }
+        let (lane, mut cx) = self.lane(at, Instant::now());
+        lane.not_opened(fault, &mut cx);
     }
 
     /// The settings for a connect that ends with the call.
@@ -126,18 +106,19 @@ impl Producer {
     async fn open_socket(
         &mut self,
         at: usize,
+        dedup: &Dedup,
         deadline: Option<Instant>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<Option<Opened>, ConnectError> {
         let mut settings = self.settings_until(deadline)?;
         let until = Instant::now() + settings.connect_timeout;
-        let first = self.decide(&mut settings, watch).await?;
+        let first = self.decide(&mut settings, dedup, watch).await?;
         if !self.lanes.is_of_cluster() {
             let transport = match first {
                 Some(transport) => transport,
                 None => connect_with(&mut self.servers, &self.endpoint, &settings, watch).await?,
             };
-            let mut preparation = self.preparation(at, settings);
+            let mut preparation = self.preparation(at, settings, dedup);
             let opened = preparation.run(transport, Some(&mut self.servers), until, watch).await;
             self.learn(&preparation);
             return opened.map(Some);
@@ -148,7 +129,7 @@ impl Producer {
         }
         settings.connect_timeout = until.saturating_duration_since(Instant::now()) / if was_located { 2 } else { 1 };
         let on_failure = if was_located { OnFailure::AskOthers } else { OnFailure::AskAfterRedirect };
-        self.begin_opening(at, settings, until, on_failure)?;
+        self.begin_opening(at, settings, dedup, until, on_failure)?;
         Ok(None)
     }
 
@@ -157,29 +138,24 @@ impl Producer {
         &mut self,
         at: usize,
         settings: Settings,
+        dedup: &Dedup,
         until: Instant,
         on_failure: OnFailure,
     ) -> std::result::Result<(), Fault> {
-        let Some(node) = self.lanes.node(at).cloned() else {
+        let Some(node) = self.lanes.get(at).node().cloned() else {
             return Err(Fault::new(code::NO_SLOT, format!("no node has slot {}", self.lanes.home_slot())));
         };
-        let preparation = self.preparation(at, settings);
-        self.links[at] = Link::Opening(Box::new(Opening::new(preparation, node, until, on_failure)));
+        let preparation = self.preparation(at, settings, dedup);
+        let opening = Opening::new(preparation, node, until, on_failure);
+        self.lanes.get_mut(at).link = Link::Opening(Box::new(opening));
         Ok(())
     }
 
     /// Continues with the socket of a lane, if it is being opened. `Pending`: there is nothing to do but wait. `Ready`: it is
     /// open, or this errand must be run.
     pub(super) fn go_on_opening(&mut self, at: usize, watch: &mut dyn Watch) -> Poll<Option<Errand>> {
-        let Self { links, waits, lanes, .. } = self;
-        let Link::Opening(opening) = &mut links[at] else { return Poll::Pending };
-        let Poll::Ready(ended) = opening.poll(waits, watch) else {
-            // Messages for other nodes do not wait for room in its buffer.
-            lanes.get_mut(at).tried_to_send();
-            return Poll::Pending;
-        };
-        let (until, on_failure) = opening.next_try();
-        self.links[at] = Link::Closed;
+        let polled = self.lanes.get_mut(at).poll_opening(&mut self.waits, watch);
+        let Poll::Ready((ended, until, on_failure)) = polled else { return Poll::Pending };
         Poll::Ready(match self.ended(at, ended) {
             Ok(opened) => {
                 self.use_socket(at, opened, watch);
@@ -199,9 +175,8 @@ impl Producer {
 
     /// Fails a lane if the opening of its socket has failed by now.
     pub(super) fn end_opening(&mut self, at: usize, watch: &dyn Watch) {
-        let Link::Opening(opening) = &mut self.links[at] else { return };
-        let Poll::Ready(ended) = opening.poll(&mut self.waits, watch) else { return };
-        self.links[at] = Link::Closed;
+        let polled = self.lanes.get_mut(at).poll_opening(&mut self.waits, watch);
+        let Poll::Ready((ended, _, _)) = polled else { return };
         if let Err(ConnectError::Fault(fault)) = self.ended(at, ended) {
             self.not_opened(at, &fault);
         }
@@ -214,7 +189,8 @@ impl Producer {
         if let Err(ConnectError::Fault(fault)) = opened.as_ref().map(drop)
             && !is_reached
         {
-            self.node_states.failed(at, fault, Instant::now(), clock::unix_millis());
+            let change = self.lanes.get_mut(at).failed(fault, Instant::now(), clock::unix_millis());
+            self.changes.note(change);
         }
         opened
     }
@@ -225,11 +201,13 @@ impl Producer {
         &mut self,
         at: usize,
         failed: NotOpened,
+        dedup: &Dedup,
         deadline: Option<Instant>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
         let NotOpened { fault, until } = failed;
-        match self.open_elsewhere(at, &fault, deadline.map_or(until, |deadline| until.min(deadline)), watch).await {
+        let until = deadline.map_or(until, |deadline| until.min(deadline));
+        match self.open_elsewhere(at, &fault, dedup, until, watch).await {
             Ok(()) => Ok(()),
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {
@@ -243,16 +221,17 @@ impl Producer {
         &mut self,
         at: usize,
         fault: &Fault,
+        dedup: &Dedup,
         until: Instant,
         watch: &mut dyn Watch,
     ) -> std::result::Result<(), ConnectError> {
         let settings = self.settings_until(Some(until))?;
-        let sender = if is_redirect(fault) { self.lanes.node(at).cloned() } else { None };
+        let sender = if is_redirect(fault) { self.lanes.get(at).node().cloned() } else { None };
         match self.locate(at, &settings, sender.as_ref(), watch).await {
             Ok(false) => Ok(()),
             Ok(true) if is_redirect(fault) => {
                 let settings = self.settings_until(Some(until))?;
-                Ok(self.begin_opening(at, settings, until, OnFailure::Fail)?)
+                Ok(self.begin_opening(at, settings, dedup, until, OnFailure::Fail)?)
             }
             Err(ConnectError::Interrupted) => Err(ConnectError::Interrupted),
             Ok(true) | Err(ConnectError::Fault(_)) => Err(fault.clone().into()),
@@ -260,26 +239,28 @@ impl Producer {
     }
 
     /// The preparation of a new socket of a lane.
-    fn preparation(&mut self, at: usize, settings: Settings) -> Preparation {
-        let key = self.key_of(at).to_vec();
+    fn preparation(&self, at: usize, settings: Settings, dedup: &Dedup) -> Preparation {
+        let key = self.key_of(at, dedup).to_vec();
+        let lane = self.lanes.get(at);
         // The node that hands its stream over was checked. Without ASKING, this one would answer nothing.
-        let is_asking = self.lanes.get(at).is_asking(self.lanes.of_key(&key).0);
-        let requirements = if is_asking { Vec::new() } else { self.requirements(&key, settings.command_timeout) };
+        let is_asking = lane.connection.is_asking(self.lanes.of_key(&key).0);
+        let requirements =
+            if is_asking { Vec::new() } else { self.requirements(&key, dedup, settings.command_timeout) };
         let keys = self.endpoint.shards().map(|shards| shards.keys()).unwrap_or_default();
         let shards = keys.iter().cloned().partition(|key| self.lanes.of_key(key).1 == at);
         Preparation {
             endpoint: self.endpoint.clone(),
             settings,
             nodes: self.nodes.clone(),
-            node: self.lanes.node(at).cloned(),
+            node: lane.node().cloned(),
             is_home: at == self.lanes.home(),
             registry: self.registry,
             groups: self.groups,
             shards,
             key,
             requirements,
-            durability: self.lanes.get(at).wait.as_ref().map(|wait| wait.durability.clone()),
-            is_first: self.recorder().counters().connections.get() == 0,
+            durability: lane.connection.wait.as_ref().map(|wait| wait.durability.clone()),
+            is_first: self.outcomes.recorder.counters().connections.get() == 0,
         }
     }
 
@@ -293,23 +274,12 @@ impl Producer {
         }
     }
 
-    /// Gives up the sockets that are being opened and for which `is_left` returns true. What waits for them stays.
-    pub(super) fn leave_openings(&mut self, is_left: impl Fn(&Opening, &Connection) -> bool) {
-        let Self { links, lanes, .. } = self;
-        for (at, link) in links.iter_mut().enumerate() {
-            if let Link::Opening(opening) = link
-                && is_left(opening, lanes.get(at))
-            {
-                *link = Link::Closed;
-            }
-        }
-    }
-
     /// Determines whether the server is a node of a cluster, if the endpoint leaves that open. Returns the connection to it if it
     /// is not.
     async fn decide(
         &mut self,
         settings: &mut Settings,
+        dedup: &Dedup,
         watch: &mut dyn Watch,
     ) -> std::result::Result<Option<Transport>, ConnectError> {
         if !self.endpoint.is_undecided() {
@@ -320,15 +290,14 @@ impl Producer {
         self.servers = ServerLookup::new(&self.endpoint);
         self.nodes = ClusterNodes::new(self.endpoint.node_map());
         if self.rules.max_redirects.is_none() {
-            self.lanes.leave_cluster(self.rules.retry.is_some() || matches!(self.dedup, Dedup::Script(_)));
-            self.is_routed = false;
+            self.lanes.leave_cluster(self.rules.retry.is_some() || matches!(dedup, Dedup::Script(_)));
         }
         Ok(first)
     }
 
     /// The key of a stream of the lane: the endpoint's if it does not matter which.
-    fn key_of(&self, at: usize) -> &[u8] {
-        let keys = match &self.dedup {
+    fn key_of<'a>(&'a self, at: usize, dedup: &'a Dedup) -> &'a [u8] {
+        let keys = match dedup {
             Dedup::Script(script) if self.lanes.is_of_cluster() => Some(script.batch.stream_keys()),
             Dedup::Script(_) | Dedup::Off | Dedup::Idmp(_) => None,
         };
@@ -346,10 +315,10 @@ impl Producer {
         sender: Option<&Node>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, ConnectError> {
-        self.recorder().counters().refreshes.add(1);
-        let answered = match (&mut self.links[at], self.lanes.node(at)) {
-            (Link::Open(transport), Some(node)) => self.nodes.ask_connected(transport, settings, node, watch).await,
-            _ => Ok(None),
+        self.outcomes.recorder.counters().refreshes.add(1);
+        let answered = match self.lanes.get_mut(at).socket_to_node() {
+            Some((transport, node)) => self.nodes.ask_connected(transport, settings, node, watch).await,
+            None => Ok(None),
         };
         if answered.is_err() {
             // Its reply would be matched to the next command.
@@ -360,7 +329,7 @@ impl Producer {
             Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
             Ok(None) | Err(ConnectError::Fault(_)) => {
                 let slot = self.lanes.home_slot();
-                let last = if sender.is_none() { self.lanes.node(at) } else { None };
+                let last = if sender.is_none() { self.lanes.get(at).node() } else { None };
                 self.nodes.ask_any(&self.endpoint, settings, slot, (sender, last), watch).await?
             }
         };
@@ -369,32 +338,23 @@ impl Producer {
         if self.lanes.moves_unsent(at, &map) {
             let fault = Fault::new(code::NO_SLOT, "another node has the slot of the stream");
             let failure = self.failure(&fault, Written::No);
-            let (connection, mut cx) = self.connection(at, now);
-            connection.take_back(&failure, &mut cx);
+            let (lane, mut cx) = self.lane(at, now);
+            lane.connection.take_back(&failure, &mut cx);
         }
         self.lanes.relocate(at, &map, now);
-        self.add_links();
-        self.node_states.located(&map, &replicas, now);
-        let connection = self.lanes.get(at);
+        self.changes.located(&map, &replicas, &mut self.lanes, now);
+        let connection = &self.lanes.get(at).connection;
         Ok(!connection.in_flight.is_empty() || !connection.retry.is_empty() || !connection.retry.is_active())
-    }
-
-    /// Adds a link for each lane that has none.
-    fn add_links(&mut self) {
-        while self.links.len() < self.lanes.len() {
-            self.links.push(Link::Closed);
-            self.retry_waits.push(RetryWaits::default());
-            self.numbers.push(0);
-        }
-        self.node_states.add(&self.lanes, self.outcomes.recorder.counters());
     }
 
     /// Continues with the nodes that the server named for what it refused.
     async fn follow(&mut self, at: usize, detours: &[Detour], now: Instant, watch: &mut dyn Watch) -> Result<()> {
-        self.recorder().counters().redirects.add(detours.len() as u64);
-        self.node_states.redirected(at, detours.len());
+        self.outcomes.recorder.counters().redirects.add(detours.len() as u64);
+        if let Some(state) = &self.lanes.get(at).state {
+            state.counters.redirects.add(detours.len() as u64);
+        }
         let (known, unknown): (Vec<_>, Vec<_>) =
-            detours.iter().partition(|detour| self.nodes.target(&detour.redirect, self.lanes.node(at)).is_some());
+            detours.iter().partition(|detour| self.nodes.target(&detour.redirect, self.lanes.get(at).node()).is_some());
         self.redirect(at, &known, now);
         let is_old = self.located.is_none_or(|located| now.saturating_duration_since(located) >= ASK_EVERY);
         if (is_old || !unknown.is_empty())
@@ -409,12 +369,12 @@ impl Producer {
         // The nodes' answer has moved it, or it moves now, or it is sent to the same node again.
         self.redirect(at, &unknown, now);
         for detour in detours.iter().filter(|detour| !detour.redirect.is_ask) {
-            if let Some(node) = self.nodes.target(&detour.redirect, self.lanes.node(at)) {
-                self.node_states.slot_moved(self.lanes.slot(detour.route), &node);
+            if let Some(node) = self.nodes.target(&detour.redirect, self.lanes.get(at).node()) {
+                self.changes.slot_moved(self.lanes.slot(detour.route), &node, &self.lanes);
             }
         }
         if self.lanes.is_deserted(at) {
-            self.close_socket(at);
+            self.lanes.get_mut(at).close_socket();
         }
         Ok(())
     }
@@ -422,7 +382,7 @@ impl Producer {
     /// Asks the node of a lane whether the cluster has the node to which it sent a command, if that node is listed nowhere.
     /// Nothing of the lane is in flight.
     async fn confirm(&mut self, at: usize, redirect: &Redirect, watch: &mut dyn Watch) -> Result<()> {
-        let (Link::Open(transport), Some(node)) = (&mut self.links[at], self.lanes.node(at)) else { return Ok(()) };
+        let Some((transport, node)) = self.lanes.get_mut(at).socket_to_node() else { return Ok(()) };
         if self.nodes.target(redirect, Some(node)).is_some() {
             return Ok(());
         }
@@ -443,10 +403,9 @@ impl Producer {
 
     /// Moves what waits of these slots and streams to the nodes that the server named, if the cluster has listed them.
     fn redirect(&mut self, at: usize, detours: &[&Detour], now: Instant) {
-        let target = |detour: &Detour| self.nodes.target(&detour.redirect, self.lanes.node(at));
+        let target = |detour: &Detour| self.nodes.target(&detour.redirect, self.lanes.get(at).node());
         let known: Vec<_> = detours.iter().filter_map(|detour| Some((*detour, target(detour)?))).collect();
         self.lanes.redirect(at, &known, now);
-        self.add_links();
     }
 
     /// Asks the sentinels. If they name another master, the socket is no longer of use: what was sent on it may be lost.
@@ -455,80 +414,31 @@ impl Producer {
             Ok(()) => Ok(()),
             Err(ConnectError::Interrupted) => Err(Error::Interrupted),
             Err(ConnectError::Fault(fault)) => {
-                self.disconnect(0, &fault.into());
+                let (lane, mut cx) = self.lane(0, Instant::now());
+                lane.disconnect(&fault.into(), &mut cx);
                 Ok(())
             }
         }
     }
 
     /// What a server must support before it gets messages, the first of them for this key.
-    fn requirements(&self, key: &[u8], command_timeout: Duration) -> Vec<Requirement> {
-        let dedup = match &self.dedup {
+    fn requirements(&self, key: &[u8], dedup: &Dedup, command_timeout: Duration) -> Vec<Requirement> {
+        let dedup = match dedup {
             Dedup::Off => None,
             Dedup::Script(script) => Some(Requirement::Script { marker_key: script.batch.marker_key(key) }),
             // A message that is sent again at the last moment was first sent before its server was found to be silent.
-            Dedup::Idmp(ids) => Some(Requirement::Idmp { duration: ids.remembered.saturating_add(command_timeout) }),
+            Dedup::Idmp(ids) => Some(Requirement::Idmp {
+                duration: ids.remembered.saturating_add(command_timeout),
+                rows: ROWS_PER_PRODUCER,
+            }),
         };
-        let wait = self.lanes.get(0).wait.as_ref().map(|wait| Requirement::Wait(wait.durability.clone()));
+        let wait = self.lanes.get(0).connection.wait.as_ref().map(|wait| Requirement::Wait(wait.durability.clone()));
         dedup.into_iter().chain(wait).collect()
     }
 
-    /// Replaces a socket that ended between commands: commands that wait go out on the next one, and none is in doubt. `renewed`:
-    /// the lanes for which that was done before.
-    pub(super) fn disconnect_or_renew(&mut self, at: usize, broken: &Disconnect, renewed: &mut Vec<usize>) {
-        if !self.lanes.get(at).is_renewable() || renewed.contains(&at) {
-            self.disconnect(at, broken);
-            return;
-        }
-        renewed.push(at);
-        self.renew(at, &broken.fault);
-    }
-
-    /// Ends a socket between commands, so that another one is opened when it is needed.
-    pub(super) fn renew(&mut self, at: usize, fault: &Fault) {
-        let (connection, mut cx) = self.connection(at, Instant::now());
-        connection.lose_unconfirmed(fault, &mut cx);
-        self.drop_socket(at);
-    }
-
-    /// Closes a socket cleanly, with nothing in flight. What waits stays.
-    pub(super) fn close_socket(&mut self, at: usize) {
-        self.lanes.get_mut(at).closed();
-        if let Link::Open(transport) = std::mem::replace(&mut self.links[at], Link::Closed) {
-            transport.close();
-        }
-    }
-
-    /// Ends a socket abnormally. What waits stays.
-    pub(super) fn drop_socket(&mut self, at: usize) {
-        self.lanes.get_mut(at).closed();
-        if let Link::Open(transport) = std::mem::replace(&mut self.links[at], Link::Closed) {
-            self.node_states.lost(at);
-            transport.abort();
-        }
-    }
-
-    /// Ends a socket for good: a broken one is never used again, and what waits on it fails or is sent again.
-    pub(super) fn disconnect(&mut self, at: usize, broken: &Disconnect) {
-        let now = Instant::now();
-        let is_forgotten = matches!(self.dedup, Dedup::Idmp(_)) && self.lanes.get(at).is_late(now);
-        let broken = Disconnect { is_final: broken.is_final || is_forgotten, ..broken.clone() };
-        self.drop_socket(at);
-        let (connection, mut cx) = self.connection(at, now);
-        connection.disconnected(&broken, &mut cx);
-        if broken.is_final {
-            self.end_retries(at, now);
-        }
-    }
-
-    /// Ends the retries of a lane, if there were any: nothing is left to be sent again. Returns the failure that new messages
-    /// would meet as well.
-    pub(super) fn end_retries(&mut self, at: usize, now: Instant) -> Option<Arc<Failure>> {
-        let (ended, exhausted) = self.lanes.get_mut(at).retry.end(now);
-        if let Some(ended) = ended {
-            self.retry_waits[at].note(ended, now, self.outcomes.recorder.counters());
-        }
-        let written = self.batch.unattempted;
-        exhausted.map(|failure| Arc::new(Failure { written, ..(*failure).clone() }))
+    /// Ends the socket of a lane between commands, so that another one is opened when it is needed.
+    fn renew(&mut self, at: usize, fault: &Fault) {
+        let (lane, mut cx) = self.lane(at, Instant::now());
+        lane.renew(fault, &mut cx);
     }
 }
