@@ -19,7 +19,12 @@ from typing import Any
 
 import griffe
 
-PAGES = {"api.md": "headrace", "api-spark.md": "headrace.spark", "api-testing.md": "headrace.testing"}
+PAGES = {
+    "api.md": "headrace",
+    "api-admin.md": "headrace.admin",
+    "api-spark.md": "headrace.spark",
+    "api-testing.md": "headrace.testing",
+}
 KINDS = ("Classes", "Functions", "Errors and warnings")
 FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
@@ -52,7 +57,8 @@ class ApiModule:
         self._name = name
         self._module: ModuleType = importlib.import_module(name)
         self._package: Any = griffe.load(name, search_paths=[sources], resolve_aliases=True)
-        self._names = [each for each in self._module.__all__ if not each.startswith("__")]
+        # The docstring of the module describes constants.
+        self._names = [each for each in self._module.__all__ if callable(getattr(self._module, each))]
 
     def anchors(self) -> Iterator[tuple[str, str]]:
         """Yield the names that pages may link to, each with its anchor."""

@@ -38,6 +38,7 @@ __all__ = [
     "inspect",
     "marker_key",
     "option_table",
+    "read_dead_letter",
     "read_options",
     "shard_numbers",
     "shown_names",
@@ -51,6 +52,7 @@ MOST_DELIVERIES: Final[int]
 
 _Kind = Literal["permanent", "retryable"]
 _Written = Literal["no", "unknown"]
+_Origin = Literal["consumer", "spark", "send", "other"]
 
 def advice(code: str, message: str) -> str | None:
     """Return what the caller can do about a failure with this code and message, or None."""
@@ -485,6 +487,22 @@ def _panic_at(place: str | None, after: int = 0) -> bool:
     Return whether an earlier choice is still pending.
     """
 
+def read_dead_letter(
+    fields: Sequence[bytes],
+) -> tuple[
+    _Origin,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    list[tuple[bytes, bytes]],
+]:
+    """Read one entry, given the names and values of its fields in turn; `headrace.admin.DeadLetter` names the parts."""
+
 def split_dead_letters(batch: ReadBatch) -> tuple[Rows, int]:
     """Return the dead letters of a batch, and how many of its entries are others; `read_dead_letters` wraps it."""
 
@@ -576,11 +594,19 @@ class GroupInfo:
     def trimmed_unread(self) -> int | None:
         """Entries that were removed before it read them; None if that is not known."""
 
-_Answer = int | bytes | None | Exception | list["_Answer"]
+_Answer = int | bytes | None | Exception | list[Any]
 
 @final
 class Commands:
-    """Sends commands over connections that it keeps open: one, or one to each node of a cluster that was asked."""
+    """Sends commands over connections that it keeps open: one, or one to each node of a cluster that was asked.
+
+    Nothing is connected before the first call. Only one thread may use it at a time.
+
+    Args:
+        endpoint: The server, and the stream whose node gets the commands without a key.
+        node: Host and port of a node of the endpoint's cluster that gets all commands, whichever keys they have.
+        sentinel: The index of one of the endpoint's sentinels, which gets all commands.
+    """
 
     def __new__(cls, endpoint: Endpoint, node: tuple[str, int] | None = None, sentinel: int | None = None) -> Self: ...
     def connect(self) -> tuple[list[tuple[float, str, bytes]], tuple[str, str] | None]:
@@ -593,6 +619,14 @@ class Commands:
 
         `commands` are pairs of a key and words; the key decides which node of a cluster gets the command, None means
         the endpoint's stream. With `writes` nothing is sent a second time when a connection is lost.
+
+        Args:
+            commands: Pairs of a key and words.
+            writes: Whether the commands change anything.
+
+        Raises:
+            ConnectionFailedError: The server was not reached, or the connection was lost. With `writes` it is then
+                unknown whether the commands took effect.
         """
     def close(self) -> None:
         """Close the connections. The next call opens new ones."""

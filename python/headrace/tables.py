@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from headrace import _headrace
+from headrace._headrace import advice, advised
 
 __all__ = [
     "AWAY_CODES",
@@ -27,6 +28,8 @@ __all__ = [
     "Code",
     "Counter",
     "Option",
+    "advice",
+    "advised",
     "documented",
     "signature",
 ]

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace._headrace import Commands
+    from headrace.admin import Commands
 
 __all__ = ["absent", "is_absent"]
 

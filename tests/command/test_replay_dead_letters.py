@@ -17,11 +17,10 @@ from command.conftest import Command, CommandOn
 from command.letters import consumer_letter, row_letter, spark_letter
 from faults.proxy import Pair, Proxy
 from headrace import Consumer, Dispatcher, Endpoint, read_dead_letters
-from headrace._headrace import Commands
+from headrace.admin import Commands, DeadLetter
 from headrace.testing import LocalServer
 from headrace_command.dead_letters.destination import Destination
 from headrace_command.dead_letters.entry_command import EntryCommand
-from headrace_command.dead_letters.letter import Letter
 from headrace_command.dead_letters.mover import Mover
 from headrace_command.dead_letters.tally import Tally
 from headrace_command.output import Output
@@ -210,7 +209,7 @@ def test_a_replay_of_which_a_part_is_refused_changes_nothing(
     missing = {"xrange", "xrevrange"} if refused == "xrange" else {refused}
     client.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~*", *(f"+{name}" for name in allowed - missing))
     ((entry_id, flat),) = entries_of(client, "dead")
-    letter = Letter.read(entry_id, flat)
+    letter = DeadLetter.read(entry_id, flat)
     assert len(letter.own) == count
     if refused == "type":
         client.set("t", "a string")
@@ -242,7 +241,7 @@ def test_an_equal_entry_from_before_is_not_taken_for_a_refused_one(
     endpoint = Endpoint(unix_socket=server.unix_socket, stream_key="dead")
     tally = Tally(Output(), "replayed")
     with closing(Commands(endpoint)) as commands:
-        mover(commands, endpoint, tally).move([(Letter.read(entry_id, flat), b"t")])
+        mover(commands, endpoint, tally).move([(DeadLetter.read(entry_id, flat), b"t")])
     assert (tally.counts, client.xlen("dead"), client.xlen("t")) == ({"failed": 1}, 1, 1)
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import CommandError, Dispatcher, read_dead_letters
+from headrace.admin import DeadLetter
 from headrace.testing import LocalServer
 from support.consumers import consumer_of, next_batch
 from support.groups import add, pending_of
@@ -133,3 +134,25 @@ def test_many_dead_letters_are_read_in_batches(any_server: LocalServer, connect:
     batches = [pa.table(letters) for letters in read_dead_letters(endpoint_to(any_server), "dead")]
     assert len(batches) > 1
     assert pa.concat_tables(batches)["entry_id"].to_pylist() == stored
+
+
+def test_a_single_entry_is_read_by_the_same_rules() -> None:
+    tail = [b"dead:stream", b"s", b"dead:id", b"1-0", b"dead:reason", b"why", b"dead:failures", b"2"]
+    letter = DeadLetter.read(b"17-1", [b"a", b"\xff", b"a", b"", *tail])
+    assert (letter.origin, letter.stream, letter.original_id) == ("consumer", b"s", b"1-0")
+    assert (letter.reason, letter.failures, letter.own) == (b"why", b"2", [(b"a", b"\xff"), (b"a", b"")])
+    assert (letter.is_of_row, letter.milliseconds) == (False, 17)
+    assert letter.size == 3 + sum(map(len, tail))
+    assert DeadLetter.read(b"17-1", [*tail, b"dead:fields", b"1:a2:bc"]).own == [(b"a", b"bc")]
+    names = (b"stream_key", b"code", b"message", b"kind", b"written", b"partition", b"ordinal")
+    row = [part for name in names for part in (name, b"its " + name)]
+    letter = DeadLetter.read(b"17-1", [*row, b"row", b"ipc"])
+    assert (letter.origin, letter.row, letter.own) == ("spark", b"ipc", [(b"row", b"ipc")])
+    assert (letter.stream, letter.code, letter.reason) == (b"its stream_key", b"its code", b"its message")
+    assert (letter.written, letter.ordinal, letter.place) == (b"its written", b"its ordinal", None)
+    letter = DeadLetter.read(b"17-1", [*row, b"payload", b"x", b"source", b"orders.csv"])
+    assert (letter.origin, letter.place, letter.row) == ("send", b"orders.csv:its ordinal", None)
+    letter = DeadLetter.read(b"17-1", row[2:])
+    assert (letter.origin, letter.stream, letter.own[0]) == ("other", None, (b"code", b"its code"))
+    with pytest.raises(ValueError, match="got a name without a value"):
+        DeadLetter.read(b"17-1", [b"a"])

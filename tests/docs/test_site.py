@@ -15,7 +15,15 @@ from support.pages import DOCS
 from support.paths import ROOT
 
 #: Pages that `make site` makes, or takes from the project's root.
-MADE = {"api.md", "api-spark.md", "api-testing.md", "changelog.md", "contributing.md", "security.md"}
+MADE = {
+    "api.md",
+    "api-admin.md",
+    "api-spark.md",
+    "api-testing.md",
+    "changelog.md",
+    "contributing.md",
+    "security.md",
+}
 
 
 def in_navigation(entries: Any) -> Iterator[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from headrace import _headrace
-from headrace.tables import CODES
+from headrace.tables import CODES, advice
 from headrace_command.check.certificate import not_after
 from headrace_command.check.finding import Finding
 from headrace_command.option_groups import with_flags
@@ -123,10 +122,10 @@ def _failure(failure: Failure, steps: Sequence[Step], total: float) -> Finding:
     stages = [(began, name) for began, name, _ in steps if name in (*_STAGES, "select", "client", "request")]
     began, stage = stages[-1] if stages else (0.0, "")
     name = _STEP_OF_CODE.get(code) or _STAGES.get(stage, "SERVER")
-    advice = _headrace.advice(code, text)
+    remedy = advice(code, text)
     if name == "TCP" and any(other == "peer" and b":" not in detail for _, other, detail in steps):
         name = "SOCKET"
     known = CODES.get(code)
     passes = known is not None and known.passes
-    text = text if advice is None else f"{text.rstrip('.')}; {with_flags(advice)}"
+    text = text if remedy is None else f"{text.rstrip('.')}; {with_flags(remedy)}"
     return Finding(name, "fail", text, total - began, passes=passes, code=code)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace import CommandError
-from headrace._headrace import Commands
+from headrace.admin import Commands
 from headrace_command.check import connect_steps
 from headrace_command.check.finding import Finding
 from headrace_command.check.rights import Rights

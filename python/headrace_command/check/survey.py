@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace import CommandError, ConnectionFailedError
-from headrace._headrace import time_zones
+from headrace.admin import time_zones
 from headrace.tables import CODES
 from headrace_command.check import state_findings
 from headrace_command.check.arguments import MODES

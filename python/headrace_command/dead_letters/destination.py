@@ -6,7 +6,7 @@ import binascii
 import os
 from argparse import Namespace
 
-from headrace_command.dead_letters.letter import Letter
+from headrace.admin import DeadLetter
 from headrace_command.usage_error import UsageError
 
 __all__ = ["Destination", "slot"]
@@ -44,7 +44,7 @@ class Destination:
         if letters in (self._to, *self._allowed):
             raise UsageError("the entries would become letters again: --to and --allow-stream must name another stream")
 
-    def of(self, letter: Letter) -> bytes | None:
+    def of(self, letter: DeadLetter) -> bytes | None:
         """Return the key of the stream; None if the letter's own stream is not allowed."""
         if self._to is not None:
             return self._to

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from headrace_command.dead_letters.letter import Letter
+from headrace.admin import DeadLetter
 
 if TYPE_CHECKING:
     from headrace import Endpoint
@@ -73,11 +73,11 @@ class EntryCommand:
         self._payload_field = payload_field.encode()
         self._ts_field = None if ts_field is None else ts_field.encode()
 
-    def move(self, letter: Letter, to: bytes) -> list[bytes]:
+    def move(self, letter: DeadLetter, to: bytes) -> list[bytes]:
         """Add the entry and delete the letter in one step."""
         return [b"EVAL", _MOVE, b"2", self._letters, to, letter.entry_id, *self._options, *self._fields(letter)]
 
-    def is_wide(self, letter: Letter) -> bool:
+    def is_wide(self, letter: DeadLetter) -> bool:
         """Return whether the entry has more fields than a script can pass on."""
         return len(letter.own) > _MOST_FIELDS
 
@@ -90,7 +90,7 @@ class EntryCommand:
         newest = [b"EVAL", _NEWEST, b"1", to]
         return [[b"MULTI"], [b"EXEC"], [b"XDEL", to, _NO_ENTRY], self.check(), newest]
 
-    def move_wide(self, letter: Letter, to: bytes, newest: bytes) -> list[list[bytes]]:
+    def move_wide(self, letter: DeadLetter, to: bytes, newest: bytes) -> list[list[bytes]]:
         """Add an entry with any number of fields and delete the letter, in one transaction.
 
         `newest`: the ID of the stream's newest entry before.
@@ -101,11 +101,11 @@ class EntryCommand:
         finish = [b"EVAL", _FINISH, b"2", self._letters, to, *arguments]
         return [[b"MULTI"], [b"XADD", to, *self._options, *fields], finish, [b"EXEC"]]
 
-    def add(self, letter: Letter, to: bytes) -> list[bytes]:
+    def add(self, letter: DeadLetter, to: bytes) -> list[bytes]:
         """Add the entry alone."""
         return [b"XADD", to, *self._options, *self._fields(letter)]
 
-    def delete(self, letter: Letter) -> list[bytes]:
+    def delete(self, letter: DeadLetter) -> list[bytes]:
         """Delete the letter alone."""
         return [b"XDEL", self._letters, letter.entry_id]
 
@@ -113,11 +113,11 @@ class EntryCommand:
         """Delete a letter that does not exist, to learn before an entry is added whether letters may be deleted."""
         return [b"XDEL", self._letters, _NO_ENTRY]
 
-    def has_fields(self, letter: Letter) -> bool:
+    def has_fields(self, letter: DeadLetter) -> bool:
         """Return whether there is something to write: the payload of a Spark row may have been null."""
         return bool(letter.own)
 
-    def _fields(self, letter: Letter) -> Sequence[bytes]:
+    def _fields(self, letter: DeadLetter) -> Sequence[bytes]:
         own = letter.own
         if letter.is_of_row:
             own = [(self._payload_field, value) for _, value in own]

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from headrace import CommandError, ConnectionFailedError
-from headrace._headrace import Commands
-from headrace_command.dead_letters.letter import Letter
+from headrace.admin import Commands, DeadLetter
 from headrace_command.usage_error import UsageError
 
 __all__ = ["LetterStream"]
@@ -37,7 +36,7 @@ class LetterStream:
         last = self._range(b"XREVRANGE", b"+", b"-", 1)
         return last[0].entry_id if last else None
 
-    def pages(self, end: bytes) -> Iterator[list[Letter]]:
+    def pages(self, end: bytes) -> Iterator[list[DeadLetter]]:
         """Yield all letters up to this ID. A page has at most 500 letters, and some MiB if letters are of like size."""
         start, count = b"-", _FIRST
         while page := self._page(start, end, count):
@@ -46,7 +45,7 @@ class LetterStream:
             average = max(1, sum(letter.size for letter in page) // len(page))
             count = max(1, min(_MOST, _BYTES // average, count * 4))
 
-    def find(self, ids: Sequence[str]) -> tuple[list[Letter], list[str]]:
+    def find(self, ids: Sequence[str]) -> tuple[list[DeadLetter], list[str]]:
         """Return the letters with these IDs, in stream order, and the IDs that no letter has."""
         found, missing = {}, []
         for text in ids:
@@ -61,7 +60,7 @@ class LetterStream:
         order = sorted(found, key=lambda entry_id: tuple(map(int, entry_id.split(b"-"))))
         return [found[entry_id] for entry_id in order], missing
 
-    def _page(self, start: bytes, end: bytes, count: int) -> list[Letter]:
+    def _page(self, start: bytes, end: bytes, count: int) -> list[DeadLetter]:
         """The next letters, or a single one if they exceed the largest allowed reply."""
         try:
             return self._range(b"XRANGE", start, end, count)
@@ -70,10 +69,10 @@ class LetterStream:
                 raise
         return self._range(b"XRANGE", start, end, 1)
 
-    def _range(self, command: bytes, start: bytes, end: bytes, count: int) -> list[Letter]:
+    def _range(self, command: bytes, start: bytes, end: bytes, count: int) -> list[DeadLetter]:
         words = [command, self._key, start, end, b"COUNT", b"%d" % count]
         (reply,) = self._commands.call([(self._key, words)], writes=False)
         if isinstance(reply, CommandError):
             raise reply
         entries = cast(list[tuple[bytes, list[bytes]]], reply)
-        return [Letter.read(entry_id, fields) for entry_id, fields in entries]
+        return [DeadLetter.read(entry_id, fields) for entry_id, fields in entries]

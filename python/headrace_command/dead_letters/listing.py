@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from headrace_command.dead_letters.letter import Letter
+from headrace.admin import DeadLetter
 from headrace_command.escape import json_bytes, printable
 from headrace_command.output import Output
 
@@ -38,7 +38,7 @@ class Listing:
         self._output = output
         self._now = now
 
-    def write(self, pages: Iterable[Sequence[Letter]]) -> None:
+    def write(self, pages: Iterable[Sequence[DeadLetter]]) -> None:
         """Write pages of letters, each as it arrives."""
         if self._output.form == "json":
             self._write_document(pages)
@@ -54,7 +54,7 @@ class Listing:
                 titles = []
             self._output.flush()
 
-    def show(self, letter: Letter) -> None:
+    def show(self, letter: DeadLetter) -> None:
         """Write one letter with its fields."""
         rows = self._readable_row(letter)
         if self._output.form != "text":
@@ -89,7 +89,7 @@ class Listing:
         for line in _aligned(lines):
             self._output.text(line)
 
-    def row(self, letter: Letter) -> dict[str, Any]:
+    def row(self, letter: DeadLetter) -> dict[str, Any]:
         """Return a letter as a JSON object, without its fields."""
         names = ("stream", "original_id", "code", "reason", "written", "place")
         values = {name: value for name in names if (value := getattr(letter, name)) is not None}
@@ -113,12 +113,12 @@ class Listing:
             return list(rows)
         return [(*row[:_REASON], _cut(row[_REASON], room), *row[_REASON + 1 :]) for row in rows]
 
-    def _cells(self, letter: Letter) -> Sequence[str]:
+    def _cells(self, letter: DeadLetter) -> Sequence[str]:
         why = letter.code or letter.reason or (b"" if letter.origin != "other" else b"(not a dead letter)")
         parts = (letter.stream or b"-", why or b"-", letter.failures or b"-", letter.written or b"-")
         return (letter.entry_id.decode(), age(self._now - letter.milliseconds / 1000), *map(_short, parts))
 
-    def _write_document(self, pages: Iterable[Sequence[Letter]]) -> None:
+    def _write_document(self, pages: Iterable[Sequence[DeadLetter]]) -> None:
         """Write an array as its letters arrive: a stream may have any number of them."""
         separator = b"["
         for page in pages:
@@ -133,7 +133,7 @@ class Listing:
             self._output.payload(b"", end=b"\n")
             self._output.payload(b"]")
 
-    def _content(self, letter: Letter, name: bytes, value: bytes, rows: Any) -> str:
+    def _content(self, letter: DeadLetter, name: bytes, value: bytes, rows: Any) -> str:
         if letter.row is None or name != b"row":
             return printable(value)
         if rows is None:
@@ -141,7 +141,7 @@ class Listing:
         return printable(json.dumps(rows, ensure_ascii=False, default=str))
 
     @staticmethod
-    def _readable_row(letter: Letter) -> dict[str, str | None] | None:
+    def _readable_row(letter: DeadLetter) -> dict[str, str | None] | None:
         """The row of a Spark letter, its values as text; None without pyarrow, or if the row cannot be read."""
         if letter.row is None:
             return None
@@ -152,7 +152,7 @@ class Listing:
         from headrace import HeadraceError, unpack_arrow
 
         try:
-            (row,) = pa.table(unpack_arrow(dict(letter.fields), "row")).to_pylist()
+            (row,) = pa.table(unpack_arrow(dict(letter.own), "row")).to_pylist()
         except (HeadraceError, ValueError, pa.ArrowException):
             return None
         return {name: value if value is None else str(value) for name, value in row.items()}

@@ -7,10 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from headrace import CommandError, ConnectionFailedError, HeadraceError
-from headrace._headrace import Commands
+from headrace.admin import Commands, DeadLetter
 from headrace_command.dead_letters.destination import Destination
 from headrace_command.dead_letters.entry_command import EntryCommand
-from headrace_command.dead_letters.letter import Letter
 from headrace_command.dead_letters.row_writer import RowWriter
 from headrace_command.dead_letters.tally import Tally
 
@@ -19,7 +18,7 @@ __all__ = ["Mover"]
 #: Letters whose commands are sent in one round trip.
 _PIPELINE = 100
 
-Item = tuple[Letter, bytes]
+Item = tuple[DeadLetter, bytes]
 
 _NO_STREAM = CommandError("the stream does not exist, and nomkstream is on", code="NO_STREAM")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace import CommandError, ConnectionFailedError
-from headrace._headrace import Commands
-from headrace_command.dead_letters.letter import Letter
+from headrace.admin import Commands, DeadLetter
 from headrace_command.dead_letters.tally import Tally
 
 __all__ = ["Remover"]
@@ -26,7 +25,7 @@ class Remover:
         self._letters = letters
         self._tally = tally
 
-    def remove(self, letters: Sequence[Letter]) -> None:
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
         """Delete these letters.
 
         Raises:

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace_command.dead_letters.letter import Letter
+from headrace.admin import DeadLetter
 from headrace_command.usage_error import UsageError
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ class RowWriter:
             ) from None
         self._table = pa.table
 
-    def write(self, letter: Letter, to: bytes) -> Failure | None:
+    def write(self, letter: DeadLetter, to: bytes) -> Failure | None:
         """Write the row of a letter, and return why it failed, or None."""
         from headrace import Dispatcher, unpack_arrow
 
-        row = self._table(unpack_arrow(dict(letter.fields), "row"))
+        row = self._table(unpack_arrow(dict(letter.own), "row"))
         if to not in self._dispatchers:
             self._dispatchers[to] = Dispatcher(self._endpoint_of(to), **self._options)
         dispatcher = self._dispatchers[to]

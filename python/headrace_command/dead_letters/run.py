@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from headrace import ConnectionFailedError
-from headrace._headrace import Commands
+from headrace.admin import Commands, DeadLetter
 from headrace_command.dead_letters.consent import consents
 from headrace_command.dead_letters.destination import Destination
 from headrace_command.dead_letters.entry_command import EntryCommand
-from headrace_command.dead_letters.letter import Letter
 from headrace_command.dead_letters.letter_stream import LetterStream
 from headrace_command.dead_letters.listing import Listing
 from headrace_command.dead_letters.mover import Item, Mover
@@ -31,7 +30,7 @@ __all__ = ["run"]
 _ONCE = "once"
 _AT_LEAST_ONCE = "at least once"
 
-Pages = Callable[[], Iterable[list[Letter]]]
+Pages = Callable[[], Iterable[list[DeadLetter]]]
 
 
 def run(run: Run) -> ExitCode:
@@ -95,7 +94,7 @@ def _list(run: Run, letters: LetterStream) -> ExitCode:
     origins: Counter[str] = Counter()
     code = None if run.arguments.only_code is None else run.arguments.only_code.encode()
 
-    def chosen() -> Iterator[list[Letter]]:
+    def chosen() -> Iterator[list[DeadLetter]]:
         left = run.arguments.limit
         for page in letters.pages(tail) if tail is not None else ():
             kept = [letter for letter in page if code is None or letter.code == code][:left]
@@ -214,7 +213,7 @@ def _replay(run: Run, letters: LetterStream, commands: Commands, *, is_cluster: 
     return ExitCode.worst(code, tally.exit_code)
 
 
-def _items(pages: Iterable[list[Letter]], selection: Selection, destination: Destination) -> Iterator[Item]:
+def _items(pages: Iterable[list[DeadLetter]], selection: Selection, destination: Destination) -> Iterator[Item]:
     """The letters to replay, each with its destination."""
     for page in pages:
         for letter in page:
@@ -238,7 +237,7 @@ def _goes_on(run: Run, question: str) -> bool:
     return False
 
 
-def _each_page(run: Run, pages: Pages, do: Callable[[list[Letter]], object], tally: Tally) -> ExitCode | None:
+def _each_page(run: Run, pages: Pages, do: Callable[[list[DeadLetter]], object], tally: Tally) -> ExitCode | None:
     """Process page by page, up to one that fails entirely. Return the exit code of an early end, or None."""
     try:
         for page in pages():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections import Counter
 
-from headrace_command.dead_letters.letter import Letter
+from headrace.admin import DeadLetter
 
 __all__ = ["Selection"]
 
@@ -24,14 +24,14 @@ class Selection:
         self._takes_rows = bool(arguments.payload or arguments.fields or arguments.json) or not is_replay
         self.skipped: Counter[str] = Counter()
 
-    def takes(self, letter: Letter) -> bool:
+    def takes(self, letter: DeadLetter) -> bool:
         """Return whether this letter is selected."""
         why = self._refusal(letter)
         if why is not None:
             self.skipped[why] += 1
         return why is None
 
-    def _refusal(self, letter: Letter) -> str | None:
+    def _refusal(self, letter: DeadLetter) -> str | None:
         if letter.origin == "other":
             return "no dead letter"
         if self._code is not None and letter.code != self._code:

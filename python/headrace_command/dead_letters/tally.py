@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from headrace_command.dead_letters.letter import Letter
+from headrace.admin import DeadLetter
 from headrace_command.escape import json_bytes
 from headrace_command.exit_code import ExitCode
 from headrace_command.output import Output
@@ -33,7 +33,13 @@ class Tally:
         self._errors: Counter[str] = Counter()
 
     def add(
-        self, letter: Letter, outcome: str, *, entry_id: bytes | None = None, to: bytes | None = None, error: str = ""
+        self,
+        letter: DeadLetter,
+        outcome: str,
+        *,
+        entry_id: bytes | None = None,
+        to: bytes | None = None,
+        error: str = "",
     ) -> None:
         """Note the outcome of a letter: "done", "gone", "failed" or "unknown"."""
         self.counts[outcome] += 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from headrace import Endpoint
-    from headrace._headrace import Commands
+    from headrace.admin import Commands
 
 __all__ = ["Address", "address_of"]
 
@@ -47,7 +47,7 @@ def address_of(endpoint: Endpoint, commands: Commands) -> Address:
 
 def _master(endpoint: Endpoint, name: str) -> Address:
     from headrace import ConnectionFailedError
-    from headrace._headrace import Commands
+    from headrace.admin import Commands
 
     words = [b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name.encode()]
     for place in range(len(endpoint.nodes or ())):

@@ -8,7 +8,7 @@ from headrace_command.inspect.facts import Group, Stream
 from headrace_command.inspect.look import GroupLook, Look
 
 if TYPE_CHECKING:
-    from headrace._headrace import StreamInfo
+    from headrace.admin import StreamInfo
 
 __all__ = ["compare"]
 

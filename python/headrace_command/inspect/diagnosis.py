@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace._headrace import MOST_DELIVERIES
+from headrace.admin import MOST_DELIVERIES
 from headrace_command.escape import printable
 from headrace_command.inspect.facts import Consumer, Group, Pending, Stream, id_text
 from headrace_command.inspect.finding import Finding, Remedy

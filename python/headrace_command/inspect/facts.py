@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from headrace._headrace import MOST_DELIVERIES
+from headrace.admin import MOST_DELIVERIES
 
 __all__ = ["Consumer", "Group", "Id", "Pending", "Stream", "age", "id_text"]
 

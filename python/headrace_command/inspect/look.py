@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace_command.inspect.facts import Consumer, Id, Pending
 
 if TYPE_CHECKING:
-    from headrace._headrace import Commands, GroupInfo, StreamInfo, Survey
+    from headrace.admin import Commands, GroupInfo, StreamInfo, Survey
 
 __all__ = ["GroupLook", "Look", "look"]
 

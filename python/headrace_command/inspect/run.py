@@ -55,7 +55,7 @@ class _Inspection:
     """Looks at the streams of an endpoint, and shows what it finds."""
 
     def __init__(self, run: Run, endpoint: Endpoint) -> None:
-        from headrace._headrace import Commands, Survey
+        from headrace.admin import Commands, Survey
 
         arguments = run.arguments
         self._run = run

@@ -162,7 +162,7 @@ class _Reading:
 
     def _say_empty(self) -> bool:
         """Say which streams do not exist, and that the others have no entries to print. Return whether one does not."""
-        from headrace._headrace import Commands
+        from headrace.admin import Commands
 
         given, empty, is_one_absent = self._run.arguments, [], False
         with closing(Commands(self._endpoint)) as commands:

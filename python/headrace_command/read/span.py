@@ -68,7 +68,7 @@ def _number(option: str, text: str | None) -> int | None:
 
 def _now(endpoint: Endpoint) -> float:
     """The time of the server, or of this machine if the user may not ask for it."""
-    from headrace._headrace import Commands
+    from headrace.admin import Commands
 
     commands = Commands(endpoint)
     try:

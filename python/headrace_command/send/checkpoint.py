@@ -53,10 +53,10 @@ class Checkpoints:
     """
 
     def __init__(self, endpoint: Endpoint, stream: bytes, name: str, options: dict[str, object], ttl: int) -> None:
-        from headrace import _headrace
+        from headrace.admin import Commands, marker_key
 
-        self._commands = _headrace.Commands(endpoint)
-        self._marker = _headrace.marker_key(stream, name)
+        self._commands = Commands(endpoint)
+        self._marker = marker_key(stream, name)
         self._key = self._marker + b":import"
         self._name = name
         self._options = options

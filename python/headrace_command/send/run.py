@@ -135,12 +135,12 @@ def _interrupted(run: Run, sender: Sender) -> ExitCode:
 
 
 def _say(run: Run, tally: Tally, progress: Progress, *, is_stopped: bool) -> None:
-    from headrace import _headrace
+    from headrace.tables import advice, advised
 
     shown = _causes(tally)
     for place, code, message in shown:
-        text, advice = _headrace.advised(code, message), _headrace.advice(code, message)
-        text = f"{code}: {text if advice is None else text.replace(advice, with_flags(advice))}"
+        text, remedy = advised(code, message), advice(code, message)
+        text = f"{code}: {text if remedy is None else text.replace(remedy, with_flags(remedy))}"
         # A row is not at fault if its server is away or refuses the user.
         of_others = f"{text}; the first row without an entry is {place}"
         run.messages.error(f"{place}: {text}" if _is_of_row(code) else of_others)

@@ -1,6 +1,5 @@
 //! Dead letters as columns: what they say about an entry, separate from the entry's own fields.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::{ArrayBuilder, BinaryBuilder, StringBuilder, UInt64Builder};
@@ -22,31 +21,96 @@ const OF_SPARK: [&[u8]; 7] = [b"stream_key", b"code", b"message", b"kind", b"wri
 /// The content that the Spark writer could not write: a payload, or a row. A null payload is omitted.
 const CONTENTS: [&[u8]; 2] = [b"payload", b"row"];
 
-/// Names and values of the fields of all entries in a batch.
-struct AllFields<'a> {
-    names: &'a BinaryArray,
-    values: &'a BinaryArray,
+/// The author of an entry in a stream of dead letters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Origin {
+    /// A consumer gave up on the entry.
+    Consumer,
+    /// The Spark writer could not write the row.
+    Spark,
+    /// `headrace send` could not write the row.
+    Send,
+    /// The entry is not a dead letter.
+    #[default]
+    Other,
+}
+
+impl Origin {
+    /// The origin as a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Consumer => "consumer",
+            Self::Spark => "spark",
+            Self::Send => "send",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// The content of a dead letter, as the positions of its fields.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Letter {
-    stream: Option<usize>,
-    original_id: Option<usize>,
-    code: Option<usize>,
-    reason: Option<usize>,
-    failures: Option<usize>,
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// The author.
+    pub origin: Origin,
+    /// The key of the stream that the entry was in, or was to be written to.
+    pub stream: Option<usize>,
+    /// The entry's ID there.
+    pub original_id: Option<usize>,
+    /// The code of the failure.
+    pub code: Option<usize>,
+    /// The reason of a consumer, or the message of the failure.
+    pub reason: Option<usize>,
+    /// How often the entry failed in its group.
+    pub failures: Option<usize>,
+    /// Whether the entry may be in the stream all the same.
+    pub written: Option<usize>,
+    /// The file of the row.
+    pub source: Option<usize>,
+    /// The number of the row in its file or partition.
+    pub ordinal: Option<usize>,
     /// The fields of the entry itself.
-    own: Vec<usize>,
-    /// A field whose value holds the fields of the entry.
-    packed: Option<usize>,
+    pub own: Vec<usize>,
+    /// The field whose value holds the fields of the entry: see [`PackedFields`].
+    pub packed: Option<usize>,
 }
 
-/// Names and values in turn, each after its length and a colon, as `dead.lua` writes them. `None`: the bytes are something else.
-#[derive(Clone, Copy)]
-struct Packed<'a>(&'a [u8]);
+impl DeadLetter {
+    /// Reads an entry by the names of its fields and the value of the last one. In an entry that is not a dead letter, all
+    /// fields are its own.
+    pub fn read(names: &[&[u8]], last_value: &[u8]) -> Self {
+        if let Some((own, appended)) = names.split_last_chunk()
+            && *appended == OF_CONSUMER
+        {
+            let [stream, original_id, reason, failures] = [0, 1, 2, 3].map(|more| Some(own.len() + more));
+            let own = (0..own.len()).collect();
+            return Self { origin: Origin::Consumer, stream, original_id, reason, failures, own, ..Self::default() };
+        }
+        if names == OF_WIDE && PackedFields(last_value).is_whole() {
+            let [stream, original_id, reason, failures, packed] = [0, 1, 2, 3, 4].map(Some);
+            return Self { origin: Origin::Consumer, stream, original_id, reason, failures, packed, ..Self::default() };
+        }
+        let find = |name: &[u8]| names.iter().rposition(|other| *other == name);
+        let found = OF_SPARK.map(find);
+        if found.contains(&None) {
+            return Self { own: (0..names.len()).collect(), ..Self::default() };
+        }
+        let [stream, code, reason, _, written, _, ordinal] = found;
+        let source = find(b"source");
+        let origin = if source.is_some() { Origin::Send } else { Origin::Spark };
+        let own = CONTENTS.into_iter().filter_map(find).collect();
+        let original_id = find(b"entry_id");
+        Self { origin, stream, original_id, code, reason, written, source, ordinal, own, ..Self::default() }
+    }
+}
 
-impl<'a> Packed<'a> {
+/// Names and values in turn, each after its length and a colon, as `dead.lua` writes them. The iterator ends early where the
+/// bytes are something else.
+#[derive(Debug)]
+pub struct PackedFields<'a>(pub &'a [u8]);
+
+impl<'a> PackedFields<'a> {
     fn part(&mut self) -> Option<&'a [u8]> {
         let colon = self.0.iter().position(|byte| *byte == b':')?;
         let length = usize::try_from(decimal::parse(self.0.get(..colon)?)?).ok()?;
@@ -55,13 +119,10 @@ impl<'a> Packed<'a> {
         Some(part)
     }
 
-    fn pair(&mut self) -> Option<(&'a [u8], &'a [u8])> {
-        Some((self.part()?, self.part()?))
-    }
-
-    fn is_whole(mut self) -> bool {
-        while !self.0.is_empty() {
-            if self.pair().is_none() {
+    fn is_whole(&self) -> bool {
+        let mut rest = PackedFields(self.0);
+        while !rest.0.is_empty() {
+            if rest.next().is_none() {
                 return false;
             }
         }
@@ -69,36 +130,11 @@ impl<'a> Packed<'a> {
     }
 }
 
-impl AllFields<'_> {
-    /// Reads the fields at these positions. In an entry that is not a dead letter, all fields are its own.
-    fn letter(&self, places: Range<usize>) -> Letter {
-        let own_end = places.end.saturating_sub(OF_CONSUMER.len()).max(places.start);
-        let appended = own_end..places.end;
-        if appended.len() == OF_CONSUMER.len()
-            && appended.clone().zip(OF_CONSUMER).all(|(at, name)| self.names.value(at) == name)
-        {
-            let [stream, original_id, reason, failures] = [0, 1, 2, 3].map(|more| Some(own_end + more));
-            let own = (places.start..own_end).collect();
-            return Letter { stream, original_id, reason, failures, own, ..Letter::default() };
-        }
-        if places.len() == OF_WIDE.len()
-            && places.clone().zip(OF_WIDE).all(|(at, name)| self.names.value(at) == name)
-            && Packed(self.values.value(places.start + 4)).is_whole()
-        {
-            let [stream, original_id, reason, failures, packed] = [0, 1, 2, 3, 4].map(|more| Some(places.start + more));
-            return Letter { stream, original_id, reason, failures, packed, ..Letter::default() };
-        }
-        let find = |name: &[u8]| places.clone().rev().find(|at| self.names.value(*at) == name);
-        let [stream, code, reason, others @ ..] = OF_SPARK.map(find);
-        if [stream, code, reason].contains(&None) || others.contains(&None) {
-            return Letter { own: places.collect(), ..Letter::default() };
-        }
-        let own = CONTENTS.into_iter().filter_map(find).collect();
-        Letter { stream, original_id: find(b"entry_id"), code, reason, own, ..Letter::default() }
-    }
+impl<'a> Iterator for PackedFields<'a> {
+    type Item = (&'a [u8], &'a [u8]);
 
-    fn text(&self, at: Option<usize>) -> Option<String> {
-        at.map(|at| utf8::escape(self.values.value(at)).into_owned())
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((self.part()?, self.part()?))
     }
 }
 
@@ -112,19 +148,23 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<(RecordBatch, u64)> {
     let pairs = lists.values().as_struct_opt().ok_or_else(wrong)?;
     let [names, values] = pairs.columns() else { return Err(wrong()) };
     let names = names.as_binary_opt::<i32>().ok_or_else(wrong)?;
-    let all = AllFields { names, values: values.as_binary_opt::<i32>().ok_or_else(wrong)? };
+    let values = values.as_binary_opt::<i32>().ok_or_else(wrong)?;
     let mut texts = [(); 4].map(|()| StringBuilder::new());
     let (mut failures, mut others) = (UInt64Builder::new(), 0);
-    let mut own = OwnFields::new(&all).ok_or_else(wrong)?;
+    let mut own = OwnFields::new(names, values).ok_or_else(wrong)?;
+    let mut entry_names = Vec::new();
     for bounds in lists.value_offsets().windows(2) {
         let [start, end] = [bounds[0], bounds[1]].map(|bound| usize::try_from(bound).unwrap_or_default());
-        let letter = all.letter(start..end);
-        others += u64::from(letter.reason.is_none());
+        entry_names.clear();
+        entry_names.extend((start..end).map(|at| names.value(at)));
+        let letter = DeadLetter::read(&entry_names, if start < end { values.value(end - 1) } else { &[] });
+        others += u64::from(letter.origin == Origin::Other);
+        let value = |at: usize| values.value(start + at);
         for (column, at) in texts.iter_mut().zip([letter.stream, letter.original_id, letter.code, letter.reason]) {
-            column.append_option(all.text(at));
+            column.append_option(at.map(|at| utf8::escape(value(at))));
         }
-        failures.append_option(letter.failures.and_then(|at| decimal::parse(all.values.value(at))));
-        own.add(&letter).ok_or_else(wrong)?;
+        failures.append_option(letter.failures.and_then(|at| decimal::parse(value(at))));
+        own.add(&letter, start).ok_or_else(wrong)?;
     }
     let built = own.finish().and_then(|fields| {
         let [stream, original_id, code, reason] =
@@ -150,7 +190,7 @@ pub fn dead_letters(batch: &RecordBatch) -> crate::Result<(RecordBatch, u64)> {
 
 /// A map of the own fields of each row.
 struct OwnFields<'a> {
-    all: &'a AllFields<'a>,
+    all: [&'a BinaryArray; 2],
     names: BinaryBuilder,
     values: BinaryBuilder,
     offsets: Vec<i32>,
@@ -158,19 +198,20 @@ struct OwnFields<'a> {
 
 impl<'a> OwnFields<'a> {
     /// `None`: the fields may be larger than an array can be.
-    fn new(all: &'a AllFields<'a>) -> Option<Self> {
-        let bytes = all.names.value_data().len() + all.values.value_data().len();
-        i32::try_from(bytes).ok()?;
+    fn new(names: &'a BinaryArray, values: &'a BinaryArray) -> Option<Self> {
+        i32::try_from(names.value_data().len() + values.value_data().len()).ok()?;
+        let all = [names, values];
         Some(Self { all, names: BinaryBuilder::new(), values: BinaryBuilder::new(), offsets: vec![0] })
     }
 
-    fn add(&mut self, letter: &Letter) -> Option<()> {
+    /// Adds a letter whose first field is at `start`.
+    fn add(&mut self, letter: &DeadLetter, start: usize) -> Option<()> {
+        let [names, values] = self.all;
         for at in &letter.own {
-            self.names.append_value(self.all.names.value(*at));
-            self.values.append_value(self.all.values.value(*at));
+            self.names.append_value(names.value(start + at));
+            self.values.append_value(values.value(start + at));
         }
-        let mut packed = Packed(letter.packed.map_or(&[], |at| self.all.values.value(at)));
-        while let Some((name, value)) = packed.pair() {
+        for (name, value) in PackedFields(letter.packed.map_or(&[], |at| values.value(start + at))) {
             self.names.append_value(name);
             self.values.append_value(value);
         }
@@ -192,10 +233,9 @@ impl<'a> OwnFields<'a> {
 mod tests {
     use super::*;
 
-    fn letter(fields: &[(&str, &str)]) -> Letter {
-        let names = BinaryArray::from_iter_values(fields.iter().map(|(name, _)| name));
-        let values = BinaryArray::from_iter_values(fields.iter().map(|(_, value)| value));
-        AllFields { names: &names, values: &values }.letter(0..fields.len())
+    fn letter(fields: &[(&str, &str)]) -> DeadLetter {
+        let names: Vec<_> = fields.iter().map(|(name, _)| name.as_bytes()).collect();
+        DeadLetter::read(&names, fields.last().map_or(&[], |(_, value)| value.as_bytes()))
     }
 
     const TAIL: [(&str, &str); 4] =
@@ -203,14 +243,14 @@ mod tests {
 
     #[test]
     fn fields_appended_by_a_consumer_are_found_at_the_end_in_order() {
-        let expected = Letter {
+        let expected = DeadLetter {
+            origin: Origin::Consumer,
             stream: Some(1),
             original_id: Some(2),
-            code: None,
             reason: Some(3),
             failures: Some(4),
             own: vec![0],
-            packed: None,
+            ..DeadLetter::default()
         };
         assert_eq!(letter(&[&[("a", "1")][..], &TAIL].concat()), expected);
         // A dead letter that became a dead letter again: the inner one is its content.
@@ -222,24 +262,28 @@ mod tests {
     #[test]
     fn the_fields_of_a_wide_entry_are_in_one_value() {
         let packed = |value| [&TAIL[..], &[("dead:fields", value)]].concat();
-        let expected = Letter {
+        let expected = DeadLetter {
+            origin: Origin::Consumer,
             stream: Some(0),
             original_id: Some(1),
             reason: Some(2),
             failures: Some(3),
             packed: Some(4),
-            ..Letter::default()
+            ..DeadLetter::default()
         };
         for value in ["", "1:a2:1:0:0:"] {
             assert_eq!(letter(&packed(value)), expected);
         }
         for value in ["1:a", "1:a2:1", "1:a1:12", "a", "-1:a1:b", "99999999999999999999:a1:b", ":a"] {
-            assert_eq!(letter(&packed(value)), Letter { own: (0..5).collect(), ..Letter::default() }, "{value}");
+            assert_eq!(
+                letter(&packed(value)),
+                DeadLetter { own: (0..5).collect(), ..DeadLetter::default() },
+                "{value}"
+            );
         }
         assert_eq!(letter(&[&[("a", "1")][..], &packed("")].concat()).own.len(), 6, "no letter has other fields too");
-        let mut packed = Packed(b"1:a2:1:0:0:");
-        assert_eq!(packed.pair(), Some((&b"a"[..], &b"1:"[..])));
-        assert_eq!((packed.pair(), packed.pair()), (Some((&b""[..], &b""[..])), None));
+        let pairs: Vec<_> = PackedFields(b"1:a2:1:0:0:").collect();
+        assert_eq!(pairs, [(&b"a"[..], &b"1:"[..]), (b"", b"")]);
     }
 
     #[test]
@@ -247,7 +291,7 @@ mod tests {
         let mut moved = TAIL;
         moved.swap(0, 1);
         for fields in [&TAIL[1..], &moved, &[], &[("payload", "x"), ("stream_key", "s"), ("code", "OOM")]] {
-            assert_eq!(letter(fields), Letter { own: (0..fields.len()).collect(), ..Letter::default() });
+            assert_eq!(letter(fields), DeadLetter { own: (0..fields.len()).collect(), ..DeadLetter::default() });
         }
     }
 
@@ -264,16 +308,20 @@ mod tests {
             ("partition", "0"),
             ("ordinal", "7"),
         ];
-        let expected = Letter {
+        let mut expected = DeadLetter {
+            origin: Origin::Spark,
             stream: Some(1),
             original_id: Some(2),
             code: Some(4),
             reason: Some(5),
-            failures: None,
+            written: Some(6),
+            ordinal: Some(8),
             own: vec![0],
-            packed: None,
+            ..DeadLetter::default()
         };
         assert_eq!(letter(&fields), expected);
+        (expected.origin, expected.source) = (Origin::Send, Some(9));
+        assert_eq!(letter(&[&fields[..], &[("source", "orders.csv")]].concat()), expected);
         assert_eq!(letter(&fields[1..]).own, Vec::<usize>::new(), "its payload was null");
         assert_eq!(letter(&[&fields[..], &TAIL].concat()).own.len(), fields.len(), "the consumer had it last");
     }

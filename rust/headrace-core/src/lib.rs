@@ -93,7 +93,7 @@ pub use counters::{
     ReadCounters,
 };
 pub use data_source::{data_source_options, data_source_read_options};
-pub use dead_letters::dead_letters;
+pub use dead_letters::{DeadLetter, PackedFields, dead_letters};
 pub use dispatcher::{
     DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, IdArgument, JsonColumns, LAYOUT_OPTIONS, LayoutOptions,
     LoopDispatcher, Progress, wrong_version,

@@ -19,10 +19,18 @@ use crate::signals::without_gil;
 type KeyAndWords = (Option<Vec<u8>>, Vec<Vec<u8>>);
 
 /// Sends commands over connections that it keeps open: one, or one to each node of a cluster that was asked.
+///
+/// Nothing is connected before the first call. Only one thread may use it at a time.
+///
+/// Args:
+///     endpoint: The server, and the stream whose node gets the commands without a key.
+///     node: Host and port of a node of the endpoint's cluster that gets all commands, whichever keys they have.
+///     sentinel: The index of one of the endpoint's sentinels, which gets all commands.
 #[pyclass(frozen, name = "Commands", module = "headrace._headrace")]
 pub(crate) struct PyCommands(Mutex<Commands>);
 
 #[pymethods]
+#[allow(clippy::doc_markdown)] // Python's names, in Python's markup
 impl PyCommands {
     #[new]
     #[pyo3(signature = (endpoint, node = None, sentinel = None))]
@@ -53,6 +61,14 @@ impl PyCommands {
     ///
     /// `commands` are pairs of a key and words; the key decides which node of a cluster gets the command, None means
     /// the endpoint's stream. With `writes` nothing is sent a second time when a connection is lost.
+    ///
+    /// Args:
+    ///     commands: Pairs of a key and words.
+    ///     writes: Whether the commands change anything.
+    ///
+    /// Raises:
+    ///     ConnectionFailedError: The server was not reached, or the connection was lost. With `writes` it is then
+    ///         unknown whether the commands took effect.
     #[pyo3(signature = (commands, writes))]
     fn call<'py>(&self, py: Python<'py>, commands: Vec<KeyAndWords>, writes: bool) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let requests: Vec<_> = commands.into_iter().map(|(key, words)| Request { words, key, writes }).collect();

@@ -6,6 +6,7 @@ mod capsules;
 mod commands;
 mod consumer;
 mod counters;
+mod dead_letters;
 mod dispatcher;
 mod endpoint;
 mod errors;
@@ -69,7 +70,8 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<unpack::PyRows>()?;
     module.add_function(wrap_pyfunction!(commands::marker_key, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::inspect, module)?)?;
-    module.add_function(wrap_pyfunction!(stream_reader::split_dead_letters, module)?)?;
+    module.add_function(wrap_pyfunction!(dead_letters::read_dead_letter, module)?)?;
+    module.add_function(wrap_pyfunction!(dead_letters::split_dead_letters, module)?)?;
     module.add_function(wrap_pyfunction!(shards::shard_numbers, module)?)?;
     module.add_function(wrap_pyfunction!(shown::shown_names_of, module)?)?;
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;

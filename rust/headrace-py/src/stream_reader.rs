@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
 use headrace_core::endpoint::{Form, OptionSpec, OptionValue, Takes};
-use headrace_core::{
-    EntryTable, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, dead_letters, entry_lines, quoted,
-};
+use headrace_core::{EntryTable, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, entry_lines, quoted};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString};
 
@@ -21,7 +19,6 @@ use crate::log;
 use crate::panics::contained;
 use crate::shown;
 use crate::signals::without_gil;
-use crate::unpack::PyRows;
 
 /// The native half of `headrace.Reader`, which documents it.
 #[pyclass(frozen, subclass, name = "Reader", module = "headrace._headrace")]
@@ -209,7 +206,7 @@ impl PyReadBatch {
     }
 
     /// The batch, for a caller that looks at it.
-    fn seen(&self) -> &ReadBatch {
+    pub(crate) fn seen(&self) -> &ReadBatch {
         self.is_seen.store(true, Ordering::Relaxed);
         &self.batch
     }
@@ -233,15 +230,6 @@ impl Drop for PyReadBatch {
 
 /// An entry: its ID, the milliseconds of the ID, and its fields.
 type PyEntry<'py> = (Bound<'py, PyString>, u64, Option<Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>>);
-
-/// Return the dead letters of a batch, and how many of its entries are others; `read_dead_letters` wraps it.
-#[pyfunction]
-pub(crate) fn split_dead_letters(py: Python<'_>, batch: &Bound<'_, PyReadBatch>) -> PyResult<(PyRows, u64)> {
-    contained(py, || {
-        let (letters, others) = dead_letters(batch.get().seen().record_batch()).map_err(|error| to_py(&error))?;
-        Ok((PyRows::from(letters), others))
-    })
-}
 
 #[pymethods]
 impl PyReadBatch {
