@@ -1,8 +1,10 @@
-"""How the command ends."""
+"""How the command ends: its exit codes, and the error of wrong arguments."""
+
+from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["ExitCode"]
+__all__ = ["ExitCode", "UsageError"]
 
 
 class ExitCode(IntEnum):
@@ -22,7 +24,7 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
     @staticmethod
-    def worst(first: "ExitCode", second: "ExitCode") -> "ExitCode":
+    def worst(first: ExitCode, second: ExitCode) -> ExitCode:
         """Return the one of two that is used: a signal, then 4, 3, 1; a usage error occurs before any row is sent."""
         order = [
             ExitCode.OK,
@@ -35,3 +37,7 @@ class ExitCode(IntEnum):
             ExitCode.TERMINATED,
         ]
         return max(first, second, key=order.index)
+
+
+class UsageError(Exception):
+    """The arguments or the input are wrong, and nothing has been sent. The command exits with 2."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from headrace_command.exit_code import ExitCode
-from headrace_command.parser import make_parser
-from headrace_command.verbs import VERBS, spelled_out, verb_of
+from headrace_command.exit_code import ExitCode, UsageError
+from headrace_command.verbs import VERBS, make_parser, spelled_out, verb_of
 
 TYPE_CHECKING = False  # typing takes as long to import as all of this
 if TYPE_CHECKING:
@@ -32,10 +31,8 @@ def main() -> int:
         parser.print_help(sys.stderr)
         return ExitCode.USAGE
     # Not needed for --help.
-    from headrace_command.messages import Messages
-    from headrace_command.output import Output
-    from headrace_command.run import Run
-    from headrace_command.signals import Signals
+    from headrace_command.output import Messages, Output
+    from headrace_command.run import Run, Signals
 
     messages = Messages(quiet=arguments.quiet, color=arguments.color)
     run = Run(arguments, Output(arguments.output), messages, Signals())
@@ -57,10 +54,7 @@ def _code_of(run: Run, arguments: Namespace) -> ExitCode:
     """Run the verb. An exception becomes a message and an exit code, with its traceback only if requested."""
     from importlib import import_module
 
-    from headrace_command.usage_error import UsageError
-
-    package = next(verb.package for verb in VERBS if verb.name == arguments.verb)
-    verb = import_module(f"{package}.run")
+    verb = import_module(next(verb.module for verb in VERBS if verb.name == arguments.verb))
     try:
         code: ExitCode = verb.run(run)
         return code
@@ -84,7 +78,7 @@ def _code_of(run: Run, arguments: Namespace) -> ExitCode:
 
 def _explained(error: Exception, given: dict[str, object]) -> tuple[ExitCode, str]:
     import headrace
-    from headrace_command.option_groups import with_flags
+    from headrace_command.options import with_flags
 
     text = str(error)
     option = getattr(error, "option", None)

@@ -15,7 +15,7 @@ import pytest
 from command.conftest import HEADRACE, Command, Ended
 from headrace._headrace import time_zones
 from headrace.testing import LocalServer
-from headrace_command.check.arguments import MODES
+from headrace_command.arguments import MODES
 from support import Program
 from support.fixture_types import Replicate, StartServer
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from command.conftest import Command
 from headrace.testing import LocalServer
-from headrace_command.check.certificate import not_after
+from headrace_command.check.connect_steps import not_after
 from support import Certs
 from support.fixture_types import StartServer
 

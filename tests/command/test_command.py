@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -12,12 +13,12 @@ from typing import Any
 
 import pytest
 
+import headrace_command
 from command.conftest import HEADRACE, Command
 from headrace.testing import LocalServer
-from headrace_command.escape import json_bytes, printable
 from headrace_command.exit_code import ExitCode
-from headrace_command.parser import make_parser
-from headrace_command.verbs import VERBS, spelled_out
+from headrace_command.text import json_bytes, printable
+from headrace_command.verbs import VERBS, make_parser, spelled_out
 from support.canary import Secret
 from support.marks import thorough
 
@@ -27,6 +28,20 @@ def test_help_imports_neither_headrace_nor_slow_modules() -> None:
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.split()
     assert b"headrace_command.parser" in modules
     assert not {b"headrace", b"typing", b"json", b"inspect", b"pyarrow"} & set(modules)
+
+
+def test_the_command_uses_public_modules_only() -> None:
+    files = list(Path(headrace_command.__file__).parent.rglob("*.py"))
+    assert len(files) > 20
+    imported = [
+        f"{node.module}.{name.name}" if isinstance(node, ast.ImportFrom) else name.name
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    ]
+    assert "headrace.admin.Commands" in imported
+    assert [name for name in imported if "_headrace" in name.split(".")] == []
 
 
 def test_help_of_each_verb_has_no_password_option() -> None:

@@ -9,7 +9,7 @@ import pytest
 from headrace_command.inspect.command_line import quoted
 from headrace_command.inspect.diagnosis import diagnose
 from headrace_command.inspect.facts import Consumer, Group, Pending, Stream
-from headrace_command.inspect.units import duration, rate, size
+from headrace_command.text import duration, rate, size
 
 HOUR = 3600.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_command.send.line_splitter import LineSplitter
+from headrace_command.send.records import LineSplitter
 
 PIECES = st.lists(
     st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"\0", b"\xff", b"\xef\xbb\xbf", b'"']), max_size=20

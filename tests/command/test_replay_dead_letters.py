@@ -19,9 +19,9 @@ from faults.proxy import Pair, Proxy
 from headrace import Consumer, Dispatcher, Endpoint, read_dead_letters
 from headrace.admin import Commands, DeadLetter
 from headrace.testing import LocalServer
-from headrace_command.dead_letters.destination import Destination
 from headrace_command.dead_letters.entry_command import EntryCommand
 from headrace_command.dead_letters.mover import Mover
+from headrace_command.dead_letters.selection import Destination
 from headrace_command.dead_letters.tally import Tally
 from headrace_command.output import Output
 from support.fixture_types import StartServer

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
-from headrace_command.send.block import Block
 from headrace_command.send.csv_rows import CsvRows
-from headrace_command.send.layout import Layout
+from headrace_command.send.rows import Block, Layout
 
 NUMBERS = [
     "1",

@@ -24,9 +24,8 @@ from headrace.spark.source.paging import read_page
 from headrace.spark.source.place import Place
 from headrace.spark.source.planning import find_news
 from headrace.testing import LocalServer
-from headrace_command.inspect.compare import compare
 from headrace_command.inspect.diagnosis import diagnose
-from headrace_command.inspect.facts import Group
+from headrace_command.inspect.facts import Group, compare
 from headrace_command.inspect.look import look
 from support import Program
 from support.groups import rows

@@ -6,12 +6,10 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from headrace_command.check.finding import Finding
-from headrace_command.check.report import write
+from headrace_command.check.finding import Finding, write
 from headrace_command.check.survey import Survey, required
-from headrace_command.exit_code import ExitCode
+from headrace_command.exit_code import ExitCode, UsageError
 from headrace_command.run import Run
-from headrace_command.usage_error import UsageError
 
 if TYPE_CHECKING:
     from headrace import Endpoint

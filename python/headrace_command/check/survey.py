@@ -1,26 +1,30 @@
-"""Queries all servers of an endpoint, and decides which modes are possible."""
+"""One complete check: queries all servers of an endpoint, and decides which modes are possible."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace import CommandError, ConnectionFailedError
-from headrace.admin import time_zones
+from headrace.admin import Commands, time_zones
 from headrace.tables import CODES
-from headrace_command.check import state_findings
-from headrace_command.check.arguments import MODES
+from headrace_command.arguments import MODES
+from headrace_command.check import connect_steps, server_state
 from headrace_command.check.finding import Finding
-from headrace_command.check.node import Node
-from headrace_command.check.rights import NEEDS, Rights
-from headrace_command.check.verdict import verdict
+from headrace_command.check.modes import NEEDS, Rights, verdict
+from headrace_command.check.server_state import ServerState
 
 if TYPE_CHECKING:
     from headrace import Endpoint
 
-__all__ = ["Survey"]
+__all__ = ["Survey", "required"]
+
+_DRYRUN_SINCE = (7, 0)
 
 
 class Survey:
@@ -43,7 +47,7 @@ class Survey:
         if self._topology == "sentinel":
             for place, address in enumerate(self._endpoint.nodes or ()):
                 yield from self._sentinel(place, address)
-        node = Node(self._endpoint)
+        node = _Node(self._endpoint)
         try:
             steps = node.connect()
             yield from steps
@@ -54,12 +58,12 @@ class Survey:
         finally:
             node.close()
 
-    def _server(self, node: Node) -> Iterator[Finding]:
+    def _server(self, node: _Node) -> Iterator[Finding]:
         try:
             state, skew = node.state(self._key)
             if state.mode == "cluster" and self._endpoint.topology == "auto" and self._endpoint.host is not None:
                 self._topology = "cluster"
-            found = state_findings.findings_of(
+            found = server_state.findings_of(
                 state, has_key=self._key is not None, endpoint_is=self._topology, skew=skew
             )
             yield from found
@@ -81,7 +85,7 @@ class Survey:
     def _sentinel(self, place: int, address: str) -> Iterator[Finding]:
         """Check a sentinel. One that does not answer is only a warning: the others may answer."""
         title = f"the sentinel {address}"
-        node = Node(self._endpoint, sentinel=place)
+        node = _Node(self._endpoint, sentinel=place)
         try:
             for finding in node.connect():
                 yield replace(finding, node=title, state="warn" if finding.state == "fail" else finding.state)
@@ -106,7 +110,7 @@ class Survey:
         finally:
             node.close()
 
-    def _cluster(self, node: Node) -> Iterator[Finding]:
+    def _cluster(self, node: _Node) -> Iterator[Finding]:
         """Check the cluster and each node: a stream may move to any, and a replica may become its master."""
         reply = node.ask(b"CLUSTER", b"INFO")
         if isinstance(reply, bytes):
@@ -122,7 +126,7 @@ class Survey:
 
     def _member(self, host: str, port: int, role: str) -> Finding:
         title = f"{host}:{port}"
-        node = Node(self._endpoint, node=(host, port))
+        node = _Node(self._endpoint, node=(host, port))
         try:
             steps = node.connect()
         finally:
@@ -198,3 +202,93 @@ def required(findings: Sequence[Finding], modes: Sequence[str], *, is_strict: bo
         for finding in findings
         if (finding.state == "fail" and not finding.is_mode) or (finding.name in names and finding.state in bad)
     ]
+
+
+class _Node:
+    """A connection to a server, and what it reveals.
+
+    Args:
+        endpoint: The endpoint.
+        node: A node of its cluster, by host and port, instead of the one with the stream.
+        sentinel: One of its sentinels, by index.
+    """
+
+    def __init__(self, endpoint: Endpoint, node: tuple[str, int] | None = None, sentinel: int | None = None) -> None:
+        self._endpoint = endpoint
+        self._commands = Commands(endpoint, node, sentinel)
+        self._user = endpoint.username if sentinel is None else endpoint.sentinel_username
+
+    def connect(self) -> list[Finding]:
+        """Connect, and return the result of each step."""
+        began = time.monotonic()
+        steps, failure = self._commands.connect()
+        total = time.monotonic() - began
+        is_verified = not self._endpoint.tls_insecure_skip_verify
+        now = datetime.now(UTC)
+        return list(connect_steps.findings_of(steps, failure, total, now, is_verified=is_verified))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._commands.close()
+
+    def ask(self, *words: bytes) -> object:
+        """Return the reply to a command, which may be an error reply."""
+        return self._commands.call([(None, list(words))], writes=False)[0]
+
+    def state(self, key: bytes | None) -> tuple[ServerState, float | None]:
+        """Return what the server reports about itself, and how far its clock is ahead, in seconds.
+
+        Raises:
+            ConnectionFailedError: The connection was lost.
+        """
+        state, skew = ServerState(), None
+        with self._timed(state, "HELLO"):
+            hello = self.ask(b"HELLO", b"2")
+        if isinstance(hello, list):
+            state.read_hello(hello)
+        with self._timed(state, "INFO"):
+            info = self.ask(b"INFO")
+        if isinstance(info, bytes):
+            state.read_info(info)
+        began = time.time()
+        with self._timed(state, "TIME"):
+            reply = self.ask(b"TIME")
+        if isinstance(reply, list):
+            seconds, micros = (int(part) for part in reply)
+            skew = seconds + micros / 1e6 - (began + time.time()) / 2
+        whoami = self.ask(b"ACL", b"WHOAMI")
+        state.user = whoami if isinstance(whoami, bytes) else (self._user or "default").encode()
+        replies = {"HELLO": hello, "INFO": info, "TIME": reply}
+        if key is not None:
+            with self._timed(state, "TYPE"):
+                replies["TYPE"] = kind = self.ask(b"TYPE", key)
+            if isinstance(kind, bytes):
+                state.key_type = kind.decode("ascii", "replace")
+        for command, said in replies.items():
+            if isinstance(said, CommandError):
+                state.refusals[command] = _refusal(command, said)
+        return state, skew
+
+    def rights(self, state: ServerState, key: bytes) -> tuple[Rights, float]:
+        """Return what the user may do, and how long it took to ask."""
+        rights, began = Rights(key, state.user), time.monotonic()
+        if state.has(_DRYRUN_SINCE) is False:
+            rights.note_unknown("servers before Redis 7.0 have no ACL DRYRUN")
+            return rights, 0.0
+        requests = rights.requests()
+        commands: Sequence[tuple[bytes | None, list[bytes]]] = [(None, words) for _, words in requests]
+        for (need, _), reply in zip(requests, self._commands.call(commands, writes=False), strict=True):
+            rights.note(need, reply)
+        return rights, time.monotonic() - began
+
+    @contextmanager
+    def _timed(self, state: ServerState, command: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        state.seconds[command] = time.monotonic() - began
+
+
+def _refusal(command: str, error: CommandError) -> str:
+    if error.code == "NOPERM":
+        return f"the user may not ask: +{command.lower()}"
+    return str(error)

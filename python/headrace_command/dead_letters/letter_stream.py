@@ -1,4 +1,4 @@
-"""Reads a stream of dead letters page by page, up to the letter that was the last one at the start."""
+"""Reads a stream of dead letters by pages, up to the letter that was the last one at the start, and deletes letters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import cast
 
 from headrace import CommandError, ConnectionFailedError
 from headrace.admin import Commands, DeadLetter
-from headrace_command.usage_error import UsageError
+from headrace_command.dead_letters.tally import Tally
+from headrace_command.exit_code import UsageError
 
 __all__ = ["LetterStream"]
 
@@ -59,6 +60,27 @@ class LetterStream:
                 missing.append(text)
         order = sorted(found, key=lambda entry_id: tuple(map(int, entry_id.split(b"-"))))
         return [found[entry_id] for entry_id in order], missing
+
+    def remove(self, letters: Sequence[DeadLetter], tally: Tally) -> None:
+        """Delete these letters, and add the outcomes to the tally.
+
+        Raises:
+            ConnectionFailedError: The connection was lost. The letters in flight are noted as unknown.
+        """
+        requests = [(self._key, [b"XDEL", self._key, letter.entry_id]) for letter in letters]
+        if not requests:
+            return
+        try:
+            replies = self._commands.call(requests, writes=True)
+        except (ConnectionFailedError, KeyboardInterrupt):
+            for letter in letters:
+                tally.add(letter, "unknown")
+            raise
+        for letter, reply in zip(letters, replies, strict=True):
+            if isinstance(reply, CommandError):
+                tally.add(letter, "failed", error=str(reply))
+            else:
+                tally.add(letter, "done" if reply else "gone")
 
     def _page(self, start: bytes, end: bytes, count: int) -> list[DeadLetter]:
         """The next letters, or a single one if they exceed the largest allowed reply."""

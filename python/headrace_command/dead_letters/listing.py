@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from headrace.admin import DeadLetter
-from headrace_command.escape import json_bytes, printable
 from headrace_command.output import Output
+from headrace_command.text import json_bytes, printable
 
 __all__ = ["Listing", "age"]
 

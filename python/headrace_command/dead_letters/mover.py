@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import CommandError, ConnectionFailedError, HeadraceError
 from headrace.admin import Commands, DeadLetter
-from headrace_command.dead_letters.destination import Destination
 from headrace_command.dead_letters.entry_command import EntryCommand
-from headrace_command.dead_letters.row_writer import RowWriter
+from headrace_command.dead_letters.selection import Destination
 from headrace_command.dead_letters.tally import Tally
+from headrace_command.exit_code import UsageError
 
-__all__ = ["Mover"]
+if TYPE_CHECKING:
+    from headrace import Dispatcher, Endpoint, Failure
+
+__all__ = ["Mover", "RowWriter"]
 
 #: Letters whose commands are sent in one round trip.
 _PIPELINE = 100
@@ -202,3 +206,50 @@ def _explained(error: CommandError) -> str:
     if error.code == "NOPERM" or "can't run this command" in text or "ACL failure in script" in text:
         return f"{text.rstrip('.')}: replay needs +eval +xrange +xrevrange +xadd +xdel +multi +exec and both keys"
     return text
+
+
+class RowWriter:
+    """Writes one row at a time, as `produce_batch` does, so that values are converted to text by the library.
+
+    Args:
+        arguments: Those of the verb.
+        endpoint_of: Returns the endpoint of a stream, with the options of XADD.
+    """
+
+    def __init__(self, arguments: Namespace, endpoint_of: Callable[[bytes], Endpoint]) -> None:
+        self._payload: str | None = arguments.payload
+        self._fields: str | None = arguments.fields
+        self._endpoint_of = endpoint_of
+        self._options: dict[str, Any] = {"payload_field": arguments.payload_field, "ts_field": arguments.ts_field}
+        self._dispatchers: dict[bytes, Dispatcher] = {}
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise UsageError(
+                "rows of Spark are read with pyarrow, which is not installed: pip install pyarrow"
+            ) from None
+        self._table = pa.table
+
+    def write(self, letter: DeadLetter, to: bytes) -> Failure | None:
+        """Write the row of a letter, and return why it failed, or None."""
+        from headrace import Dispatcher, unpack_arrow
+
+        row = self._table(unpack_arrow(dict(letter.own), "row"))
+        if to not in self._dispatchers:
+            self._dispatchers[to] = Dispatcher(self._endpoint_of(to), **self._options)
+        dispatcher = self._dispatchers[to]
+        dispatcher.produce_batch(row, **self._layout(row.column_names))
+        report = dispatcher.flush()
+        return None if report.ok else report.failed[0]
+
+    def close(self) -> None:
+        """Close the connections."""
+        for dispatcher in self._dispatchers.values():
+            dispatcher.close()
+
+    def _layout(self, columns: list[str]) -> dict[str, Any]:
+        if self._payload is not None:
+            return {"payload": self._payload}
+        if self._fields is None:
+            return {"json": columns}
+        return {"fields": columns if self._fields == "all" else self._fields.split(",")}

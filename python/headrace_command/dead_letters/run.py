@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,21 +10,17 @@ from itertools import islice
 
 from headrace import ConnectionFailedError
 from headrace.admin import Commands, DeadLetter
-from headrace_command.dead_letters.consent import consents
-from headrace_command.dead_letters.destination import Destination
 from headrace_command.dead_letters.entry_command import EntryCommand
 from headrace_command.dead_letters.letter_stream import LetterStream
 from headrace_command.dead_letters.listing import Listing
-from headrace_command.dead_letters.mover import Item, Mover
-from headrace_command.dead_letters.remover import Remover
-from headrace_command.dead_letters.row_writer import RowWriter
-from headrace_command.dead_letters.selection import Selection
+from headrace_command.dead_letters.mover import Item, Mover, RowWriter
+from headrace_command.dead_letters.selection import Destination, Selection
 from headrace_command.dead_letters.tally import Tally
-from headrace_command.escape import printable
-from headrace_command.exit_code import ExitCode
-from headrace_command.option_groups import producer_options
+from headrace_command.exit_code import ExitCode, UsageError
+from headrace_command.options import producer_options
+from headrace_command.output import Messages
 from headrace_command.run import Run
-from headrace_command.usage_error import UsageError
+from headrace_command.text import count, printable
 
 __all__ = ["run"]
 
@@ -50,7 +47,7 @@ def run(run: Run) -> ExitCode:
         if run.arguments.action == "show":
             return _show(run, letters)
         if run.arguments.action == "drop":
-            return _drop(run, letters, commands)
+            return _drop(run, letters)
         return _replay(run, letters, commands, is_cluster=is_cluster)
     finally:
         commands.close()
@@ -109,17 +106,13 @@ def _list(run: Run, letters: LetterStream) -> ExitCode:
     Listing(run.output, time.time()).write(chosen())
     names = {"consumer": "of a consumer group", "spark": "of the Spark writer", "send": "of headrace send"}
     others = origins.pop("other", 0)
-    parts = [f"{count:,} {names[origin]}" for origin, count in origins.items()]
+    parts = [f"{number:,} {names[origin]}" for origin, number in origins.items()]
     key = printable(run.stream)
-    run.messages.say(f"{_letters(origins.total())}: {', '.join(parts)}" if parts else f"no letters in {key}")
+    run.messages.say(f"{count(origins.total(), 'letter')}: {', '.join(parts)}" if parts else f"no letters in {key}")
     if others:
         what = "1 entry is not a dead letter" if others == 1 else f"{others:,} entries are not dead letters"
         run.messages.say(f"{what}: give the stream of dead letters, such as {key}:dead")
     return ExitCode.OK
-
-
-def _letters(count: int) -> str:
-    return f"{count:,} letter{'' if count == 1 else 's'}"
 
 
 def _show(run: Run, letters: LetterStream) -> ExitCode:
@@ -147,16 +140,17 @@ def _pages(run: Run, letters: LetterStream) -> tuple[Pages, ExitCode]:
     return lambda: [] if tail is None else letters.pages(tail), ExitCode.OK
 
 
-def _drop(run: Run, letters: LetterStream, commands: Commands) -> ExitCode:
+def _drop(run: Run, letters: LetterStream) -> ExitCode:
     pages, code = _pages(run, letters)
     selection = Selection(run.arguments, is_replay=False)
-    count = sum(selection.takes(letter) for page in pages() for letter in page)
+    number = sum(selection.takes(letter) for page in pages() for letter in page)
     tally = Tally(run.output, "dropped")
-    question = f"drop {_letters(count)} of {printable(run.stream)}, which cannot be undone"
-    if count and _goes_on(run, question):
-        remover = Remover(commands, run.stream, tally)
+    question = f"drop {count(number, 'letter')} of {printable(run.stream)}, which cannot be undone"
+    if number and _goes_on(run, question):
         chosen = Selection(run.arguments, is_replay=False)
-        left = _each_page(run, pages, lambda page: remover.remove([one for one in page if chosen.takes(one)]), tally)
+        left = _each_page(
+            run, pages, lambda page: letters.remove([one for one in page if chosen.takes(one)], tally), tally
+        )
         if left is not None:
             code = ExitCode.worst(code, left)
     tally.write(selection.skipped, None)
@@ -181,8 +175,8 @@ def _replay(run: Run, letters: LetterStream, commands: Commands, *, is_cluster: 
             apart.add("letters with too many fields for a script" if is_wide else "streams in another slot")
     delivery = _AT_LEAST_ONCE if apart else _ONCE
     tally = Tally(run.output, "replayed")
-    names = ", ".join(f"{count} to {printable(to)}" for to, count in islice(targets.most_common(), 10))
-    question = f"replay {_letters(targets.total())} of {printable(run.stream)}: {names}"
+    names = ", ".join(f"{number} to {printable(to)}" for to, number in islice(targets.most_common(), 10))
+    question = f"replay {count(targets.total(), 'letter')} of {printable(run.stream)}: {names}"
     if delivery == _AT_LEAST_ONCE:
         run.messages.say(
             f"at least once: entries of {' and '.join(sorted(apart))} are added before the letter is deleted; "
@@ -231,7 +225,7 @@ def _goes_on(run: Run, question: str) -> bool:
     if run.arguments.dry_run:
         run.messages.say(f"dry run: {question}")
         return False
-    if consents(question, run.messages, is_given=run.arguments.yes):
+    if _consents(question, run.messages, is_given=run.arguments.yes):
         return True
     run.messages.say("nothing was done")
     return False
@@ -254,3 +248,19 @@ def _each_page(run: Run, pages: Pages, do: Callable[[list[DeadLetter]], object],
         run.messages.error("interrupted")
         return run.signals.exit_code
     return None
+
+
+def _consents(question: str, messages: Messages, *, is_given: bool) -> bool:
+    """Return whether the user agrees, on the terminal or by `--yes`.
+
+    Raises:
+        UsageError: There is no terminal to ask on.
+    """
+    if is_given:
+        messages.say(question)
+        return True
+    if not (sys.stdin.isatty() and messages.is_terminal):
+        raise UsageError(f"{question}: without a terminal this needs --yes")
+    messages.ask(f"{question}? [y/N]")
+    answer = sys.stdin.readline().strip().lower()
+    return answer in ("y", "yes")

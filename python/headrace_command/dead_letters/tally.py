@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.admin import DeadLetter
-from headrace_command.escape import json_bytes
 from headrace_command.exit_code import ExitCode
 from headrace_command.output import Output
+from headrace_command.text import json_bytes
 
 __all__ = ["Tally"]
 

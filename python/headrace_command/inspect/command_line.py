@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING
+from argparse import Namespace
+from typing import TYPE_CHECKING, NamedTuple
 
-from headrace_command.escape import printable
-from headrace_command.inspect.address import Address
-from headrace_command.inspect.finding import Remedy
+from headrace_command.inspect.diagnosis import Remedy
+from headrace_command.option_rows import SERVER, STREAM
+from headrace_command.options import connection_options
+from headrace_command.text import printable
 
 if TYPE_CHECKING:
     from headrace import Endpoint
+    from headrace.admin import Commands
 
-__all__ = ["CommandLine", "quoted"]
+__all__ = ["Address", "CommandLine", "address_of", "own_options", "quoted"]
 
 
 def quoted(word: bytes) -> str:
@@ -94,3 +97,98 @@ def _tls(endpoint: Endpoint) -> list[str]:
     if endpoint.tls_insecure_skip_verify:
         words.append("--insecure")
     return words
+
+
+class Address(NamedTuple):
+    """A server, or one of the nodes of a cluster, from which redis-cli is redirected.
+
+    Attributes:
+        host: Its host; None for a Unix socket, or if no sentinel knows the master.
+        port: Its port.
+        is_cluster: Whether it is a node of a cluster, or may be one.
+    """
+
+    host: str | None
+    port: int | None
+    is_cluster: bool
+
+
+def address_of(endpoint: Endpoint, commands: Commands) -> Address:
+    """Return the address of the server. Asks the sentinels for it, or asks the server whether it is a cluster node.
+
+    Args:
+        endpoint: The endpoint.
+        commands: Those of the endpoint.
+
+    Raises:
+        ConnectionFailedError: The server is unreachable.
+    """
+    if endpoint.unix_socket is not None:
+        return Address(None, None, is_cluster=False)
+    if endpoint.sentinel_master is not None:
+        return _master(endpoint, endpoint.sentinel_master)
+    if endpoint.nodes:
+        return Address(*_split(str(endpoint.nodes[0])), is_cluster=True)
+    is_cluster = endpoint.topology != "single" and _is_cluster(commands)
+    return Address(endpoint.host, endpoint.port, is_cluster)
+
+
+def _master(endpoint: Endpoint, name: str) -> Address:
+    from headrace import ConnectionFailedError
+    from headrace.admin import Commands
+
+    words = [b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name.encode()]
+    for place in range(len(endpoint.nodes or ())):
+        sentinel = Commands(endpoint, sentinel=place)
+        try:
+            (answer,) = sentinel.call([(None, words)], writes=False)
+        except ConnectionFailedError:
+            continue
+        finally:
+            sentinel.close()
+        if isinstance(answer, list):
+            host, port = (part.decode() for part in answer if isinstance(part, bytes))
+            return Address(host, int(port), is_cluster=False)
+    return Address(None, None, is_cluster=False)
+
+
+def _is_cluster(commands: Commands) -> bool:
+    """Whether the server reports that it is a node of a cluster; also true if the user may not ask."""
+    (answer,) = commands.call([(None, [b"HELLO"])], writes=False)
+    if not isinstance(answer, list):
+        return True
+    return dict(zip(answer[::2], answer[1::2], strict=True)).get(b"mode") == b"cluster"
+
+
+def _split(node: str) -> tuple[str, int]:
+    host, _, port = node.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def own_options(arguments: Namespace, endpoint: Endpoint) -> list[str]:
+    """Return the connection options that were given, for other runs of this command, without any password."""
+    words = []
+    given = connection_options(arguments)
+    if arguments.url is not None:
+        if "@" not in arguments.url and "?" not in arguments.url:
+            words += ["-u", arguments.url]
+        else:  # it may hold passwords, so its other parts become options
+            state, _ = endpoint._state()
+            given = {name: _text(state[name]) for name, _, _, _ in SERVER + STREAM if name in state}
+    for name, value in given.items():
+        flag = "--" + name.replace("_", "-")
+        if "-----BEGIN" in value:
+            continue
+        if value in ("true", "false"):
+            words.append(flag if value == "true" else "--no-" + name.replace("_", "-"))
+        else:
+            words += [flag, value]
+    return words
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return ",".join(f"{key}={other}" for key, other in value.items())
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

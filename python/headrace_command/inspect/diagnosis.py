@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from headrace.admin import MOST_DELIVERIES
-from headrace_command.escape import printable
 from headrace_command.inspect.facts import Consumer, Group, Pending, Stream, id_text
-from headrace_command.inspect.finding import Finding, Remedy
-from headrace_command.inspect.units import count, duration, rate
+from headrace_command.text import count, duration, printable, rate
 
-__all__ = ["diagnose"]
+__all__ = ["Finding", "Remedy", "diagnose"]
 
 #: Consumers are taken to fail on an entry that was delivered this often.
 _MANY_DELIVERIES = 5
@@ -26,6 +25,40 @@ _CLAIMED_BY_ID = 10
 _CLAIMED_AT_ONCE = 10_000
 #: The name suggested for a consumer that takes over entries, if no existing one can.
 _RESCUE = b"rescue"
+
+
+class Remedy(NamedTuple):
+    """A remedy: advice, and the command for it.
+
+    Attributes:
+        text: What to do.
+        program: `redis-cli` or `headrace`; None where no command helps.
+        words: The words of the command, without the program and its connection.
+        more: A redis-cli command that follows if the first one succeeds.
+    """
+
+    text: str
+    program: str | None = None
+    words: tuple[bytes, ...] = ()
+    more: tuple[bytes, ...] = ()
+
+
+class Finding(NamedTuple):
+    """A problem, or a fact worth a note.
+
+    Attributes:
+        code: Its name for programs.
+        is_alarm: Whether something is wrong.
+        group: The consumer group that it concerns, if any.
+        text: A sentence.
+        remedy: What to do about it.
+    """
+
+    code: str
+    is_alarm: bool
+    group: bytes | None
+    text: str
+    remedy: Remedy | None = None
 
 
 def diagnose(stream: Stream, stuck_after: float) -> list[Finding]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from headrace_command.inspect.facts import Consumer, Id, Pending
+from headrace_command.inspect.facts import Consumer, GroupLook, Id, Look, Pending
 
 if TYPE_CHECKING:
-    from headrace.admin import Commands, GroupInfo, StreamInfo, Survey
+    from headrace.admin import Commands, GroupInfo, Survey
 
-__all__ = ["GroupLook", "Look", "look"]
+__all__ = ["look"]
 
 #: The most pending entries of a group that are looked at.
 _MOST_PENDING = 1000
@@ -19,31 +19,6 @@ _MOST_LOOKED_UP = 100
 #: Undelivered entries are counted up to this number, and this number of bytes.
 _MOST_COUNTED = 10_000
 _MOST_COUNTED_BYTES = 8 << 20
-
-
-class GroupLook(NamedTuple):
-    """A group."""
-
-    info: GroupInfo
-    #: Entries after the position, if the lag is not known and they were counted to the end.
-    counted: int | None
-    consumers: list[Consumer]
-    entries: list[Pending]
-
-
-class Look(NamedTuple):
-    """A stream."""
-
-    key: bytes
-    #: The time of a monotonic clock of this machine.
-    taken: float
-    now: float | None
-    info: StreamInfo
-    memory: int | None
-    dead_letters: tuple[bytes, int] | None
-    groups: list[GroupLook]
-    #: The names of all groups, including those that were not asked for.
-    group_names: list[bytes]
 
 
 def look(commands: Commands, survey: Survey, key: bytes, only: bytes | None, dead_key: bytes) -> Look | None:

@@ -8,18 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace_command.absent import absent
-from headrace_command.exit_code import ExitCode
-from headrace_command.inspect.address import address_of
-from headrace_command.inspect.command_line import CommandLine
-from headrace_command.inspect.compare import compare
+from headrace_command.exit_code import ExitCode, UsageError
+from headrace_command.inspect.command_line import CommandLine, address_of, own_options
 from headrace_command.inspect.diagnosis import diagnose
-from headrace_command.inspect.document import document
-from headrace_command.inspect.look import Look, look
-from headrace_command.inspect.own_options import own_options
-from headrace_command.inspect.screen import lines
-from headrace_command.inspect.units import count, duration
+from headrace_command.inspect.facts import Look, compare
+from headrace_command.inspect.look import look
+from headrace_command.inspect.report import document, lines
 from headrace_command.run import Run
-from headrace_command.usage_error import UsageError
+from headrace_command.text import count, duration
 
 if TYPE_CHECKING:
     from headrace import Endpoint

@@ -1,21 +1,91 @@
-"""Writes entries and their rows in the requested form."""
+"""What is printed of an entry, its fields or the rows that are packed in it, and in which form."""
 
 from __future__ import annotations
 
 import json
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
-from headrace_command.escape import json_bytes, printable
 from headrace_command.output import Output
-from headrace_command.read.entry import Entry
-from headrace_command.read.rows import Row
+from headrace_command.text import json_bytes, printable
 
-__all__ = ["Printer"]
+__all__ = ["Entry", "Printer", "Row", "Rows"]
 
+#: The last millisecond of the year 9999.
+_LAST = 253_402_300_799_999
 #: The most bytes of a value on a terminal.
 _SHOWN = 200
+
+
+class Entry(NamedTuple):
+    """An entry: its ID, the milliseconds of the ID, and its fields in order, or None if it was deleted."""
+
+    id: str
+    milliseconds: int
+    fields: list[tuple[str, bytes]] | None
+
+    @property
+    def timestamp(self) -> str | None:
+        """The time of the ID in ISO 8601; None after the year 9999."""
+        if self.milliseconds > _LAST:
+            return None
+        seconds, rest = divmod(self.milliseconds, 1000)
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03}Z"
+
+
+class Row(NamedTuple):
+    """A row of an entry.
+
+    Attributes:
+        payload: Its bytes as they are stored, or as JSON for a row of an Arrow IPC stream.
+        value: Its value in JSON output.
+    """
+
+    payload: bytes
+    value: Any
+
+
+class Rows:
+    """Unpacks entries.
+
+    Args:
+        unpack: "payload", "json" or "arrow_ipc".
+        payload_field: The name of the field with the payload.
+        members: The members or columns to keep, None for all.
+    """
+
+    def __init__(self, unpack: str, payload_field: str, members: Sequence[str] | None) -> None:
+        self._unpack = unpack
+        self._payload_field = payload_field
+        self._members = members
+
+    def of(self, entry: Entry) -> list[Row]:
+        """Return the rows of an entry.
+
+        Raises:
+            MessageError, ValueError: It has no such rows.
+        """
+        from headrace import unpack, unpack_arrow
+
+        fields = {name.replace("\\\\", "\\"): value for name, value in entry.fields or ()}
+        if self._unpack == "arrow_ipc":
+            payloads = unpack_arrow(fields, self._payload_field)._json_rows()
+        else:
+            payloads = unpack(fields, self._payload_field)
+        if self._unpack == "payload":
+            return [Row(payload, json_bytes(payload)) for payload in payloads]
+        return [self._row(payload) for payload in payloads]
+
+    def _row(self, payload: bytes) -> Row:
+        value = json.loads(payload)
+        if self._members is None:
+            return Row(payload, value)
+        if not isinstance(value, dict):
+            raise ValueError("the payload is not a JSON object")
+        kept = {name: value[name] for name in self._members if name in value}
+        return Row(json.dumps(kept, ensure_ascii=False).encode(), kept)
 
 
 class Printer:

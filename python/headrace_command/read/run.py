@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
-from contextlib import closing
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from headrace_command.absent import absent, is_absent
-from headrace_command.exit_code import ExitCode
-from headrace_command.read.entry import Entry
-from headrace_command.read.outages import shown
-from headrace_command.read.printer import Printer
-from headrace_command.read.rows import Rows
+from headrace_command.exit_code import ExitCode, UsageError
+from headrace_command.output import Messages
+from headrace_command.read.printer import Entry, Printer, Rows
 from headrace_command.read.span import Span, span_of
 from headrace_command.run import Run
-from headrace_command.usage_error import UsageError
 
 if TYPE_CHECKING:
     from headrace import Endpoint, ReadBatch, Reader
@@ -45,7 +44,7 @@ def run(run: Run) -> ExitCode:
     if endpoint.shards and len(streams) > 1:
         raise UsageError("--shards needs a single stream")
     reading = _Reading(run, endpoint, streams)
-    with shown(run.messages):
+    with _shown(run.messages):
         return reading.print_all(span_of(arguments, endpoint))
 
 
@@ -195,3 +194,29 @@ class _Reading:
             most = "" if reader.is_lost_exact else "at most "
             messages.error(f"{most}{reader.lost:,} entries were trimmed before they were read")
         return ExitCode.FAILED if reader.lost or self._bad or is_one_absent else ExitCode.OK
+
+
+class _Handler(logging.Handler):
+    def __init__(self, messages: Messages) -> None:
+        super().__init__(logging.WARNING)
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.warn(record.getMessage())
+
+
+@contextmanager
+def _shown(messages: Messages) -> Iterator[None]:
+    """Write the records of the logger `headrace` and Python's warnings to stderr as messages."""
+    handler = _Handler(messages)
+    logger = logging.getLogger("headrace")
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = lambda message, *_, **__: messages.warn(str(message))
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True

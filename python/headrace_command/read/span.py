@@ -1,13 +1,14 @@
-"""Which entries are read."""
+"""Which entries are read: where to begin and to end, as people write places in a stream."""
 
 from __future__ import annotations
 
+import re
 import time
 from argparse import Namespace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace_command.read.place import place
-from headrace_command.usage_error import UsageError
+from headrace_command.exit_code import UsageError
 
 if TYPE_CHECKING:
     from headrace import Endpoint
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["Span", "span_of"]
 
 _MOST_LAST = 1_000_000
+_ID = re.compile(r"(\(?)([0-9]{1,20})(?:-([0-9]{1,20}))?")
+_LARGEST = (1 << 64) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Span(NamedTuple):
@@ -42,13 +47,13 @@ def span_of(arguments: Namespace, endpoint: Endpoint) -> Span:
     start = "latest" if follows or is_reverse else "earliest"
     if arguments.start is not None:
         allowed = ("latest",) if is_reverse else words
-        start = place("--from", arguments.start, allowed, is_first=not is_reverse)
+        start = _place("--from", arguments.start, allowed, is_first=not is_reverse)
     elif arguments.since is not None:
         start = str(max(0, int((_now(endpoint) - arguments.since) * 1000)))
     end = None if follows else "earliest" if is_reverse else "latest"
     if arguments.end is not None:
         allowed = ("earliest",) if is_reverse else ("latest",)
-        end = place("--to", arguments.end, allowed, is_first=is_reverse)
+        end = _place("--to", arguments.end, allowed, is_first=is_reverse)
     limit = _number("--count", arguments.count)
     last = _number("--last", arguments.last)
     if last is not None and (len(arguments.streams) > 1 or endpoint.shards):
@@ -79,3 +84,44 @@ def _now(endpoint: Endpoint) -> float:
         return time.time()
     seconds, micros = (int(part) for part in answer if isinstance(part, bytes))
     return seconds + micros / 1e6
+
+
+def _place(option: str, text: str, words: tuple[str, ...], *, is_first: bool) -> str:
+    """Return an entry ID, milliseconds, or one of `words`.
+
+    Args:
+        option: The name of the option, for errors.
+        text: What was given.
+        words: Names of places that the reader knows.
+        is_first: Whether entries from there on are read, rather than those up to there.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    if text in words:
+        return text
+    if found := _ID.fullmatch(text):
+        return _id(option, text, found, is_first=is_first)
+    try:
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        allowed = ", ".join(words)
+        raise UsageError(f"{option} must be {allowed}, an entry ID or a time, got {text!r}") from None
+    whole, rest = divmod(moment - _EPOCH, _MILLISECOND)
+    if whole < 0:
+        raise UsageError(f"{option} must not be before 1970, got {text!r}")
+    return str(whole + 1 if is_first and rest else whole)
+
+
+def _id(option: str, text: str, found: re.Match[str], *, is_first: bool) -> str:
+    is_behind, ms, seq = bool(found[1]), int(found[2]), found[3]
+    if max(ms, int(seq or 0)) > _LARGEST:
+        raise UsageError(f"{option} must be an entry ID whose parts are less than 2^64, got {text!r}")
+    if not is_behind:
+        return text
+    if not is_first:
+        raise UsageError(f"{option} must be an entry ID that is included, got {text!r}")
+    number = int(seq or 0) + 1
+    if number > _LARGEST:
+        ms, number = ms + 1, 0
+    return f"{ms}-{number}"

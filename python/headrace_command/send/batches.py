@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
-from headrace_command.send.arrow import pyarrow_for
-from headrace_command.send.block import Block
-from headrace_command.send.input_error import InputError
-from headrace_command.send.inputs import Input
-from headrace_command.send.layout import Layout
-from headrace_command.send.prepared import Prepared
+from headrace_command.send.inputs import Input, InputError, pyarrow_for
+from headrace_command.send.rows import Block, Layout, Prepared
 
 __all__ = ["BatchRows", "Batches"]
 

@@ -7,7 +7,7 @@ import time
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace_command.usage_error import UsageError
+from headrace_command.exit_code import UsageError
 
 if TYPE_CHECKING:
     from headrace import Endpoint

@@ -7,20 +7,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace_command.usage_error import UsageError
+from headrace_command.arguments import FORMATS
+from headrace_command.exit_code import UsageError
 
-__all__ = ["FORMATS", "HEAD", "check_head", "form_of"]
+__all__ = ["HEAD", "check_head", "form_of"]
 
-#: Each format, and the extensions of its files.
-_ENDINGS = {
-    "lines": ("", ".txt", ".log"),
-    "jsonl": (".jsonl", ".ndjson", ".json"),
-    "csv": (".csv",),
-    "tsv": (".tsv",),
-    "parquet": (".parquet", ".pq", ".parq"),
-    "arrow": (".arrow", ".arrows", ".feather"),
-}
-FORMATS = tuple(_ENDINGS)
 #: The number of bytes that `check_head` wants to see.
 HEAD = 4096
 
@@ -55,7 +46,7 @@ def form_of(names: Sequence[str]) -> str:
 
 def _form_of(name: str) -> str:
     ending = Path(name).suffix.lower()
-    for form, endings in _ENDINGS.items():
+    for form, endings in FORMATS.items():
         if ending in endings:
             return form
     formats = ", ".join(FORMATS)

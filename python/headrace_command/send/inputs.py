@@ -10,12 +10,11 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from headrace_command.send.arrow import pyarrow_for
-from headrace_command.usage_error import UsageError
+from headrace_command.exit_code import UsageError
 
-__all__ = ["DAMAGED", "Input", "inputs_of", "without_compression"]
+__all__ = ["DAMAGED", "Input", "InputError", "inputs_of", "pyarrow_for", "without_compression"]
 
 #: Bytes per read.
 _CHUNK = 1 << 20
@@ -149,3 +148,20 @@ def _pipe_chunks(descriptor: int, linger: float) -> Iterator[bytes | None]:
 
 def _is_pipe(file: str) -> bool:
     return not Path(file).is_file()
+
+
+class InputError(UsageError):
+    """The input is damaged or no longer readable. The rows before that point may have been sent."""
+
+
+def pyarrow_for(what: str) -> Any:
+    """Import pyarrow.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        import pyarrow
+    except ImportError:
+        raise UsageError(f"{what} needs pyarrow: pip install pyarrow") from None
+    return pyarrow

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headrace_command.send.block import Block
-from headrace_command.send.prepared import Prepared
-from headrace_command.send.raw_rows import too_long
+from headrace_command.send.rows import Block, Prepared, too_long
 
 __all__ = ["JsonRows"]
 
@@ -115,7 +113,7 @@ class JsonRows:
     def _with_fields(
         self, block: Block, indices: list[int], bad: dict[int, str], contents: list[Any], keys: list[bytes | None]
     ) -> Prepared:
-        from headrace_command.send.arrow import pyarrow_for
+        from headrace_command.send.inputs import pyarrow_for
 
         pa = pyarrow_for("--fields")
         columns = {"fields": pa.array(contents, pa.map_(pa.string(), pa.binary()))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace_command.send.block import Block
+from headrace_command.send.rows import Block
 
 if TYPE_CHECKING:
     from headrace import DeliveryReport, Dispatcher, Endpoint
@@ -80,7 +80,7 @@ class Letters:
             self._dispatcher.close()
 
     def _write(self, dispatcher: Dispatcher, letters: list[_Letter]) -> DeliveryReport:
-        from headrace_command.send.arrow import pyarrow_for
+        from headrace_command.send.inputs import pyarrow_for
 
         pa = pyarrow_for("--on-bad-row dead-letter")
         table = pa.table({"fields": pa.array(letters, pa.map_(pa.string(), pa.binary()))})

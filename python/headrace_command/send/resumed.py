@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace_command.send.block import Block
+from headrace_command.exit_code import UsageError
 from headrace_command.send.checkpoint import Checkpoint, Checkpoints
-from headrace_command.send.sender import Rows, Sender
-from headrace_command.send.stopped import StoppedError
+from headrace_command.send.rows import Block, Rows
+from headrace_command.send.sender import Sender, StoppedError
 from headrace_command.send.tally import Tally
-from headrace_command.usage_error import UsageError
 
 if TYPE_CHECKING:
     from headrace import Dispatcher

@@ -9,27 +9,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
-from headrace_command.escape import printable
-from headrace_command.exit_code import ExitCode
-from headrace_command.option_groups import producer_options, with_flags
+from headrace_command.exit_code import ExitCode, UsageError
+from headrace_command.options import producer_options, with_flags
 from headrace_command.run import Run
 from headrace_command.send.batches import Batches, BatchRows
-from headrace_command.send.block import Block
-from headrace_command.send.checkpoint import Checkpoints
 from headrace_command.send.csv_rows import CsvRows
 from headrace_command.send.form import HEAD, check_head, form_of
 from headrace_command.send.inputs import Input, inputs_of, without_compression
 from headrace_command.send.json_rows import JsonRows
-from headrace_command.send.layout import Layout
 from headrace_command.send.letters import Letters
-from headrace_command.send.progress import Progress
-from headrace_command.send.raw_rows import RawRows
 from headrace_command.send.records import Records
-from headrace_command.send.resumed import ResumedImport
-from headrace_command.send.sender import Rows, Sender
-from headrace_command.send.stopped import StoppedError
-from headrace_command.send.tally import BAD_ROW, Tally
-from headrace_command.usage_error import UsageError
+from headrace_command.send.rows import Block, Layout, RawRows, Rows
+from headrace_command.send.sender import Sender, StoppedError
+from headrace_command.send.tally import BAD_ROW, Progress, Tally
+from headrace_command.text import count, printable
 
 if TYPE_CHECKING:
     from headrace import Dispatcher, Endpoint
@@ -82,6 +75,10 @@ def run(run: Run) -> ExitCode:
             if arguments.exactly_once is None:
                 sender.send_all(blocks)
             else:
+                # What they import takes longer than sending a row.
+                from headrace_command.send.checkpoint import Checkpoints
+                from headrace_command.send.resumed import ResumedImport
+
                 options = _reading(arguments, form, inputs)
                 ttl = int(of_dispatcher.get("token_ttl", _TOKEN_TTL))
                 with closing(Checkpoints(endpoint, run.stream, arguments.exactly_once, options, ttl)) as checkpoints:
@@ -126,7 +123,7 @@ def _broken_off(run: Run, sender: Sender, tally: Tally, error: Exception) -> Exi
 
 def _interrupted(run: Run, sender: Sender) -> ExitCode:
     """Wait briefly for the rows without an outcome."""
-    rows = f"{sender.open:,} row{'' if sender.open == 1 else 's'}"
+    rows = count(sender.open, "row")
     run.messages.say(f"interrupted: waiting for the outcomes of {rows}; a second signal ends the command immediately")
     with suppress(StoppedError):
         sender.settle(_LAST_FLUSH)

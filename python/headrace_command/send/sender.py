@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from headrace_command.send.block import Block
-from headrace_command.send.prepared import Prepared
-from headrace_command.send.refusals import Refusals
-from headrace_command.send.refused import Refused
-from headrace_command.send.stopped import StoppedError
+from headrace_command.send.rows import Block, Prepared, Rows
 from headrace_command.send.tally import BAD_ROW, Tally
 
 if TYPE_CHECKING:
     from headrace import DeliveryReport, Dispatcher, Failure
     from headrace_command.send.letters import Letters
 
-__all__ = ["Rows", "Sender"]
+__all__ = ["Refusals", "Refused", "Sender", "StoppedError"]
 
 #: The most bytes and rows that are kept until their outcomes arrive.
 _MOST_BYTES = 16 << 20
 _MOST_ROWS = 262_144
-
-
-class Rows(Protocol):
-    """Makes rows of blocks."""
-
-    def prepare(self, block: Block) -> Prepared:
-        """Put the rows of a block into the form in which they are produced."""
-
-    def pass_over(self, block: Block, /) -> int:
-        """Keep what later blocks need of one that is in the stream, and return how many of its rows are a header."""
 
 
 class Sender:
@@ -222,3 +208,92 @@ class Sender:
         part = next(at for at in reversed(range(len(self._open))) if self._open[at][0] <= ordinal)
         first, prepared = self._open[part]
         return Refused(prepared.block, part, prepared.indices[ordinal - first], ordinal, failure)
+
+
+class Refusals:
+    """The rows of an ordered batch that are not in the stream.
+
+    Args:
+        rows: These rows, in order.
+        count: How many rows were sent.
+    """
+
+    def __init__(self, rows: Sequence[Refused], count: int) -> None:
+        blocked = next((row for row in rows if row.is_blocked), None)
+        #: The first row that failed only because it follows a refused one. Neither it nor any row after it was tried.
+        self.blocked = blocked
+        self._end = count if blocked is None else blocked.ordinal
+        #: The rows that failed on their own.
+        self.own = [row for row in rows if row.ordinal < self._end]
+        if blocked is not None and (not self.own or self.own[-1].ordinal + 1 != self._end):
+            self.own.append(blocked)  # the report does not name the row before it
+
+    @property
+    def are_of_rows(self) -> bool:
+        """Whether each row is itself at fault, so that the others can be sent."""
+        return all(row.is_at_fault for row in self.own)
+
+    @property
+    def first_untried(self) -> tuple[int, int] | None:
+        """The part and the index of the first row that was not tried."""
+        return None if self.blocked is None else self.blocked.position
+
+    @property
+    def first_unwritten(self) -> tuple[int, int] | None:
+        """The part and the index of the first row after all that are in the stream; None if the last row is.
+
+        A row that the dispatcher cannot encode does not hold back others, so it may precede rows that are in the
+        stream.
+        """
+        ordinal, position = self._end, self.first_untried
+        for row in reversed(self.own):
+            if row.ordinal + 1 != ordinal:
+                break
+            ordinal, position = row.ordinal, row.position
+        return position
+
+
+class Refused(NamedTuple):
+    """A row that is not, or may not be, in the stream.
+
+    Attributes:
+        block: The block of the row.
+        part: The index of the block among those that were sent together.
+        at: The index of the row in its block.
+        ordinal: The number of the row among those that were sent together.
+        failure: Why it failed.
+    """
+
+    block: Block
+    part: int
+    at: int
+    ordinal: int
+    failure: Failure
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The part, and the index of the row in its block."""
+        return self.part, self.at
+
+    @property
+    def is_at_fault(self) -> bool:
+        """Whether no server would accept it, whatever precedes it."""
+        from headrace.tables import ROW_CODES
+
+        return self.failure.code in ROW_CODES
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it failed only because it follows a row that failed."""
+        return self.failure.code == "BLOCKED"
+
+    @property
+    def is_of_connection(self) -> bool:
+        """Whether there was no connection, or a missing right."""
+        from headrace.tables import CONNECTION_CODES
+
+        return self.failure.code in (*CONNECTION_CODES, "NOPERM", "NOAUTH", "WRONGPASS")
+
+
+class StoppedError(Exception):
+    """A row is bad, and the command must stop there. The tally includes the row."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from argparse import Action
 from collections.abc import Iterator
 
-from headrace_command.command_parser import CommandParser
 from headrace_command.exit_code import ExitCode
-from headrace_command.parser import make_parser
+from headrace_command.parser import CommandParser
 from headrace_command.run import Run
-from headrace_command.verbs import VERBS
+from headrace_command.verbs import VERBS, make_parser
 
 __all__ = ["run"]
 

@@ -1,17 +1,17 @@
-"""The screen: what is known about a stream, and the diagnosis, as lines of text."""
+"""What is known about a stream, and the diagnosis: as lines of text, and as a JSON object."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from headrace_command.escape import printable
 from headrace_command.inspect.command_line import CommandLine
+from headrace_command.inspect.diagnosis import Finding
 from headrace_command.inspect.facts import Consumer, Group, Id, Pending, Stream, age, id_text
-from headrace_command.inspect.finding import Finding
-from headrace_command.inspect.units import count, duration, rate, size
+from headrace_command.text import count, duration, json_bytes, printable, rate, size
 
-__all__ = ["lines"]
+__all__ = ["document", "lines"]
 
 #: The most groups, and consumers of each, that are shown; the others are counted.
 _MOST_GROUPS = 20
@@ -150,3 +150,76 @@ def _diagnosis(
         line = command_line.of(finding.remedy)
         if line is not None:
             yield f"    {line}"
+
+
+def document(stream: Stream, findings: Sequence[Finding], command_line: CommandLine) -> dict[str, Any]:
+    """Return the object. Durations are in seconds, rates in entries per second."""
+    dead = stream.dead_letters
+    return {
+        "stream": json_bytes(stream.key),
+        "time": stream.now,
+        "length": stream.length,
+        "entries_added": stream.entries_added,
+        "first_id": _id_or_none(stream.first),
+        "first_age": age(stream.first, stream.now),
+        "last_id": _id_or_none(stream.last),
+        "last_age": age(stream.last, stream.now),
+        "last_generated_id": id_text(stream.last_generated),
+        "memory": stream.memory,
+        "rate": stream.rate,
+        "sample": stream.seconds,
+        "dead_letters": None if dead is None else {"stream": json_bytes(dead[0]), "length": dead[1]},
+        "groups": [_group_object(group) for group in stream.groups],
+        "healthy": not any(finding.is_alarm for finding in findings),
+        "findings": [_finding_object(finding, command_line) for finding in findings],
+    }
+
+
+def _id_or_none(entry_id: Id | None) -> str | None:
+    return None if entry_id is None else id_text(entry_id)
+
+
+def _group_object(group: Group) -> dict[str, Any]:
+    return {
+        "name": json_bytes(group.name),
+        "last_delivered_id": id_text(group.last_delivered),
+        "entries_read": group.entries_read,
+        "lag": group.lag,
+        "lag_unknown_reason": group.lag_unknown,
+        "lag_most": group.lag_most,
+        "lag_growth": group.lag_growth,
+        "read_rate": group.read_rate,
+        "trimmed_unread": group.trimmed_unread,
+        "pending": group.pending,
+        "consumers": [
+            {
+                "name": json_bytes(consumer.name),
+                "pending": consumer.pending,
+                "idle": consumer.idle,
+                "inactive": consumer.inactive,
+            }
+            for consumer in group.consumers
+        ],
+        "pending_entries": [
+            {
+                "id": id_text(entry.id),
+                "consumer": json_bytes(entry.consumer),
+                "idle": entry.idle,
+                "deliveries": entry.deliveries,
+                "exists": entry.exists,
+            }
+            for entry in group.entries
+        ],
+    }
+
+
+def _finding_object(finding: Finding, command_line: CommandLine) -> dict[str, Any]:
+    remedy = finding.remedy
+    return {
+        "code": finding.code,
+        "alarm": finding.is_alarm,
+        "group": None if finding.group is None else json_bytes(finding.group),
+        "text": finding.text,
+        "advice": None if remedy is None else remedy.text,
+        "command": None if remedy is None else command_line.of(remedy),
+    }
