@@ -145,7 +145,7 @@ impl Ledger {
         let action = if self.options.deletes { Action::AckDelete } else { Action::Ack };
         let mut unknown = Vec::new();
         for id in ids {
-            match self.batches.place(stream, *id, State::Held) {
+            match self.undecided(stream, *id) {
                 Some((batch, at)) => self.settle_one(batch, at, &action, now),
                 None => unknown.push(*id),
             }
@@ -180,9 +180,12 @@ impl Ledger {
     ) -> Vec<EntryId> {
         let mut unknown = Vec::new();
         for id in ids {
-            match self.batches.place(stream, *id, State::Held) {
-                Some((batch, at)) => self.fail_one(batch, at, reason, delay, now),
-                None => unknown.push(*id),
+            let place = self.undecided(stream, *id);
+            if place.is_none_or(|(batch, at)| self.batches.state(batch, at) != Some(State::Held)) {
+                unknown.push(*id);
+            }
+            if let Some((batch, at)) = place {
+                self.fail_one(batch, at, reason, delay, now);
             }
         }
         unknown
@@ -205,9 +208,12 @@ impl Ledger {
     ) -> Vec<EntryId> {
         let mut unknown = Vec::new();
         for id in ids {
-            match self.batches.place(stream, *id, State::Held) {
-                Some((batch, at)) => self.release_one(batch, at, delay, now),
-                None => unknown.push(*id),
+            let place = self.undecided(stream, *id);
+            if place.is_none_or(|(batch, at)| self.batches.state(batch, at) != Some(State::Held)) {
+                unknown.push(*id);
+            }
+            if let Some((batch, at)) = place {
+                self.release_one(batch, at, delay, now);
             }
         }
         unknown
@@ -428,6 +434,11 @@ impl Ledger {
     pub(super) fn give_up(&mut self) {
         let queued = self.queue.drain(..).filter(|work| work.is_repeated).map(|work| work.ids.len() as u64);
         self.report.unknown += queued.sum::<u64>();
+    }
+
+    /// Where an entry awaits the caller's decision: where it is held, or else where it went to another consumer or was deleted.
+    fn undecided(&self, stream: usize, id: EntryId) -> Option<(u64, usize)> {
+        [State::Held, State::Stale, State::Deleted].into_iter().find_map(|state| self.batches.place(stream, id, state))
     }
 
     fn done_one(&mut self, work: &Work, id: EntryId, missed: Option<Missed>) {

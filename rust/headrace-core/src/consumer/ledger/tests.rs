@@ -88,6 +88,21 @@ fn an_entry_that_another_consumer_claimed_is_stale_and_its_lease_is_lost() {
 }
 
 #[test]
+fn entries_that_are_no_longer_held_can_be_settled_by_their_ids() {
+    let mut ledger = ledger(None);
+    ledger.hold(0, ids(1, 6), Vec::new(), SECOND);
+    ledger.renew(20 * SECOND);
+    let renewal = ledger.take().unwrap();
+    let missed = |ms| if ms % 2 == 0 { Missed::Deleted } else { Missed::Other };
+    ledger.done(&renewal, &(1..=6).map(|ms| (id(ms), missed(ms))).collect::<Vec<_>>());
+    ledger.ack_ids(0, &ids(1, 2), MINUTE);
+    assert_eq!(ledger.fail_ids(0, &ids(3, 4), "bad", None, MINUTE), ids(3, 4));
+    assert_eq!(ledger.release_ids(0, &ids(5, 6), SECOND, MINUTE), ids(5, 6));
+    assert!(ledger.is_settled() && ledger.batches.numbers(|_| true).is_empty());
+    assert_eq!(ledger.report(), ReadReport { acked: 1, stale: 3, lost: 2, ..ReadReport::default() });
+}
+
+#[test]
 fn a_lease_ends_when_no_renewal_was_confirmed_in_time() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 2), Vec::new(), SECOND);
