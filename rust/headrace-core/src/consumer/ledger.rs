@@ -99,10 +99,13 @@ impl Ledger {
         batch
     }
 
-    /// Whether a batch has waited for the caller so long without a renewal that it may soon belong to another consumer.
+    /// Whether a batch that waits for the caller must not be returned: it was not renewed for so long that it may soon belong to
+    /// another consumer, or a renewal has found that entries of it do.
     pub(super) fn is_old(&self, batch: u64, now: Duration) -> bool {
-        let confirmed = self.batches.get(batch).map(|held| held.confirmed);
-        confirmed.is_some_and(|confirmed| now.saturating_sub(confirmed) > self.options.min_idle / 2)
+        self.batches.get(batch).is_some_and(|held| {
+            let is_late = now.saturating_sub(held.confirmed) > self.options.min_idle / 2;
+            is_late || held.in_state(State::Stale).next().is_some()
+        })
     }
 
     /// Forgets a batch that the caller will not get. Entries of it that a renewal found deleted are no longer pending, so they

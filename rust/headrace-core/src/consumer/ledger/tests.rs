@@ -88,6 +88,18 @@ fn an_entry_that_another_consumer_claimed_is_stale_and_its_lease_is_lost() {
 }
 
 #[test]
+fn a_batch_with_an_entry_that_another_consumer_claimed_is_not_returned() {
+    let mut ledger = ledger(None);
+    let batch = ledger.hold(0, ids(1, 2), Vec::new(), SECOND);
+    assert!(!ledger.is_old(batch, 31 * SECOND));
+    assert!(ledger.is_old(batch, 32 * SECOND));
+    ledger.renew(32 * SECOND);
+    let renewal = ledger.take().unwrap();
+    ledger.done(&renewal, &[(id(2), Missed::Other)]);
+    assert!(ledger.is_old(batch, 33 * SECOND));
+}
+
+#[test]
 fn entries_that_are_no_longer_held_can_be_settled_by_their_ids() {
     let mut ledger = ledger(None);
     ledger.hold(0, ids(1, 6), Vec::new(), SECOND);
