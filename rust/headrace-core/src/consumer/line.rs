@@ -220,9 +220,7 @@ impl Line {
 
     /// Receives what has arrived, and sends what the socket accepts. Returns whether any bytes moved.
     pub(super) fn step(&mut self, channel: &mut Channel, watch: &mut dyn Watch) -> std::result::Result<bool, Fault> {
-        let stepped = self.link.step(channel, &mut self.session, watch);
-        self.session.looked();
-        stepped
+        self.link.step(channel, &mut self.session, watch)
     }
 
     /// Notes that the connection was lost. Its requests are repeated on the next one, or the caller gets the error.

@@ -137,8 +137,6 @@ pub(super) struct Session {
     pub(super) now: Duration,
     /// When entries were last requested.
     asked_at: Duration,
-    /// When the socket was last read: everything that had arrived by then has been read.
-    looked_at: Duration,
     /// When the caller last took a batch.
     taken_at: Duration,
     /// Whether the caller works on a batch for so long that entries read ahead would wait too long.
@@ -185,7 +183,6 @@ impl Session {
             busy: Duration::ZERO,
             now: Duration::ZERO,
             asked_at: Duration::ZERO,
-            looked_at: Duration::ZERO,
             taken_at: Duration::ZERO,
             is_slow: false,
             closes: false,
@@ -245,11 +242,6 @@ impl Session {
             (false, Ahead::Never) => self.ahead = Ahead::No,
             (false, _) => {}
         }
-    }
-
-    /// Notes that the socket was read.
-    pub(super) fn looked(&mut self) {
-        self.looked_at = self.now;
     }
 
     /// Whether [`take`](Self::take) has a batch.

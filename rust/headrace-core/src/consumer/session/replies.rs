@@ -113,7 +113,8 @@ impl Session {
     pub(super) fn begin_reply(&mut self, count: u64, streams: u64) {
         if self.reply.is_none() {
             self.pages.clear();
-            self.since = self.asked_at.max(self.looked_at);
+            // However late the reply arrives.
+            self.since = self.asked_at;
             let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
             self.reply = Some(StreamReply::new(Shape::Streams, limits));
         }

@@ -76,7 +76,9 @@ impl Session {
         let has_rows = self.streams.iter().any(|stream| stream.open.is_some());
         let is_claiming = self.in_flight.iter().any(|ask| matches!(ask, Ask::Claim { .. }));
         let until_next = self.next_look().map_or(Duration::MAX, |at| at.saturating_sub(now));
-        let block = waits.min(self.options.block).min(until_next.max(Duration::from_millis(1)));
+        // Entries count as delivered when they were requested.
+        let longest = if self.options.acks { self.options.min_idle / 4 } else { Duration::MAX };
+        let block = waits.min(self.options.block).min(longest).min(until_next.max(Duration::from_millis(1)));
         let is_over = has_rows || is_claiming || self.linger != Linger::No || waits.is_zero();
         self.ask_new(if is_over { None } else { Some(block) }, 0);
     }
