@@ -13,7 +13,7 @@ from laboratory import FIRST, SEED, Option, Run, laboratory
 
 from .programs import ROOT, compile_tests, follow, step
 
-RUST = ("scanner", "control", "stream_reply", "encoder", "connections", "lanes", "session", "reading")
+RUST = ("scanner", "control", "stream_reply", "encoder", "connections", "lanes", "session", "reading", "consuming")
 #: The threads of a consumer, in orders that shuttle chooses.
 THREADS, THREAD_TEST = "threads", "consumer::thread_tests::threads"
 #: Findings that are printed; all are counted.
@@ -23,7 +23,7 @@ PRINTED = 20
 VALGRIND = (
     "valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite"
 )
-#: Those with --skip start servers, or test the model of readers itself.
+#: Those with --skip start servers, or test the models of readers and consumers themselves.
 CHECKED = (
     "fuzz_tests replies secret pem password xadd send_buffer "
     "--skip net::tests --skip secret::tests --skip each_lie --skip runs_of_one_seed"

@@ -3,6 +3,8 @@
 //! `Session` reads. `Ledger` records which entries the caller holds and the caller's decision on each: acknowledged, failed
 //! or released. The keeper's thread renews leases, and sends the decisions while the session waits.
 
+#[cfg(any(test, fuzzing))]
+mod bare;
 mod batch;
 mod batches;
 mod client_name;
@@ -46,6 +48,8 @@ use crate::net::{Watch, within};
 use crate::reading::{Link, Paging, Pool, by_slot, endpoint_of};
 use crate::resp::EntryId;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use bare::Bare;
 pub use batch::ConsumerBatch;
 pub use options::{CONSUMER_OPTIONS, ConsumerOptions};
 pub use report::{CONSUMER_COUNTERS, ReadReport};
@@ -115,17 +119,7 @@ impl Consumer {
         check_keys(endpoint, keys, &options)?;
         let groups = by_slot(endpoint, keys, false);
         let endpoints: Vec<Endpoint> = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
-        let ledger = |keys: &Vec<&[u8]>| {
-            let options = LedgerOptions {
-                min_idle: options.min_idle,
-                max_processing: options.max_processing,
-                max_failures: options.max_failures,
-                deletes: options.deletes,
-                max_released: MAX_RELEASED.div_ceil(groups.len()),
-            };
-            Ledger::new(keys.iter().map(|key| Arc::from(*key)).collect(), options)
-        };
-        let shared = Arc::new(Shared::new(groups.iter().map(ledger).collect()));
+        let shared = Arc::new(shared(&groups, &options));
         let plan = Arc::new(options.columns.clone());
         let schema: Schema = options.extra.schema(&plan.schema());
         let counters = Arc::new(ReadCounters::default());
@@ -521,6 +515,21 @@ fn check_keys(endpoint: &Endpoint, keys: &[Vec<u8>], options: &ConsumerOptions) 
         endpoint.for_keys("dead_letter_key", [key.as_slice(), &*dead])?;
     }
     Ok(())
+}
+
+/// The ledgers of `groups`, the streams of each connection.
+fn shared(groups: &[Vec<&[u8]>], options: &ConsumerOptions) -> Shared {
+    let ledger = |keys: &Vec<&[u8]>| {
+        let options = LedgerOptions {
+            min_idle: options.min_idle,
+            max_processing: options.max_processing,
+            max_failures: options.max_failures,
+            deletes: options.deletes,
+            max_released: MAX_RELEASED.div_ceil(groups.len()),
+        };
+        Ledger::new(keys.iter().map(|key| Arc::from(*key)).collect(), options)
+    };
+    Shared::new(groups.iter().map(ledger).collect())
 }
 
 /// The session of the streams that share a connection, one of `sessions`.

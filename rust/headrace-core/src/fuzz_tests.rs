@@ -11,15 +11,20 @@
 #![cfg_attr(fuzzing, allow(dead_code))]
 
 mod chance;
+mod changes;
 mod connection;
 mod connections;
+mod consuming;
 mod control;
 mod encoder;
 #[cfg(test)]
 mod failure;
 mod field_columns;
+mod history;
 mod lanes;
+mod liar;
 mod reading;
+mod reply;
 mod run;
 #[cfg(test)]
 mod runner;
@@ -31,6 +36,7 @@ mod shrink;
 mod slow;
 mod stream_reply;
 mod tape;
+mod wire;
 
 #[cfg(all(test, feature = "shuttle"))]
 pub use chance::Chance;

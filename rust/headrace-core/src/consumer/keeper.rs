@@ -79,7 +79,6 @@ struct Keeping {
 struct Line {
     session: KeeperSession,
     link: Link,
-    renewed: Duration,
     /// The number of attempts in a row that failed.
     failures: u32,
     /// When to continue after a failed attempt.
@@ -97,10 +96,9 @@ impl Keeping {
         // A node that is unreachable must not end the leases of streams on other nodes.
         let longest = renews.filter(|_| endpoints.len() > 1).map(|every| every / 4);
         let line = |(endpoint, ledger): (Endpoint, &Arc<Mutex<Ledger>>)| Line {
-            session: KeeperSession::new(Arc::clone(ledger), names.clone()),
+            session: KeeperSession::new(Arc::clone(ledger), names.clone(), clock::now()),
             // Only the counters of the reading connection are reported.
             link: Link::new(endpoint, None, Arc::default()).connecting_for(longest),
-            renewed: clock::now(),
             failures: 0,
             rests: None,
         };
@@ -173,7 +171,7 @@ impl Default for Turn {
 impl Turn {
     /// Whether the line must send something now. If not, the next pass is scheduled for when it must.
     fn is_due(&mut self, line: &mut Line, shared: &Shared, renews: Option<Duration>) -> bool {
-        let (left, has_work) = line.left(shared, renews);
+        let (left, has_work) = line.session.left(shared, renews, clock::now());
         self.is_long &= !has_work;
         let left = left.max(line.rested());
         // The reading connection may take the work before this one does: look again soon.
@@ -234,27 +232,6 @@ impl Members for Keepers<'_> {
 }
 
 impl Line {
-    /// The time until the line has something to send, and whether work is waiting already.
-    fn left(&mut self, shared: &Shared, renews: Option<Duration>) -> (Duration, bool) {
-        let now = clock::now();
-        let mut ledger = lock(&self.session.ledger);
-        let is_due = renews.is_some_and(|every| self.renewed + every <= now);
-        if is_due {
-            ledger.renew(now);
-            self.renewed = now;
-        }
-        let until_renewal = renews.map_or(LONGEST, |every| (self.renewed + every).saturating_sub(now));
-        match ledger.waiting(now) {
-            Some(_) if ledger.reader_waits || is_due => (Duration::ZERO, true),
-            Some(waited) => (PATIENCE.saturating_sub(waited).min(until_renewal), true),
-            None => {
-                // Work that is added from now on finds the keeper asleep, and wakes it.
-                shared.sleeps_from_now();
-                (until_renewal, false)
-            }
-        }
-    }
-
     /// The time left of the pause after a failed attempt.
     fn rested(&self) -> Duration {
         self.rests.map_or(Duration::ZERO, |rests| rests.saturating_duration_since(Instant::now()))
@@ -279,7 +256,8 @@ impl Watch for Until {
 }
 
 /// Pieces of work as commands, and their replies.
-struct KeeperSession {
+#[derive(Debug)]
+pub(super) struct KeeperSession {
     ledger: Arc<Mutex<Ledger>>,
     keys: Vec<Arc<[u8]>>,
     names: Names,
@@ -289,10 +267,12 @@ struct KeeperSession {
     framing: Framing,
     known: Known,
     now: Duration,
+    /// When it last renewed the leases.
+    renewed: Duration,
 }
 
 impl KeeperSession {
-    fn new(ledger: Arc<Mutex<Ledger>>, names: Names) -> Self {
+    pub(super) fn new(ledger: Arc<Mutex<Ledger>>, names: Names, now: Duration) -> Self {
         let keys = lock(&ledger).keys().to_vec();
         Self {
             ledger,
@@ -303,11 +283,33 @@ impl KeeperSession {
             input: Input::default(),
             framing: Framing::default(),
             known: Known::default(),
-            now: Duration::ZERO,
+            now,
+            renewed: now,
         }
     }
 
-    fn request(&mut self, now: Duration) {
+    /// The time until it has something to send, and whether work is waiting already.
+    pub(super) fn left(&mut self, shared: &Shared, renews: Option<Duration>, now: Duration) -> (Duration, bool) {
+        let mut ledger = lock(&self.ledger);
+        let is_due = renews.is_some_and(|every| self.renewed + every <= now);
+        if is_due {
+            ledger.renew(now);
+            self.renewed = now;
+        }
+        let until_renewal = renews.map_or(LONGEST, |every| (self.renewed + every).saturating_sub(now));
+        match ledger.waiting(now) {
+            Some(_) if ledger.reader_waits || is_due => (Duration::ZERO, true),
+            Some(waited) => (PATIENCE.saturating_sub(waited).min(until_renewal), true),
+            None => {
+                // Work that is added from now on finds the keeper asleep, and wakes it.
+                shared.sleeps_from_now();
+                (until_renewal, false)
+            }
+        }
+    }
+
+    /// Writes the next commands. No reply may be due.
+    pub(super) fn request(&mut self, now: Duration) {
         self.now = now;
         for _ in 0..MAX_WORK {
             let Some(work) = lock(&self.ledger).take() else { return };

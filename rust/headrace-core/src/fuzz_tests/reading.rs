@@ -4,14 +4,11 @@
 
 mod backward_chain;
 mod chain;
-mod changes;
-mod history;
 mod lie;
 mod opened;
 mod program;
 mod seen;
 mod server;
-mod wire;
 
 use self::chain::Wrong;
 use self::lie::Lie;

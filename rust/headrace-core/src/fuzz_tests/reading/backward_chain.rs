@@ -1,8 +1,8 @@
 //! What a reader from new entries to old ones must return and say. What was trimmed between two readers is not detected, so each
 //! reader is judged by what was there when it began with a stream.
 
+use super::super::history::{History, Time};
 use super::chain::{Row, Wrong, entries_of};
-use super::history::{History, Time};
 use crate::resp::EntryId;
 
 #[derive(Debug, Clone)]

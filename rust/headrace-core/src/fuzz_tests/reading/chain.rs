@@ -2,7 +2,7 @@
 //! and each position that is stored comes with a copy: the program that starts from the position continues with it. What is
 //! promised is in docs/reading.md; `tests/positions/chain.py` judges readers of real servers by the same rules.
 
-use super::history::{Entry, History, Life, Time};
+use super::super::history::{Entry, History, Life, Time};
 use crate::resp::EntryId;
 
 /// What is wrong.

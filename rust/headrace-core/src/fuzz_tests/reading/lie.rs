@@ -1,7 +1,5 @@
 //! Deliberate defects of the server and of what a session returns: each must be found.
 
-use super::super::chance::Chance;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
     // The server.
@@ -67,23 +65,4 @@ impl Lie {
         Self::ExceedLimit,
         Self::AskAgain,
     ];
-}
-
-/// Tells one lie, sometimes.
-#[derive(Debug)]
-pub struct Liar {
-    lie: Option<Lie>,
-    chance: Chance,
-}
-
-impl Liar {
-    /// `None`: it always says the truth.
-    pub fn new(lie: Option<Lie>, chance: Chance) -> Self {
-        Self { lie, chance }
-    }
-
-    /// Whether this is told now.
-    pub fn lies(&mut self, lie: Lie) -> bool {
-        self.lie == Some(lie) && self.chance.one_in(2)
-    }
 }

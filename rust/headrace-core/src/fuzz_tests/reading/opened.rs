@@ -10,11 +10,12 @@ use arrow_array::types::{Int32Type, Int64Type};
 use arrow_schema::{DataType, Field};
 
 use super::super::chance::Chance;
+use super::super::history::{History, Time};
+use super::super::liar::Liar;
+use super::super::wire::Wire;
 use super::chain::{Row, Wrong};
-use super::history::{History, Time};
-use super::lie::Liar;
-use super::server::{Said, Server};
-use super::wire::Wire;
+use super::lie::Lie;
+use super::server::{Reply, Said, Server};
 use crate::entries::{BodyPlan, ColumnsPlan, FieldsPlan, MetadataColumn, OnBadField, PackedPlan, Unpack};
 use crate::reader::Sessions;
 use crate::reading::{
@@ -86,7 +87,7 @@ pub fn rows_of(batch: &ReadBatch, is_packed: bool) -> Vec<Row> {
 pub struct Opened {
     pub sessions: Sessions,
     pub options: Options,
-    wires: Vec<Wire>,
+    wires: Vec<Wire<Server, (Time, Vec<Said>)>>,
     /// When it was created.
     pub at: Time,
     /// The last ID of each stream when the server first described it: it does not wait for more up to its end.
@@ -128,7 +129,7 @@ impl Opened {
         Self {
             sessions,
             options,
-            wires: (0..count).map(|_| Wire::default()).collect(),
+            wires: (0..count).map(|_| Wire::new(false, Server::default())).collect(),
             at: history.clock,
             due: BTreeMap::new(),
             lacking: BTreeSet::new(),
@@ -209,7 +210,7 @@ impl Opened {
         history: &History,
         server: impl FnOnce(&mut Chance) -> Server,
         weather: Weather,
-        liar: &mut Liar,
+        liar: &mut Liar<Lie>,
         chance: &mut Chance,
     ) -> Result<(bool, Vec<(Time, Said)>), Wrong> {
         let begins = !self.sessions.has_begun();
@@ -222,7 +223,7 @@ impl Opened {
             return Ok((false, Vec::new()));
         }
         if !self.wires[at].is_open {
-            self.wires[at] = Wire::new(server(chance));
+            self.wires[at] = Wire::new(true, server(chance));
             return Ok((true, Vec::new()));
         }
         if !self.sessions.get(at).pause().is_zero() {
@@ -237,7 +238,10 @@ impl Opened {
         let mut has_moved = self.send(at, is_rough, chance);
         while !is_rough || chance.below(4) > 0 {
             let is_over = weather == Weather::Silent || (is_rough && chance.one_in(3));
-            if !self.wires[at].answer(history, is_over, liar) {
+            let is_answered = self.wires[at].answer(|server, words| {
+                server.answer(history, words, is_over, liar).map(|Reply { bytes, at, said }| (bytes, (at, said)))
+            });
+            if !is_answered {
                 break;
             }
             has_moved = true;
@@ -310,7 +314,7 @@ impl Opened {
             let (count, arrived) = if goes_on { (0, Vec::new()) } else { wire.deliver(session.space(), piece) };
             (session.received(count), arrived)
         });
-        said.extend(arrived);
+        said.extend(arrived.into_iter().flat_map(|(at, said)| said.into_iter().map(move |said| (at, said))));
         let loads = said.iter().any(|(_, said)| *said == Said::Loading);
         let refuses = said.iter().any(|(_, said)| matches!(said, Said::Refused { .. }));
         let times = [chance.below(2), chance.below(2)].map(|ms| Duration::from_millis(ms as u64));

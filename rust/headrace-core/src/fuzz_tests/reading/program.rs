@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use super::super::chance::Chance;
+use super::super::changes::{Change, Changes, heal};
+use super::super::history::{History, Time};
+use super::super::liar::Liar;
 use super::backward_chain::BackwardChain;
 use super::chain::{Asked, Chain, Row, Wrong};
-use super::changes::{Changes, heal};
-use super::history::{History, Time};
-use super::lie::{Liar, Lie};
+use super::lie::Lie;
 use super::opened::{Opened, Options, Weather, rows_of};
 use super::seen::Seen;
 use super::server::{Said, Server};
@@ -55,7 +56,7 @@ pub struct Program<'a> {
     seen: &'a mut Seen,
     history: History,
     changes: Changes,
-    liar: Liar,
+    liar: Liar<Lie>,
     counts: bool,
     is_packed: bool,
     is_reverse: bool,
@@ -67,6 +68,11 @@ pub struct Program<'a> {
     stored: Vec<(String, Knows)>,
 }
 
+/// Some changes make a late replica look like another stream.
+fn may_happen(change: Change, has_replicas: bool) -> bool {
+    !has_replicas || matches!(change, Change::Forbid | Change::Last)
+}
+
 impl<'a> Program<'a> {
     pub fn new(seen: &'a mut Seen, lie: Option<Lie>, chance: &mut Chance) -> Self {
         let keys = if chance.one_in(30) { 9 + chance.below(2) } else { *chance.pick(&[1, 1, 1, 2, 2, 3, 4]) };
@@ -74,7 +80,7 @@ impl<'a> Program<'a> {
         let is_reverse = chance.one_in(7);
         let has_replicas = !is_reverse && chance.one_in(8);
         let has_bad = chance.one_in(8);
-        let changes = Changes::new(is_packed, has_bad, has_replicas, chance);
+        let changes = Changes::new(is_packed, has_bad, |change| may_happen(change, has_replicas), chance);
         let mut history = History::new(keys);
         for _ in 0..chance.below(2 * keys + 1) {
             changes.change(&mut history, chance);

@@ -2,10 +2,11 @@
 //! <https://redis.io/docs/latest/commands/xrange/>, <https://redis.io/docs/latest/commands/xread/>,
 //! <https://redis.io/docs/latest/commands/xinfo-stream/>
 
-use super::history::{Entry, History, Key, Time};
-use super::lie::{Liar, Lie};
+use super::super::history::{Entry, History, Key, Time};
+use super::super::liar::Liar;
+use super::super::reply::{bulk, header, id, integer, number};
+use super::lie::Lie;
 use crate::resp::EntryId;
-use crate::resp::entry_id;
 
 const LOADING: &[u8] = b"-LOADING Redis is loading the dataset in memory\r\n";
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
@@ -56,7 +57,7 @@ impl Server {
     }
 
     /// The reply to a command; `None`: the server waits for entries. `is_over`: it has waited as long as it may.
-    pub fn answer(&self, history: &History, words: &[Vec<u8>], is_over: bool, liar: &mut Liar) -> Option<Reply> {
+    pub fn answer(&self, history: &History, words: &[Vec<u8>], is_over: bool, liar: &mut Liar<Lie>) -> Option<Reply> {
         let at = self.time(history);
         let reply = |bytes, said| Some(Reply { bytes, at, said });
         if self.loads {
@@ -100,7 +101,7 @@ impl Server {
         }
     }
 
-    fn answer_read(&self, history: &History, words: &[Vec<u8>], is_over: bool, liar: &mut Liar) -> Option<Reply> {
+    fn answer_read(&self, history: &History, words: &[Vec<u8>], is_over: bool, liar: &mut Liar<Lie>) -> Option<Reply> {
         let at = self.time(history);
         assert_eq!(&*words[1], b"COUNT");
         let count = number(&words[2]);
@@ -140,7 +141,7 @@ impl Server {
         is_string.then(|| (WRONG_TYPE.to_vec(), Said::Refused { key, is_string: true }))
     }
 
-    fn description(&self, key: &Key, at: Time, liar: &mut Liar) -> Vec<u8> {
+    fn description(&self, key: &Key, at: Time, liar: &mut Liar<Lie>) -> Vec<u8> {
         let Some(life) = key.life(at) else { return b"-ERR no such key\r\n".to_vec() };
         let length = life.present(at).count() as u64;
         let (mut first, last) = (life.present(at).next(), life.present(at).next_back());
@@ -181,7 +182,7 @@ impl Server {
         [header(2 * parts.len()), shown.concat()].concat()
     }
 
-    fn entries(&self, found: &[&Entry], liar: &mut Liar) -> Vec<u8> {
+    fn entries(&self, found: &[&Entry], liar: &mut Liar<Lie>) -> Vec<u8> {
         let mut shown: Vec<_> = found.iter().map(|entry| self.entry(entry)).collect();
         if shown.len() > 2 && liar.lies(Lie::DropEntry) {
             shown.remove(1);
@@ -211,41 +212,4 @@ impl Server {
 /// The value of a row of an entry.
 pub fn value(number: u64, row: usize) -> i64 {
     (number * 10) as i64 + row as i64
-}
-
-/// The next command in these bytes, and its length; `None`: it has not arrived completely.
-pub fn command(bytes: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
-    let line = |at: usize, kind: u8| {
-        let end = at + bytes.get(at..)?.windows(2).position(|two| two == b"\r\n")?;
-        assert_eq!(bytes[at], kind);
-        Some((number(&bytes[at + 1..end]), end + 2))
-    };
-    let (count, mut at) = line(0, b'*')?;
-    let mut words = Vec::new();
-    for _ in 0..count {
-        let (length, start) = line(at, b'$')?;
-        words.push(bytes.get(start..start + length)?.to_vec());
-        at = start + length + 2;
-    }
-    (at <= bytes.len()).then_some((words, at))
-}
-
-fn number(text: &[u8]) -> usize {
-    std::str::from_utf8(text).unwrap().parse().unwrap()
-}
-
-fn id(text: &[u8]) -> EntryId {
-    entry_id(text).expect("an ID in full")
-}
-
-fn header(count: usize) -> Vec<u8> {
-    format!("*{count}\r\n").into_bytes()
-}
-
-fn integer(number: u64) -> Vec<u8> {
-    format!(":{number}\r\n").into_bytes()
-}
-
-fn bulk(text: &[u8]) -> Vec<u8> {
-    [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
 }

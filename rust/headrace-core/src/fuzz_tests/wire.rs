@@ -1,29 +1,28 @@
-//! A connection between a session and the server: what is on its way in both directions.
+//! A connection between a session and a model of a server: what is on its way in both directions.
 
 use std::collections::VecDeque;
 
-use super::super::chance::Chance;
-use super::history::{History, Time};
-use super::lie::Liar;
-use super::server::{Reply, Said, Server, command};
+use super::chance::Chance;
+use super::reply::command;
 
-#[derive(Debug, Default)]
-pub struct Wire {
+/// `S`: the server at the other end. `R`: what a reply says, which is known once all of it has arrived.
+#[derive(Debug)]
+pub struct Wire<S, R> {
     pub is_open: bool,
+    pub server: S,
     /// What the server has received of the next command.
     received: Vec<u8>,
     commands: VecDeque<Vec<Vec<u8>>>,
     /// What the session has not received.
     replies: VecDeque<u8>,
-    /// How many bytes lie before the end of each reply, when it was made, and what it says.
-    said: VecDeque<(usize, Time, Vec<Said>)>,
-    /// What the server of this connection is.
-    pub server: Server,
+    /// How many bytes lie before the end of each reply, and what it says.
+    said: VecDeque<(usize, R)>,
 }
 
-impl Wire {
-    pub fn new(server: Server) -> Self {
-        Self { is_open: true, server, ..Self::default() }
+impl<S, R> Wire<S, R> {
+    pub fn new(is_open: bool, server: S) -> Self {
+        let (commands, replies, said) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { is_open, server, received: Vec::new(), commands, replies, said }
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
@@ -34,14 +33,19 @@ impl Wire {
         }
     }
 
-    /// Lets the server answer the next command. Returns whether it did. `is_over`: it waits for entries no longer.
-    pub fn answer(&mut self, history: &History, is_over: bool, liar: &mut Liar) -> bool {
+    /// Lets the server answer the next command. Returns whether it did: it may wait for entries.
+    pub fn answer(&mut self, answer: impl FnOnce(&mut S, &[Vec<u8>]) -> Option<(Vec<u8>, R)>) -> bool {
         let Some(words) = self.commands.front() else { return false };
-        let Some(Reply { bytes, at, said }) = self.server.answer(history, words, is_over, liar) else { return false };
+        let Some((bytes, said)) = answer(&mut self.server, words) else { return false };
         self.commands.pop_front();
         self.replies.extend(bytes);
-        self.said.push_back((self.replies.len(), at, said));
+        self.said.push_back((self.replies.len(), said));
         true
+    }
+
+    /// The commands that the server has received and not executed.
+    pub fn into_commands(self) -> VecDeque<Vec<Vec<u8>>> {
+        self.commands
     }
 
     pub fn has_replies(&self) -> bool {
@@ -50,18 +54,17 @@ impl Wire {
 
     /// Moves some bytes to the session: at most what fits into `space`. Returns their number, and what replies that have arrived
     /// completely say.
-    pub fn deliver(&mut self, space: &mut [u8], most: usize) -> (usize, Vec<(Time, Said)>) {
+    pub fn deliver(&mut self, space: &mut [u8], most: usize) -> (usize, Vec<R>) {
         let count = most.min(space.len()).min(self.replies.len());
         for (to, byte) in space.iter_mut().zip(self.replies.drain(..count)) {
             *to = byte;
         }
         let mut arrived = Vec::new();
-        for (end, _, _) in &mut self.said {
+        for (end, _) in &mut self.said {
             *end = end.saturating_sub(count);
         }
-        while self.said.front().is_some_and(|(end, _, _)| *end == 0) {
-            let Some((_, at, said)) = self.said.pop_front() else { break };
-            arrived.extend(said.into_iter().map(|said| (at, said)));
+        while self.said.front().is_some_and(|(end, _)| *end == 0) {
+            arrived.extend(self.said.pop_front().map(|(_, said)| said));
         }
         (count, arrived)
     }

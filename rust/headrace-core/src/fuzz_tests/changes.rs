@@ -1,6 +1,6 @@
 //! What happens to the streams of an execution, drawn by chance.
 
-use super::super::chance::Chance;
+use super::chance::Chance;
 use super::history::{Entry, History, Life, Time};
 use crate::resp::EntryId;
 
@@ -13,7 +13,7 @@ pub struct Changes {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+pub enum Change {
     Add,
     Trim,
     Delete,
@@ -27,8 +27,9 @@ enum Change {
 }
 
 impl Changes {
-    /// `has_rows`: entries have several rows. `has_bad`: some do not fit their columns. `keeps`: entries are only added and trimmed.
-    pub fn new(has_rows: bool, has_bad: bool, keeps: bool, chance: &mut Chance) -> Self {
+    /// `has_rows`: entries have several rows. `has_bad`: some do not fit their columns. `may`: what may happen besides adding and
+    /// trimming.
+    pub fn new(has_rows: bool, has_bad: bool, may: impl Fn(Change) -> bool, chance: &mut Chance) -> Self {
         let mut weights = vec![(Change::Add, 26), (Change::Trim, 13)];
         for (change, weight) in [
             (Change::Delete, 5),
@@ -39,9 +40,7 @@ impl Changes {
             (Change::Forbid, 2),
             (Change::Last, 1),
         ] {
-            // Some changes make a late replica look like another stream.
-            let is_misleading = !matches!(change, Change::Forbid | Change::Last);
-            if chance.below(10) < 3 && !(keeps && is_misleading) {
+            if chance.below(10) < 3 && may(change) {
                 weights.push((change, weight));
             }
         }
@@ -126,7 +125,7 @@ impl Changes {
 }
 
 /// The stream of a key, which is created if there is none.
-fn create(history: &mut History, key: usize) -> &mut Life {
+pub fn create(history: &mut History, key: usize) -> &mut Life {
     let (now, lives) = (history.clock, &mut history.keys[key].lives);
     if lives.last().is_none_or(|life| life.over.is_some()) {
         lives.push(Life { number: lives.len(), began: now, ..Life::default() });
@@ -185,8 +184,13 @@ fn set_id(history: &mut History, key: usize, chance: &mut Chance) {
 /// The server lost the latest changes of a stream in a failover.
 fn roll_back(history: &mut History, key: usize, chance: &mut Chance) {
     let Some(life) = history.now(key) else { return };
-    let (began, mut lost) = (life.began, life.clone());
-    let to: Time = began + chance.below((history.clock - began) as usize + 1) as Time;
+    let to: Time = life.began + chance.below((history.clock - life.began) as usize + 1) as Time;
+    roll_back_to(history, key, to);
+}
+
+/// The stream is as it was at this time, after it began.
+pub fn roll_back_to(history: &mut History, key: usize, to: Time) {
+    let Some(mut lost) = history.now(key).cloned() else { return };
     let now = history.tick();
     lost.entries.retain(|entry| entry.added <= to);
     for entry in &mut lost.entries {

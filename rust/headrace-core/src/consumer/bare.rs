@@ -1,0 +1,251 @@
+//! A consumer without sockets, threads and a clock, for the fuzz target `consuming`: its sessions and those of its keeper, and the
+//! order in which `Drive`, `Line` and the keeper's thread use them.
+
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::batch::ConsumerBatch;
+use super::keeper::KeeperSession;
+use super::ledger::Ledger;
+use super::line::Reads;
+use super::options::ConsumerOptions;
+use super::report::ReadReport;
+use super::session::Session;
+use super::shared::Shared;
+use super::turns::Turns;
+use super::{session, shared};
+use crate::error::{Error, Result};
+use crate::reading::{Exchange, Standing};
+use crate::resp::EntryId;
+
+/// One consumer. Each line has a connection that reads and one of the keeper.
+#[derive(Debug)]
+pub(crate) struct Bare {
+    lines: Vec<(Session, KeeperSession)>,
+    shared: Arc<Shared>,
+    turns: Turns,
+    /// The line that was last asked for what is there already.
+    asked: Option<usize>,
+    renews: Option<Duration>,
+    epoch: Instant,
+    now: Duration,
+}
+
+impl Bare {
+    /// `groups`: the streams of each line. `epoch`: the moment at which the time is zero.
+    pub(crate) fn new(groups: &[Vec<&[u8]>], options: &ConsumerOptions, epoch: Instant, now: Duration) -> Self {
+        let shared = Arc::new(shared(groups, options));
+        let plan = Arc::new(options.columns.clone());
+        let line = |(place, keys): (usize, &Vec<&[u8]>)| {
+            let session = session(keys, options, groups.len(), &plan, (Arc::clone(&shared), place));
+            let keeper = KeeperSession::new(Arc::clone(&shared.shares()[place]), options.names.clone(), now);
+            (session, keeper)
+        };
+        Self {
+            lines: groups.iter().enumerate().map(line).collect(),
+            turns: Turns::new(groups.len(), options.min_idle),
+            asked: None,
+            renews: options.renews.then(|| options.min_idle / 3),
+            shared: Arc::clone(&shared),
+            epoch,
+            now,
+        }
+    }
+
+    pub(crate) fn set_now(&mut self, now: Duration) {
+        self.now = now;
+        self.lines.iter_mut().for_each(|(session, _)| session.now = now);
+    }
+
+    fn instant(&self) -> Instant {
+        self.epoch + self.now
+    }
+
+    pub(crate) fn reader(&mut self, at: usize) -> &mut dyn Exchange {
+        &mut self.lines[at].0
+    }
+
+    pub(crate) fn keeper(&mut self, at: usize) -> &mut dyn Exchange {
+        &mut self.lines[at].1
+    }
+
+    fn ledger(&self, at: usize) -> MutexGuard<'_, Ledger> {
+        self.shared.ledger(at)
+    }
+
+    // What the drive does.
+
+    /// The caller wants the next batch.
+    pub(crate) fn call_begins(&mut self) {
+        self.turns.call_begins(self.now);
+    }
+
+    fn isolating(&self) -> Option<usize> {
+        self.lines.iter().position(|(session, _)| session.isolates())
+    }
+
+    /// How long the line waits for more entries before it asks again.
+    pub(crate) fn pause(&self, at: usize) -> Duration {
+        self.lines[at].0.pause()
+    }
+
+    /// Lets a line ask, whose pause is over. `left`: of the caller's time.
+    pub(crate) fn request(&mut self, at: usize, left: Duration) {
+        let (isolating, total, now) = (self.isolating(), self.lines.len(), self.instant());
+        let reads = if total == 1 { Reads::Waits } else { self.turns.reads(at, now) };
+        let session = &mut self.lines[at].0;
+        session.let_isolate(isolating.is_none_or(|isolating| isolating == at));
+        if reads == Reads::No {
+            return session.request_work();
+        }
+        if !session.pause().is_zero() {
+            session.paused();
+        }
+        session.request(Some(if reads == Reads::Waits { left } else { Duration::ZERO }));
+        if reads == Reads::Now {
+            self.asked = Some(at);
+        }
+    }
+
+    /// Lets a line send the caller's decisions.
+    pub(crate) fn request_work(&mut self, at: usize) {
+        self.lines[at].0.request_work();
+    }
+
+    /// Lets the server prepare the next page of a line.
+    pub(crate) fn read_ahead(&mut self, at: usize) {
+        self.lines[at].0.request(None);
+    }
+
+    /// Notes that what had arrived for a line was read.
+    pub(crate) fn answered(&mut self, at: usize) {
+        let now = self.instant();
+        let session = &self.lines[at].0;
+        if self.asked == Some(at) && !session.awaits_reply() && !session.has_more() {
+            self.asked = None;
+            self.turns.had_nothing(at, now);
+        }
+    }
+
+    /// The next batch and its line, and whether that line may read ahead.
+    pub(crate) fn take(&mut self) -> Option<(usize, bool, Result<ConsumerBatch>)> {
+        let isolating = self.isolating();
+        for at in self.turns.order().filter(|at| isolating.is_none_or(|isolating| isolating == *at)) {
+            let Some(batch) = self.lines[at].0.take() else { continue };
+            return Some((at, self.turns.took(at, self.now), batch));
+        }
+        None
+    }
+
+    /// Whether a batch is ready that comes next.
+    pub(crate) fn is_ready(&self) -> bool {
+        let isolating = self.isolating();
+        let may = |at: usize| isolating.is_none_or(|isolating| isolating == at);
+        self.lines.iter().enumerate().any(|(at, (session, _))| may(at) && session.is_ready())
+    }
+
+    /// An error that the next call raises.
+    pub(crate) fn take_error(&self) -> Option<Error> {
+        self.shared.take_error()
+    }
+
+    /// Lets the server be asked again about streams that it refused.
+    pub(crate) fn try_again(&mut self) {
+        let is_stranded = self.standing() == Standing::Refused;
+        self.lines.iter_mut().for_each(|(session, _)| session.try_again(is_stranded));
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        Standing::greatest(self.lines.iter().map(|(session, _)| session.standing()))
+    }
+
+    pub(crate) fn drop_stream(&mut self, at: usize, stream: usize) -> bool {
+        self.lines[at].0.drop_stream(stream)
+    }
+
+    // What the keeper's thread does.
+
+    /// The time until the keeper of a line has something to send.
+    pub(crate) fn keeper_left(&mut self, at: usize) -> Duration {
+        let (renews, now) = (self.renews, self.now);
+        self.lines[at].1.left(&self.shared, renews, now).0
+    }
+
+    pub(crate) fn keeper_request(&mut self, at: usize) {
+        let now = self.now;
+        self.lines[at].1.request(now);
+    }
+
+    // What the caller says.
+
+    fn place(&self, batch: &ConsumerBatch) -> usize {
+        self.shared.place(batch.owner()).unwrap_or_default()
+    }
+
+    pub(crate) fn ack(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) {
+        self.ledger(self.place(batch)).ack(batch.number(), mask, self.now);
+    }
+
+    pub(crate) fn fail(&self, batch: &ConsumerBatch, mask: Option<&[bool]>, delay: Option<Duration>) {
+        self.ledger(self.place(batch)).fail(batch.number(), mask, "it failed", delay, self.now);
+    }
+
+    pub(crate) fn release(&self, batch: &ConsumerBatch, mask: Option<&[bool]>, delay: Duration) {
+        self.ledger(self.place(batch)).release(batch.number(), mask, delay, self.now);
+    }
+
+    /// The ledger of a line, for decisions by ID.
+    pub(crate) fn ack_id(&self, at: usize, stream: usize, id: EntryId) {
+        self.ledger(at).ack_ids(stream, &[id], self.now);
+    }
+
+    /// Returns whether the consumer had the entry.
+    pub(crate) fn fail_id(&self, at: usize, stream: usize, id: EntryId) -> bool {
+        self.ledger(at).fail_ids(stream, &[id], "it failed", None, self.now).is_empty()
+    }
+
+    /// Returns whether the consumer had the entry.
+    pub(crate) fn release_id(&self, at: usize, stream: usize, id: EntryId) -> bool {
+        self.ledger(at).release_ids(stream, &[id], Duration::ZERO, self.now).is_empty()
+    }
+
+    pub(crate) fn check(&self, batch: &ConsumerBatch) -> Result<()> {
+        self.ledger(self.place(batch)).check(batch.number(), self.now)
+    }
+
+    pub(crate) fn report(&self) -> ReadReport {
+        self.shared.report()
+    }
+
+    pub(crate) fn unconfirmed(&self) -> u64 {
+        self.shared.ledgers().map(|ledger| ledger.unconfirmed() as u64).sum()
+    }
+
+    // What a closing consumer does.
+
+    /// The server has the decisions that the caller made so far, and nothing is left to give back.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.shared.ledgers().all(|ledger| ledger.is_settled())
+            && !self.lines.iter().any(|(session, _)| session.looks_back())
+    }
+
+    pub(crate) fn closes(&mut self) {
+        self.lines.iter_mut().for_each(|(session, _)| session.closes = true);
+    }
+
+    pub(crate) fn blocks(&self, at: usize) -> bool {
+        self.lines[at].0.blocks()
+    }
+
+    /// Gives everything back that the caller has not decided on. `may_come_late`: the server may yet execute the last request of a
+    /// lost connection.
+    pub(crate) fn give_back(&mut self, at: usize, may_come_late: bool) {
+        let session = &mut self.lines[at].0;
+        session.drop_ready(may_come_late);
+        session.release_all();
+    }
+
+    pub(crate) fn give_up(&self) {
+        self.shared.ledgers().for_each(|mut ledger| ledger.give_up());
+    }
+}
