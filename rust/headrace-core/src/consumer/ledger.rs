@@ -56,6 +56,8 @@ pub(super) struct Ledger {
     unconfirmed: usize,
     /// Entries that this consumer has released, each until others have had time to claim it.
     released: BTreeMap<(usize, EntryId), Duration>,
+    /// Entries that were counted as lost, each until the server has its acknowledgement: until then it shows them again.
+    lost: BTreeSet<(usize, EntryId)>,
     report: ReadReport,
     /// When to look again for a consumer of the same name, which was listed as this one began.
     looks_again: Option<(Duration, Arc<ClientName>)>,
@@ -80,6 +82,7 @@ impl Ledger {
             taken: 0,
             unconfirmed: 0,
             released: BTreeMap::new(),
+            lost: BTreeSet::new(),
             report: ReadReport::default(),
             looks_again: None,
             has_namesake: false,
@@ -242,13 +245,15 @@ impl Ledger {
 
     /// Counts an entry as lost, and acknowledges it: it was deleted while it was pending, so there is nothing to return.
     pub(super) fn lost(&mut self, stream: usize, id: EntryId, now: Duration) {
-        self.report.lost += 1;
+        self.report.lost += u64::from(self.lost.insert((stream, id)));
         self.push(stream, &Action::AckLost, id, now);
     }
 
-    /// Counts entries that were trimmed before the group got them.
-    pub(super) fn trimmed(&mut self, entries: u64) {
-        self.report.lost += entries;
+    /// Counts an entry as lost that was deleted while it was pending, unless the caller has it: the server has removed it from
+    /// the pending ones.
+    pub(super) fn removed(&mut self, stream: usize, id: EntryId) {
+        let was_counted = self.lost.remove(&(stream, id));
+        self.report.lost += u64::from(!was_counted && !self.has(stream, id));
     }
 
     /// Counts entries taken over from other consumers.
@@ -366,6 +371,10 @@ impl Ledger {
         }
         for id in &work.ids {
             let missed = missed.iter().find(|(of, _)| of == id).map(|(_, missed)| *missed);
+            // If another consumer has claimed the entry, this one may claim it back.
+            if work.action == Action::AckLost && missed != Some(Missed::Other) {
+                self.lost.remove(&(work.stream, *id));
+            }
             self.done_one(work, *id, missed);
         }
     }

@@ -151,6 +151,27 @@ fn an_entry_deleted_in_a_batch_that_is_not_delivered_is_lost() {
 }
 
 #[test]
+fn a_lost_entry_counts_once_until_the_server_has_its_acknowledgement() {
+    let mut ledger = ledger(None);
+    ledger.lost(0, id(1), SECOND);
+    ledger.lost(0, id(1), SECOND);
+    ledger.lost(1, id(1), SECOND);
+    ledger.removed(0, id(1));
+    assert_eq!(ledger.report().lost, 2);
+    ledger.hold(0, vec![id(2)], Vec::new(), SECOND);
+    ledger.removed(0, id(2));
+    assert_eq!(ledger.report().lost, 2, "the caller has it");
+    ledger.removed(0, id(3));
+    work(&mut ledger);
+    ledger.lost(1, id(1), SECOND);
+    assert_eq!(ledger.report().lost, 4, "the same ID in a stream that was replaced");
+    let ack = ledger.take().unwrap();
+    ledger.done(&ack, &[(id(1), Missed::Other)]);
+    ledger.lost(1, id(1), SECOND);
+    assert_eq!(ledger.report().lost, 4, "another consumer had claimed it, and this one claimed it back");
+}
+
+#[test]
 fn an_entry_found_deleted_by_a_renewal_during_its_release_is_lost() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);

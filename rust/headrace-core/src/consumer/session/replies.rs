@@ -210,14 +210,15 @@ impl Session {
     /// Handles the reply to XAUTOCLAIM: claimed entries are read as pending entries of this consumer.
     fn take_claims(&mut self, at: usize, reply: &Value) -> Option<()> {
         let (cursor, claimed, deleted) = match list(reply)? {
-            [cursor, claimed, deleted] => (cursor, claimed, list(deleted)?.len()),
+            [cursor, claimed, deleted] => (cursor, claimed, list(deleted)?),
             // Redis 6.2 does not list deleted entries.
-            [cursor, claimed] => (cursor, claimed, 0),
+            [cursor, claimed] => (cursor, claimed, &[][..]),
             _ => return None,
         };
         let cursor = entry_id(bytes(cursor)?)?;
-        let claimed: Vec<EntryId> =
-            list(claimed)?.iter().map(|id| bytes(id).and_then(entry_id)).collect::<Option<_>>()?;
+        let ids =
+            |list: &[Value]| -> Option<Vec<EntryId>> { list.iter().map(|id| bytes(id).and_then(entry_id)).collect() };
+        let (claimed, deleted) = (ids(list(claimed)?)?, ids(deleted)?);
         let shared = Arc::clone(&self.shared);
         let mut ledger = shared.ledger(self.place);
         let is_through = cursor == EntryId::default();
@@ -229,7 +230,9 @@ impl Session {
             _ => Duration::ZERO,
         };
         (stream.claim_cursor, stream.claims_at) = (cursor, self.now + interval);
-        ledger.trimmed(deleted as u64);
+        for id in deleted {
+            ledger.removed(at, id);
+        }
         let mut foreign = Vec::new();
         for id in claimed {
             if ledger.has_released(at, id, self.now) {
