@@ -108,6 +108,16 @@ enum Alone {
     Asked,
 }
 
+/// A batch that waits for the caller, or the error that prevented it from being read.
+#[derive(Debug)]
+struct Ready {
+    /// The number of the stream.
+    stream: usize,
+    /// The number by which the ledger knows its entries; 0: it holds none.
+    held: u64,
+    result: Result<ConsumerBatch>,
+}
+
 #[derive(Debug)]
 pub(super) struct Session {
     options: SessionOptions,
@@ -126,8 +136,7 @@ pub(super) struct Session {
     framing: Framing,
     pages: Vec<Page>,
     needed: usize,
-    /// Each with the number of its stream.
-    ready: VecDeque<(usize, Result<ConsumerBatch>)>,
+    ready: VecDeque<Ready>,
     linger: Linger,
     known: Known,
     /// The stream whose turn it is.
@@ -197,20 +206,21 @@ impl Session {
 
     /// The next batch, or the error that prevented it from being read.
     pub(super) fn take(&mut self) -> Option<Result<ConsumerBatch>> {
-        while let Some((at, next)) = self.ready.pop_front() {
+        while let Some(Ready { stream, held, result }) = self.ready.pop_front() {
             self.alone = Alone::May;
-            if let Ok(batch) = &next {
-                let mut ledger = self.shared.ledger(self.place);
-                if ledger.is_old(batch.number(), self.now) {
-                    ledger.forget(batch.number());
-                    self.streams[at].recover_all();
-                    continue;
-                }
+            let mut ledger = self.shared.ledger(self.place);
+            if ledger.is_old(held, self.now) {
+                ledger.forget(held);
+                self.streams[stream].recover_all();
+                continue;
+            }
+            if let Ok(batch) = &result {
                 ledger.handed_over(batch.ids().len());
             }
+            drop(ledger);
             self.is_slow = self.now.saturating_sub(self.taken_at) > self.options.min_idle / 4;
             self.taken_at = self.now;
-            return Some(next);
+            return Some(result);
         }
         None
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::stream::{Open, Pending, Stream};
+use super::stream::{Bad, Open, Pending, Stream};
 use crate::entries::SpareColumns;
 use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
@@ -111,7 +111,7 @@ impl EntrySink for Sink<'_> {
         open.ids.pop();
         let deliveries = open.deliveries.pop().unwrap_or(1);
         if let Some(stream) = self.pages.last().and_then(|page| self.streams.get_mut(page.stream)) {
-            stream.bad.push((Pending { id: bad.0, deliveries }, bad.1));
+            stream.bad.push(Bad { entry: Pending { id: bad.0, deliveries }, value: bad.1, since: self.since });
         }
     }
 

@@ -29,6 +29,15 @@ pub(super) struct Open {
     pub(super) since: Duration,
 }
 
+/// An entry that does not fit its columns.
+#[derive(Debug)]
+pub(super) struct Bad {
+    pub(super) entry: Pending,
+    pub(super) value: BadValue,
+    /// It was delivered at this time or later.
+    pub(super) since: Duration,
+}
+
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) key: Arc<[u8]>,
@@ -50,7 +59,7 @@ pub(super) struct Stream {
     /// Whether the entries being recovered were claimed, and not read by this consumer before.
     pub(super) is_reclaimed: bool,
     /// Entries that do not fit their columns, in the order in which they were read.
-    pub(super) bad: Vec<(Pending, BadValue)>,
+    pub(super) bad: Vec<Bad>,
     /// The entry that was being read alone when a connection was lost, with its state before that read.
     pub(super) interrupted: Option<Pending>,
     /// When to look at this consumer's pending entries again: a request of a lost connection may have been executed late.

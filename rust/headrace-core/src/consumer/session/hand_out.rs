@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::batch::ConsumerBatch;
-use super::super::stream::{Open, Pending, Stream};
-use super::{Linger, Session};
+use super::super::stream::{Bad, Open, Pending, Stream};
+use super::{Linger, Ready, Session};
 use crate::entries::escaped;
 use crate::error::Error;
 use crate::reading::Standing;
@@ -60,41 +60,55 @@ impl Session {
             stream.recover_all();
             return;
         }
-        if let Some(mut open) = stream.open.take() {
-            if open.ids.is_empty() {
-                self.spare.keep(open.columns, 0);
-            } else {
-                let bytes = open.columns.bytes();
-                let finished = open.columns.finish();
-                let misspelt = open.columns.take_misspelt();
-                let Open { columns, ids, deliveries, is_reclaimed, since } = open;
-                self.spare.keep(columns, bytes);
-                let number = match (&finished, self.options.acks) {
-                    (Ok(_), true) => self.ledger().hold(at, ids.clone(), deliveries.clone(), since),
-                    _ => 0,
-                };
-                let extra = &self.options.extra;
-                let number = (self.ledger().number, number);
-                let mut batch = finished.and_then(|batch| {
-                    ConsumerBatch::new(batch, number, Arc::clone(&key), ids, &deliveries, is_reclaimed, extra)
-                });
-                if let Ok(batch) = &mut batch {
-                    batch.misspelt = misspelt;
-                }
-                self.ready.push_back((at, batch));
-            }
+        if let Some(open) = stream.open.take() {
+            self.push_open(at, open);
         }
-        for (Pending { id, deliveries }, value) in bad {
+        for Bad { entry: Pending { id, deliveries }, value, since } in bad {
             let message = format!("stream {}, entry {id}: {value}", escaped(&key));
             if self.options.buries_bad {
                 self.ledger().bury(at, id, message, 1, self.now);
                 continue;
             }
-            if self.options.acks {
-                self.ledger().hold(at, vec![id], vec![deliveries], self.now);
-            }
+            let acks = self.options.acks;
+            let held = if acks { self.ledger().hold(at, vec![id], vec![deliveries], since) } else { 0 };
             let (stream, entry_id, position) = (key.to_vec(), id.to_string(), String::new());
-            self.ready.push_back((at, Err(Error::Field { stream, entry_id, lost: 0, exact: true, position, message })));
+            let result = Err(Error::Field { stream, entry_id, lost: 0, exact: true, position, message });
+            self.ready.push_back(Ready { stream: at, held, result });
+        }
+    }
+
+    /// Makes batches of the entries of an open one. In each the IDs ascend: where they do not, the stream was replaced meanwhile.
+    fn push_open(&mut self, at: usize, mut open: Open) {
+        if open.ids.is_empty() {
+            self.spare.keep(open.columns, 0);
+            return;
+        }
+        let bytes = open.columns.bytes();
+        let finished = open.columns.finish();
+        let mut misspelt = open.columns.take_misspelt();
+        let Open { columns, ids, deliveries, is_reclaimed, since } = open;
+        self.spare.keep(columns, bytes);
+        let rows = match finished {
+            Ok(rows) => rows,
+            Err(error) => return self.ready.push_back(Ready { stream: at, held: 0, result: Err(error) }),
+        };
+        let key = Arc::clone(&self.streams[at].key);
+        let mut first = 0;
+        for ids in ids.chunk_by(|id, next| id < next) {
+            let these = first..first + ids.len();
+            first = these.end;
+            let deliveries = deliveries.get(these.clone()).unwrap_or_default();
+            let owner = self.ledger().number;
+            let held =
+                if self.options.acks { self.ledger().hold(at, ids.to_vec(), deliveries.to_vec(), since) } else { 0 };
+            let (rows, extra) = (rows.slice(these.start, these.len()), &self.options.extra);
+            let number = (owner, held);
+            let mut result =
+                ConsumerBatch::new(rows, number, Arc::clone(&key), ids.to_vec(), deliveries, is_reclaimed, extra);
+            if let Ok(batch) = &mut result {
+                batch.misspelt = misspelt.take();
+            }
+            self.ready.push_back(Ready { stream: at, held, result });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::setup::group_missing;
 use super::super::work::{Work, refusal};
-use super::{Ask, Session};
+use super::{Ask, Ready, Session};
 use crate::error::{Fault, code};
 use crate::reading::{Standing, is_of_stream, stream_refused};
 
@@ -64,7 +64,7 @@ impl Session {
             } else {
                 stream_refused(&stream.key, fault)
             };
-            self.ready.push_back((at, Err(error)));
+            self.ready.push_back(Ready { stream: at, held: 0, result: Err(error) });
         }
     }
 
@@ -99,11 +99,11 @@ impl Session {
         stream.standing = Standing::Dropped;
         self.push_batch(at);
         let mut ledger = self.shared.ledger(self.place);
-        self.ready.retain(|(of, batch)| {
-            if let (true, Ok(batch)) = (*of == at, batch) {
-                ledger.forget(batch.number());
+        self.ready.retain(|ready| {
+            if ready.stream == at {
+                ledger.forget(ready.held);
             }
-            *of != at
+            ready.stream != at
         });
         drop(ledger);
         self.check_alone();
