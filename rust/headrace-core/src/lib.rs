@@ -6,8 +6,16 @@
 //!   DeliveryReport ◀── report ◀─────────┴──── command ◀────┘
 //! ```
 //!
-//! Everything runs in one thread: [`Dispatcher`] owns a producer, which owns the connection and its socket, and every call drives
-//! them.
+//! Writing: [`Dispatcher`] takes messages and record batches, and returns a [`DeliveryReport`] with one outcome for each. Its
+//! producer encodes them for its lanes, one to each node; a lane owns a connection, which knows no socket and no clock, and its
+//! socket. [`LoopDispatcher`] is the same for an event loop.
+//!
+//! Reading: [`Reader`] returns record batches by position, and [`consumer::Consumer`] those of a consumer group. Their sessions
+//! write requests and read replies, without a socket or a clock; a pool moves the bytes over its channels, and a ledger records
+//! what a consumer holds. A second thread renews the leases of a consumer.
+//!
+//! Both share an [`Endpoint`], which says where the streams are and how to get there. Apart from that thread, everything runs in
+//! the thread of the caller, whose calls drive the sockets.
 //!
 //! ```no_run
 //! use headrace_core::{Dispatcher, DispatcherOptions, Endpoint, IdArgument, NeverInterrupted};

@@ -5,6 +5,15 @@
 //! connections continue, queue up behind it. What a node of a cluster refuses only because of its slot is parked during the
 //! pause, with the later commands of its route, and commands of other routes continue. All of them are in the window, which
 //! bounds the queue. No I/O, no clock and no random number: `now` and `jitter` are arguments.
+//!
+//! ```text
+//!        a command fails           all in flight have replies         the pause is over
+//! idle ──────────────────▶ draining ────────────────────────▶ pausing ─────────────────▶ resending
+//!  ▲                                                             ▲                        │    │
+//!  │                                                             └──── some failed again ─┘    │
+//!  ├──── the policy allows no further try: all that waits fails with the last failure ─────────┤
+//!  └──── nothing is left ──────────────────────────────────────────────────────────────────────┘
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

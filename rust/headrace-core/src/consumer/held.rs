@@ -1,4 +1,17 @@
 //! The entries of one batch that await the caller's decision.
+//!
+//! ```text
+//!           ack, fail, release               the server has it, or knows of another end
+//! Held ─────────────────────────▶ Settling ───────────────────────────────────────────▶ Settled
+//!  │ │ ◀──────────────────────────  │  refused                                            ▲
+//!  │ │                              │ a renewal finds the entry deleted                   │
+//!  │ │                              └───────────────▶ SettlingDeleted ────────────────────┤
+//!  │ │ a renewal finds the entry deleted                  │ refused                       │
+//!  │ └────────────────────────────────▶ Deleted ◀─────────┘                               │
+//!  │                                       └──────── decided: it counts as settled ───────┤
+//!  │ a renewal finds it with another consumer                                             │
+//!  └────────────────────────────────▶ Stale ────────── decided: it counts as stale ───────┘
+//! ```
 
 use std::time::Duration;
 

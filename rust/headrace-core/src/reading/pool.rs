@@ -1,4 +1,16 @@
 //! The connections of several sessions: which of them each session uses, which session asks next, and when to connect.
+//!
+//! A session finds its node, then uses a connection to it, alone or in turn with others:
+//!
+//! ```text
+//!               owner known          connected        a session asks
+//! without node ────────────▶ closed ──────────▶ idle ───────────────▶ busy
+//!      ▲                      ▲ ▲ │              ▲                     │ │
+//!      │                      │ └─┘ failed:      └──── replies read ───┘ │
+//!      │                      │     a pause                              │
+//!      │                      └────────── fault: a pause ────────────────┤
+//!      └────────────── MOVED: another node has the slot ─────────────────┘
+//! ```
 
 use std::time::{Duration, Instant};
 
