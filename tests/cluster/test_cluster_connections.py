@@ -426,14 +426,17 @@ def test_each_entry_is_read_once_when_a_master_is_killed(start_cluster: StartClu
     assert rows_of(cluster, keys[0], old) == [*range(0, 900, 9), 1_000]
 
 
-def test_an_unresponsive_node_delays_other_nodes_by_one_connect_timeout_at_most(start_cluster: StartCluster) -> None:
+@pytest.mark.parametrize("connections", [1, None])
+def test_an_unresponsive_node_delays_other_nodes_by_one_connect_timeout_at_most(
+    start_cluster: StartCluster, connections: int | None
+) -> None:
     """Without a policy its silence is an error of one call, as often as it is found out; the others are read."""
     cluster = start_cluster(replicas=0, config={"cluster-require-full-coverage": False}, node_timeout=NEVER)
     keys = keys_on_all_masters(cluster, "s", 9)
     still = cluster.owner(keys[0])
     theirs = [name for name in keys if cluster.owner(name) is not still]
     endpoint = endpoint_of(cluster, keys[0], command_timeout=1.5, connect_timeout=3.0)
-    with Reader(endpoint, keys, fields=["payload"], block=0.2, connections=1) as reader:
+    with Reader(endpoint, keys, fields=["payload"], block=0.2, connections=connections) as reader:
         assert reader.read(timeout=0.1) is None
         failures: list[str] = []
         with stopped(still):

@@ -40,6 +40,8 @@ pub(crate) struct Pool {
     slots: Vec<u16>,
     /// When to ask the nodes again for the owners of slots.
     asks_at: Option<Instant>,
+    /// When to connect again: before the next attempt, other connections get as much time as the last one took.
+    connects_at: Option<Instant>,
     /// The connection with which the next pass begins.
     first: usize,
 }
@@ -75,6 +77,7 @@ impl Pool {
             owners: endpoints.first().filter(|first| first.cluster().is_some()).map(Owners::new),
             slots: endpoints.iter().map(|endpoint| slot(endpoint.stream_key())).collect(),
             asks_at: None,
+            connects_at: None,
             first: 0,
         }
     }
@@ -89,6 +92,7 @@ impl Pool {
     ) -> std::result::Result<PoolPass, Error> {
         let mut passed = PoolPass::default();
         let began = Instant::now();
+        members.link(0).ask(watch)?;
         self.assignment.tidy();
         passed.add(self.find_nodes(members, watch))?;
         let total = self.assignment.len();
@@ -403,7 +407,8 @@ impl Pool {
     /// Connects for the first active session that may try.
     fn connect(&mut self, place: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
         let now = Instant::now();
-        if let Some(at) = self.assignment.connects_at(place, now) {
+        let put_off = self.assignment.connects_at(place, now).max(self.connects_at.filter(|at| *at > now));
+        if let Some(at) = put_off {
             return Ok(Pass::Paused(at));
         }
         let may_have_moved = self.owners.is_some() && self.assignment.has_failed(place);
@@ -448,12 +453,15 @@ impl Pool {
         }
     }
 
-    /// Puts off connecting after session `at` did not get a connection: before the next attempt, other connections get as much
-    /// time as this one took. After an error, another session tries: the refusal may concern only this one.
+    /// Puts off connecting after session `at` did not get a connection. Another connection is tried next; after an error, for another
+    /// session: the refusal may concern only this one.
     fn put_off(&mut self, place: usize, at: usize, began: Instant, is_error: bool, members: &mut dyn Members) {
-        let now = Instant::now();
-        let next = if self.assignment.len() > 1 { now + (now - began) } else { now };
-        self.assignment.failed(place, members.link(at).next_try().map_or(next, |next_try| next_try.max(next)));
+        let (now, total) = (Instant::now(), self.assignment.len());
+        if total > 1 {
+            (self.connects_at, self.first) =
+                (now.checked_add(now.saturating_duration_since(began)), (place + 1) % total);
+        }
+        self.assignment.failed(place, members.link(at).next_try().unwrap_or(now));
         if is_error {
             self.assignment.took_turn(place, at);
         }
