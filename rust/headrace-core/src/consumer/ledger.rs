@@ -112,10 +112,11 @@ impl Ledger {
     }
 
     /// Forgets a batch that the caller will not get. Entries of it that a renewal found deleted are no longer pending, so they
-    /// are counted as lost here.
-    pub(super) fn forget(&mut self, batch: u64) {
-        let forgotten = self.batches.remove(batch);
-        self.report.lost += forgotten.map_or(0, |held| held.in_state(State::Deleted).count() as u64);
+    /// are counted as lost here. Returns the entry of a batch of one, and its counter of deliveries.
+    pub(super) fn forget(&mut self, batch: u64) -> Option<(EntryId, u64)> {
+        let forgotten = self.batches.remove(batch)?;
+        self.report.lost += forgotten.in_state(State::Deleted).count() as u64;
+        if let [id] = forgotten.ids[..] { Some((id, forgotten.deliveries(0))) } else { None }
     }
 
     /// Counts the entries of a batch that was returned to the caller.

@@ -210,8 +210,9 @@ impl Session {
             self.alone = Alone::May;
             let mut ledger = self.shared.ledger(self.place);
             if ledger.is_old(held, self.now) {
-                ledger.forget(held);
-                self.streams[stream].recover_all();
+                let alone = ledger.forget(held);
+                drop(ledger);
+                self.give_up(stream, alone);
                 continue;
             }
             if let Ok(batch) = &result {

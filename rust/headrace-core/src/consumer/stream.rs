@@ -60,7 +60,7 @@ pub(super) struct Stream {
     pub(super) is_reclaimed: bool,
     /// Entries that do not fit their columns, in the order in which they were read.
     pub(super) bad: Vec<Bad>,
-    /// The entry that was being read alone when a connection was lost, with its state before that read.
+    /// The entry that was read alone and not returned, with its state before that read.
     pub(super) interrupted: Option<Pending>,
     /// When to look at this consumer's pending entries again: a request of a lost connection may have been executed late.
     pub(super) rechecks_at: Option<Duration>,

@@ -9,6 +9,7 @@ use super::{Linger, Ready, Session};
 use crate::entries::escaped;
 use crate::error::Error;
 use crate::reading::Standing;
+use crate::resp::EntryId;
 
 impl Session {
     /// Makes batches of what was read, if they are full or nothing more is available.
@@ -56,8 +57,11 @@ impl Session {
             return;
         }
         if is_old {
-            stream.open = None;
-            stream.recover_all();
+            let read = stream.open.take().map(|open| open.ids.into_iter().zip(open.deliveries)).into_iter().flatten();
+            let bad = bad.into_iter().map(|Bad { entry: Pending { id, deliveries }, .. }| (id, deliveries));
+            let mut entries = read.chain(bad);
+            let alone = entries.next().filter(|_| entries.next().is_none());
+            self.give_up(at, alone);
             return;
         }
         if let Some(open) = stream.open.take() {
@@ -74,6 +78,18 @@ impl Session {
             let (stream, entry_id, position) = (key.to_vec(), id.to_string(), String::new());
             let result = Err(Error::Field { stream, entry_id, lost: 0, exact: true, position, message });
             self.ready.push_back(Ready { stream: at, held, result });
+        }
+    }
+
+    /// Looks at all pending entries of a stream again, because some were read too long ago to be returned. `only`: the only one, with
+    /// its counter: if it was read alone, that does not count as a failure.
+    pub(super) fn give_up(&mut self, at: usize, only: Option<(EntryId, u64)>) {
+        let before = only.map(|(id, deliveries)| Pending { id, deliveries: deliveries.saturating_sub(1) });
+        let alone = before.filter(|before| self.is_isolated(&[*before]));
+        let stream = &mut self.streams[at];
+        stream.recover_all();
+        if alone.is_some() {
+            stream.interrupted = alone;
         }
     }
 

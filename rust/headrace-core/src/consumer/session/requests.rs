@@ -161,7 +161,7 @@ impl Session {
     }
 
     /// Whether this part is an entry that came back so often that it must be alone.
-    fn is_isolated(&self, part: &[Pending]) -> bool {
+    pub(super) fn is_isolated(&self, part: &[Pending]) -> bool {
         matches!(part, [alone] if alone.deliveries > 0 && rules::company(self.options.batch_rows, alone.deliveries) == 1)
     }
 
