@@ -17,8 +17,6 @@ import redis
 from headrace import (
     ConfigError,
     ConnectionFailedError,
-    Consumer,
-    ConsumerBatch,
     Dispatcher,
     Endpoint,
     ReadBatch,
@@ -57,7 +55,7 @@ def add(cluster: LocalCluster, key: str, *numbers: int, without: LocalServer | N
             client.xadd(key, {"payload": number})
 
 
-def rows_in(batch: ReadBatch | ConsumerBatch) -> list[int]:
+def rows_in(batch: ReadBatch) -> list[int]:
     return [int(n) for n in pa.record_batch(batch)["payload"].to_pylist()]
 
 
@@ -73,12 +71,6 @@ def readers_at(server: LocalServer) -> list[str]:
     with redis.Redis(unix_socket_path=server.unix_socket) as client:
         clients = client.client_list()
     return [str(client["flags"]) for client in clients if client["cmd"] in READS]
-
-
-def connections_to(server: LocalServer) -> int:
-    """The number of headrace's connections."""
-    with redis.Redis(unix_socket_path=server.unix_socket) as client:
-        return sum(named["lib-name"] == "headrace" for named in client.client_list())
 
 
 def per_master(cluster: LocalCluster, keys: Iterable[str | bytes]) -> Counter[int]:
@@ -186,26 +178,6 @@ def test_connections_per_server_do_not_exceed_the_limit(
         assert reader.read(timeout=1.0) is None
         # Rounds of 12 requests follow each other after 1, 2, 4, … 100 ms.
         assert reader.stats().requests - before < 25 * SHARDS
-
-
-@pytest.mark.needs("redis-7.2")
-@pytest.mark.parametrize("connections", [1, None])
-def test_the_leases_of_a_consumer_take_one_connection_per_server(
-    cluster: LocalCluster, key: str, connections: int | None
-) -> None:
-    endpoint, _ = shards_of(cluster, key, 600)
-    owners = per_master(cluster, endpoint.stream_keys)
-    options: Any = {"fields": ["payload"], "connections": connections, "min_idle": 0.5}
-    with Consumer(endpoint, group="g", consumer="c", **options) as consumer:
-        held: list[ConsumerBatch] = []
-        while sum(len(rows_in(batch)) for batch in held) < 600:
-            batch = consumer.poll(timeout=PATIENCE)
-            assert batch is not None
-            held.append(batch)
-        for server in cluster.servers:
-            slots = owners[server.port or 0]
-            expected = (slots if connections is None else min(slots, connections)) + bool(slots)
-            wait_until(lambda server=server, expected=expected: connections_to(server) == expected)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("connections", [1, 2])
