@@ -165,8 +165,8 @@ def test_interleaved_rows_of_a_stream_share_a_call(server: LocalServer, connect:
         assert [int(payload) for _, payload in entries] == [row for row in range(count) if keys[row] == key]
         assert [by_id[key, entry_id] for entry_id, _ in entries] == numbers(client, key)
     calls = sum(int(client.info("commandstats")[f"cmdstat_{name}"]["calls"]) for name in ("eval", "evalsha"))
-    # One for each stream, another one for the row before there were several, and the preflight. Rows with another second in `ts` go
-    # into further calls.
+    # One for each stream, another one for the row before there were several, and the preflight. Rows with another
+    # second in `ts` go into further calls.
     assert calls in {30 + 2, 2 * 30 + 2}
 
 
