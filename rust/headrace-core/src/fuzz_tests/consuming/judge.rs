@@ -218,7 +218,10 @@ pub fn judge_end(world: &World) -> Result<(), Wrong> {
             let (number, id) = (entry.number, entry.id);
             let is_acked = facts.acked.iter().any(|(_, of)| *of == number);
             let is_known = is_acked || letters.contains(&number) || facts.excused.contains(&number);
-            if entry.is_present(clock) && !is_known && !facts.disturbed.contains(&number) {
+            if facts.disturbed.contains(&number) {
+                continue;
+            }
+            if entry.is_present(clock) && !is_known {
                 return Err(format!("s{key} {id}: it is neither acknowledged nor a dead letter"));
             }
             if is_acked && !facts.handed.contains_key(&number) {

@@ -252,8 +252,10 @@ impl<'a> Program<'a> {
     }
 
     fn judge(&mut self, process: &Process, is_last: bool) -> Result<(), Wrong> {
+        // One that is closed keeps what it has read until it gives that back.
+        let is_open = !is_last && process.closing.is_none();
         let is_settled =
-            !is_last && process.bare.is_settled() && process.bare.unconfirmed() == 0 && !process.bare.is_ready();
+            is_open && process.bare.is_settled() && process.bare.unconfirmed() == 0 && !process.bare.is_ready();
         let report = report(process, &mut self.liar);
         judge_report(process, &report, is_settled, &self.world)?;
         self.seen.note(&report);
