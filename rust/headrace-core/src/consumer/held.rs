@@ -121,6 +121,11 @@ impl Held {
         self.open
     }
 
+    /// Whether a renewal has found an entry with another consumer.
+    pub(super) fn has_stale(&self) -> bool {
+        self.renewal.is_some() && self.in_state(State::Stale).next().is_some()
+    }
+
     /// The entries in this state.
     pub(super) fn in_state(&self, state: State) -> impl Iterator<Item = EntryId> {
         self.ids.iter().zip(&self.states).filter(move |(_, is)| **is == state).map(|(id, _)| *id)

@@ -107,7 +107,7 @@ impl Ledger {
     pub(super) fn is_old(&self, batch: u64, now: Duration) -> bool {
         self.batches.get(batch).is_some_and(|held| {
             let is_late = now.saturating_sub(held.confirmed) > self.options.min_idle / 2;
-            is_late || held.in_state(State::Stale).next().is_some()
+            is_late || held.has_stale()
         })
     }
 
@@ -370,10 +370,11 @@ impl Ledger {
             self.report.renewals += (work.ids.len() - missed.len().min(work.ids.len())) as u64;
             self.unrenewed.remove(&work.stream);
         }
+        let is_of_lost = work.action == Action::AckLost;
         for id in &work.ids {
             let missed = missed.iter().find(|(of, _)| of == id).map(|(_, missed)| *missed);
             // If another consumer has claimed the entry, this one may claim it back.
-            if work.action == Action::AckLost && missed != Some(Missed::Other) {
+            if is_of_lost && missed != Some(Missed::Other) {
                 self.lost.remove(&(work.stream, *id));
             }
             self.done_one(work, *id, missed);
@@ -609,7 +610,7 @@ impl Ledger {
         self.unconfirmed += usize::from(action.is_decision());
         if let Some(last) = self.queue.back_mut()
             && last.stream == stream
-            && last.action == *action
+            && last.action.is_same(action)
             && !last.is_repeated
             && last.ids.len() < MAX_IDS
             && last.ids.last().is_some_and(|last| *last < id)

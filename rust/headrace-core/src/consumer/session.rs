@@ -400,10 +400,8 @@ impl Exchange for Session {
         for ask in std::mem::take(&mut self.in_flight).into_iter().rev() {
             match ask {
                 Ask::Work(work) => self.ledger().returned(work),
-                Ask::Read { stream, part } => {
-                    if let ([alone], Some(stream)) = (&part[..], self.streams.get_mut(stream)) {
-                        stream.interrupted = Some(*alone);
-                    }
+                Ask::Read { stream, part } if self.is_isolated(&part) => {
+                    self.streams[stream].interrupted = part.first().copied();
                 }
                 _ => {}
             }

@@ -61,6 +61,12 @@ pub(super) enum Action {
 }
 
 impl Action {
+    /// Whether entries of both can be in one command. For the two that every entry needs, without a call.
+    #[inline]
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Ack, Self::Ack) | (Self::Renew, Self::Renew)) || self == other
+    }
+
     /// Whether it ends the delivery of its entries to this consumer, as the caller or a rule decided.
     pub(super) fn is_decision(&self) -> bool {
         match self {
@@ -122,6 +128,14 @@ impl Names {
 }
 
 impl Work {
+    /// What to send after the server did not know the script. The read behind an isolation was executed all the same, and counted.
+    pub(super) fn after_unknown_script(mut self) -> Self {
+        if let Action::Isolate { deliveries } = &mut self.action {
+            *deliveries += 1;
+        }
+        self
+    }
+
     /// For errors: the ACL right that the script needs in addition to `+eval` and `+evalsha`.
     pub(super) fn name(&self) -> &'static str {
         match self.action {
@@ -291,6 +305,17 @@ mod tests {
             "CLIENT LIST"
         );
         assert_eq!(text(Action::Isolate { deliveries: 20 }, &mut known), "EVAL <own> 1 s g c claim 0 20 1-0");
+    }
+
+    #[test]
+    fn an_isolation_that_is_sent_again_includes_the_delivery_behind_it() {
+        let again = |action| {
+            let work = Work { stream: 0, action, ids: vec![id(1)], is_repeated: false, since: Duration::ZERO };
+            work.after_unknown_script().action
+        };
+        assert_eq!(again(Action::Isolate { deliveries: 20 }), Action::Isolate { deliveries: 21 });
+        let idle = Duration::ZERO;
+        assert_eq!(again(Action::Release { idle, deliveries: 3 }), Action::Release { idle, deliveries: 3 });
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Session {
         match refusal(&self.streams[work.stream].key, work, fault)? {
             None => {
                 self.known.forget();
-                self.ledger().unsent(work.clone());
+                self.ledger().unsent(work.clone().after_unknown_script());
                 self.shared.added(false);
             }
             Some(error) => {
