@@ -32,6 +32,12 @@ pub struct Facts {
     pub alone: BTreeSet<(usize, u64)>,
     /// How often an entry went from one consumer to another.
     pub moved: BTreeMap<u64, u64>,
+    /// Entries that were given back, and not delivered since.
+    pub given_back: BTreeSet<u64>,
+    /// Those of them whose lease a request that was under way has renewed: others may claim them only once it is over.
+    pub renewed_late: BTreeSet<u64>,
+    /// Entries that were delivered alone after the server had forgotten the script that sets their counters.
+    pub unset: BTreeSet<u64>,
     /// Entries that were pending when the server found them removed from their stream.
     pub absent: BTreeSet<u64>,
     /// The first thing that a server has seen to be wrong.
@@ -50,6 +56,22 @@ impl Facts {
     /// Whether the owner and the counters of an entry follow from what consumers do.
     pub fn is_certain(&self, number: u64, name: &[u8]) -> bool {
         !self.disturbed.contains(&number) && !self.shared_names.contains(name)
+    }
+
+    /// An entry was delivered to a process: its counter, and whether that is its first delivery.
+    pub fn deliver(&mut self, process: usize, number: u64, counter: u64, is_first: bool) {
+        self.delivered.insert((process, number), (counter, is_first));
+        self.given_back.remove(&number);
+        self.renewed_late.remove(&number);
+    }
+
+    /// A consumer has set the lease of an entry: `gives_back`: it has ended it.
+    pub fn leased(&mut self, number: u64, gives_back: bool) {
+        if gives_back {
+            self.given_back.insert(number);
+        } else if self.given_back.contains(&number) {
+            self.renewed_late.insert(number);
+        }
     }
 
     pub fn moves(&self, number: u64) -> u64 {

@@ -107,7 +107,8 @@ pub fn judge_entry(
             return Err(format!("{at}: it is given out, and the program has acknowledged it"));
         }
         let (counter, _) = world.facts.delivered.get(&(process.number, number)).copied().unwrap_or_default();
-        if process.options.max_failures.is_some_and(|most| counter > MOST_DELIVERIES + most) {
+        let unset = u64::from(world.facts.unset.remove(&number));
+        if process.options.max_failures.is_some_and(|most| counter > MOST_DELIVERIES + most + unset) {
             return Err(format!("{at}: it is given out with the counter {counter}, and should be a dead letter"));
         }
     }
@@ -163,8 +164,9 @@ pub fn judge_report(process: &Process, report: &ReadReport, is_settled: bool, wo
     let current: BTreeSet<u64> = (0..world.history.keys.len()).flat_map(|key| world.numbers(key)).collect();
     let times = |(number, times): (&u64, &u64)| {
         let is_own = facts.acked.contains(&(process.number, *number));
-        // After a lost connection an entry that is not pending counts as acknowledged, whoever acknowledged it.
-        let is_others = process.lost > 0 && facts.acked.iter().any(|(_, of)| of == number);
+        // After a lost connection an entry that is not pending counts as acknowledged, whoever acknowledged it, or nobody.
+        let is_free = !process.options.acks || facts.acked.iter().any(|(_, of)| of == number);
+        let is_others = process.lost > 0 && is_free;
         let is_gone = facts.absent.contains(number) || (process.lost > 0 && !current.contains(number));
         if is_gone || is_disturbed(number) { *times } else { u64::from(is_own || is_others) }
     };
@@ -184,7 +186,7 @@ pub fn judge_report(process: &Process, report: &ReadReport, is_settled: bool, wo
     }
     let sum = report.acked + report.stale + report.unknown + report.released + report.dead;
     // What a server has refused is for the program to decide again.
-    if is_settled && process.errors == 0 && process.options.acks {
+    if is_settled && process.refusals == 0 && process.options.acks {
         let undecided = process.undecided();
         if report.pending != undecided && process.dropped.is_empty() {
             return wrong(format!("{undecided} entries are pending"));

@@ -83,6 +83,8 @@ pub struct Process {
     /// The refusals that the program has got, and those after which it has decided again.
     pub errors: u64,
     pub redone: u64,
+    /// The refusals that have arrived.
+    pub refusals: u64,
     pub closing: Option<Closing>,
     /// Entries of batches that were taken.
     pub handed: u64,
@@ -128,6 +130,7 @@ impl Process {
             past: (Vec::new(), Vec::new()),
             errors: 0,
             redone: 0,
+            refusals: 0,
             closing: None,
             handed: 0,
             decided: 0,
@@ -234,6 +237,7 @@ impl Process {
                 Said::Other => {}
             }
         }
+        self.refusals += refused.len() as u64;
         if let Err(fault) = received {
             if !refused.contains(&&*fault.code) {
                 return Err(format!("process {}: {}: {}", self.number, fault.code, fault.message));

@@ -390,7 +390,8 @@ impl<'a> Program<'a> {
                 let number = self.world.number(*key, *id);
                 // Those with a delay, by the program's own decision.
                 let is_due = self.world.millis() - pending.delivered >= idle / 2 || pending.deliveries > 20;
-                let is_own = self.world.facts.delivered.contains_key(&(process.number, number));
+                let is_own = self.world.facts.delivered.contains_key(&(process.number, number))
+                    && !self.world.facts.renewed_late.contains(&number);
                 if !is_due && is_own && self.world.facts.is_certain(number, &process.name) {
                     return Err(format!("process {} is closed, and s{key} {id} is {pending:?}", process.number));
                 }

@@ -23,6 +23,15 @@ fn error(text: &str, code: &'static str) -> Reply {
     (format!("-{text}\r\n").into_bytes(), Said::Refused(code))
 }
 
+/// A script that the server does not know should have set the counters of these entries.
+pub fn unknown(world: &mut World, words: &[Vec<u8>]) {
+    let key = world.history.key(&words[1]);
+    if &*words[4] == b"claim" && !words[6].is_empty() {
+        let numbers: Vec<u64> = words[7..].iter().map(|word| world.number(key, id(word))).collect();
+        world.facts.unset.extend(numbers);
+    }
+}
+
 /// `words`: the number of keys, the key, group, consumer, action, idle, count, and the IDs.
 pub fn own(world: &mut World, client: &Client, words: &[Vec<u8>], liar: &mut Liar<Lie>) -> Reply {
     assert!(words[0] == b"1" && words[2] == GROUP && words[3] == client.name);
@@ -57,6 +66,8 @@ pub fn own(world: &mut World, client: &Client, words: &[Vec<u8>], liar: &mut Lia
             if let Some(count) = count {
                 pending.deliveries = number(count) as u64;
             }
+            let number = world.number(key, id);
+            world.facts.leased(number, idle > 0);
         }
     } else {
         let deletes = action == b"delete";

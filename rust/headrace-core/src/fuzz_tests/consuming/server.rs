@@ -103,7 +103,10 @@ fn execute(
                 world.scripts.get(&words[1]).copied()
             };
             Some(match known {
-                None => (NO_SCRIPT.to_vec(), Said::Refused("NOSCRIPT")),
+                None => {
+                    scripts::unknown(world, &words[2..]);
+                    (NO_SCRIPT.to_vec(), Said::Refused("NOSCRIPT"))
+                }
                 Some(false) => scripts::own(world, client, &words[2..], liar),
                 Some(true) => scripts::dead(world, client, &words[2..], liar),
             })
@@ -208,7 +211,7 @@ fn read_new(
         group.pending.insert(entry.id, pending);
     }
     for entry in &found {
-        world.facts.delivered.insert((client.process, entry.number), (1, true));
+        world.facts.deliver(client.process, entry.number, 1, true);
         if is_noack {
             world.facts.excused.insert(entry.number);
         }
@@ -243,7 +246,7 @@ fn read_own(
             pending.delivered = delivered;
             pending.deliveries += more;
             let deliveries = pending.deliveries;
-            world.facts.delivered.insert((client.process, found.number), (deliveries, false));
+            world.facts.deliver(client.process, found.number, deliveries, false);
         }
         if is_alone {
             world.facts.alone.insert((client.process, found.number));
