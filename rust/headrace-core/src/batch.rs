@@ -131,7 +131,7 @@ impl BatchPlan {
         Ok(Self { message_id, kind, carries_time: !copies || names.is_ts_given })
     }
 
-    /// Whether its entries carry the time, if any do: copied entries do not, unless the caller asked for it.
+    /// Whether the batch's entries carry the time, if any do: copied entries do not, unless the caller asked for it.
     pub(crate) fn carries_time(&self) -> bool {
         self.carries_time
     }

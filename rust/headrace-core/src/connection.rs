@@ -64,13 +64,13 @@ const LATE: Duration = Duration::from_secs(5);
 struct Refusal {
     failure: Arc<Failure>,
     is_retried: bool,
-    /// Whether that needs no policy.
+    /// Whether the retry needs no policy.
     is_free: bool,
-    /// Whether the server sent it elsewhere.
+    /// Whether the failure is a MOVED or ASK redirect.
     is_redirect: bool,
 }
 
-/// What waits for a connection to a node, but belongs to slots or streams that another node has now.
+/// Commands and entries that wait on a connection, of slots or streams that another node has now.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     commands: Vec<PendingRetry>,
@@ -88,9 +88,9 @@ struct Session {
     replies: ReplyBuffer,
     command_timeout: Duration,
     progress: Progress,
-    /// Whether it has answered a message: a server that accepts connections and closes them is not tried over and over.
+    /// Whether the server has answered a message: one that accepts connections and closes them is not tried over and over.
     is_proven: bool,
-    /// What must be answered before messages go out.
+    /// The command that must be answered before messages go out.
     control: Option<Control>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Connection {
     session: Option<Box<Session>>,
     /// Whether a command that was encoded for this socket carries the script.
     knows_script: bool,
-    /// The node of a cluster; `None`: it leads to the only server.
+    /// The node of a cluster; `None`: the connection leads to the only server.
     node: Option<ClusterNode>,
     /// Whether the socket took nothing of what should be sent.
     is_stuck: bool,
@@ -130,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// Notes that it leads to the only server, which was not known before. Nothing was handed to a socket. `keeps`: see
+    /// Drops the state of a cluster node: the server turned out to be the only one. Nothing was handed to a socket. `keeps`: see
     /// [`new`](Self::new).
     pub(crate) fn leave_cluster(&mut self, keeps: bool) {
         self.node = None;
@@ -139,7 +139,8 @@ impl Connection {
         self.retry.forget_routes();
     }
 
-    /// Notes that a socket is open and its server is ready. `replicas`: how many to wait for, unless that number is given.
+    /// Begins a session: a socket is open, and its server is ready. `replicas`: how many to wait for, unless that number is
+    /// given.
     pub(crate) fn opened(&mut self, command_timeout: Duration, replicas: Option<u64>, now: Instant) {
         if let (Some(wait), Some(replicas)) = (&mut self.wait, replicas) {
             wait.count(replicas);
@@ -150,7 +151,7 @@ impl Connection {
         self.session = Some(Box::new(session));
     }
 
-    /// Notes that the socket is gone. What waits stays: see [`disconnected`](Self::disconnected).
+    /// Ends the session: the socket is gone. Commands that wait stay: see [`disconnected`](Self::disconnected).
     pub(crate) fn closed(&mut self) {
         self.session = None;
         self.knows_script = false;
@@ -162,7 +163,7 @@ impl Connection {
         self.session.is_some()
     }
 
-    /// Notes that messages of several streams will come; those so far were of `stream`. This matters if WAIT confirms entries:
+    /// Names the stream of each held entry from now on; those held before are of `stream`. This matters if WAIT confirms entries:
     /// some streams of a slot may be on another node.
     pub(crate) fn name_streams(&mut self, stream: &Arc<[u8]>) {
         if let Some(wait) = &mut self.wait {
@@ -176,7 +177,7 @@ impl Connection {
         wait.map(|_| stream_key(self.send.kept(command.bytes.clone())).into())
     }
 
-    /// Whether it leads to a node of a cluster that accepts commands of this route only after ASKING.
+    /// Whether the node accepts commands of this route only after ASKING.
     #[inline]
     pub(crate) fn is_asking(&self, route: u16) -> bool {
         self.node.as_ref().is_some_and(|node| node.is_asked(route))
@@ -189,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// Gives streams of a route, which the node sent elsewhere, their own routes. Nothing is in flight.
+    /// Gives streams of a route, which the node redirected, their own routes. Nothing is in flight.
     pub(crate) fn reroute(&mut self, route: u16, streams: &BTreeMap<&[u8], u16>) {
         self.retry.reroute(route, streams);
         if let Some(wait) = &mut self.wait {
@@ -197,7 +198,7 @@ impl Connection {
         }
     }
 
-    /// Takes out what waits of some routes that another node has. Nothing is in flight.
+    /// Takes out the waiting commands and entries of some routes that another node has. Nothing is in flight.
     pub(crate) fn extract(&mut self, is_taken: impl Fn(u16) -> bool) -> Waiting {
         let progress = self.retry.progress(&is_taken);
         let commands = self.retry.extract(|pending| is_taken(pending.route));
@@ -205,7 +206,7 @@ impl Connection {
         Waiting { commands, progress, unconfirmed }
     }
 
-    /// Takes over what waited for another connection.
+    /// Takes over commands and entries that waited on another connection.
     pub(crate) fn adopt(&mut self, waiting: Waiting, now: Instant) {
         if !waiting.commands.is_empty() {
             self.retry.go_on(waiting.progress);
@@ -218,14 +219,14 @@ impl Connection {
         }
     }
 
-    /// Notes whether the node accepts commands of a route only after ASKING.
+    /// Sets whether the node accepts commands of a route only after ASKING.
     pub(crate) fn ask(&mut self, route: u16, is_asked: bool, now: Instant) {
         if let Some(node) = &mut self.node {
             node.ask(route, is_asked.then_some(now));
         }
     }
 
-    /// The routes of what waits, is in flight, or must be confirmed. Some occur several times.
+    /// The routes of commands that wait or are in flight, and of unconfirmed entries. Some occur several times.
     pub(crate) fn routes(&self) -> impl Iterator<Item = u16> {
         let in_flight = self.in_flight.commands_from(0).filter_map(|queued| queued.route);
         let unconfirmed = self.wait.iter().flat_map(WaitTracker::routes);
@@ -267,7 +268,7 @@ impl Connection {
         self.retry.queue(bytes, route, numbers, rows, expect);
     }
 
-    /// Whether the node has answered all that it was sent, and sent some of it to others.
+    /// Whether the node has answered all commands in flight, and redirected some.
     pub(crate) fn is_to_redirect(&self) -> bool {
         self.retry.has_redirect() && self.in_flight.is_empty()
     }
@@ -348,8 +349,7 @@ impl Connection {
     }
 
     /// For how long the server has been silent since `started`, and for how long it may be. `None`: there is no socket. Time
-    /// between calls does not count as silence of the server, unless an event loop watches the socket meanwhile: then `started`
-    /// is `None`.
+    /// between calls does not count as silence of the server, unless an event loop watches the socket: then `started` is `None`.
     pub(crate) fn silence(&self, started: Option<Instant>, now: Instant) -> Option<(Duration, Duration)> {
         let session = self.session.as_ref()?;
         let since_call = started.map_or(Duration::MAX, |started| now.saturating_duration_since(started));
@@ -372,15 +372,15 @@ impl Connection {
         self.session.as_ref().map_or(1, |session| session.replies.still_to_come(replies.saturating_sub(short)))
     }
 
-    /// Whether replies were not read for so long that the server may have forgotten the IDMP IDs of what it was sent: messages
-    /// that are sent again could be written twice.
+    /// Whether replies were not read for so long that the server may have forgotten the IDMP IDs in flight: messages that are
+    /// sent again could be written twice.
     pub(crate) fn is_late(&self, now: Instant) -> bool {
         let is_late = |session: &Session| session.progress.age(now) > session.command_timeout + LATE;
         self.session.as_deref().is_some_and(is_late) && self.in_flight.awaits_reply()
     }
 
-    /// Whether the socket ended between commands, on a server that has answered before: what waits can then go out on another
-    /// socket, and none of it is in doubt.
+    /// Whether the socket ended between commands, on a server that has answered before: commands that wait can then go out on
+    /// another socket, and none is in doubt.
     pub(crate) fn is_renewable(&self) -> bool {
         self.in_flight.is_between_commands() && self.session.as_ref().is_some_and(|session| session.is_proven)
     }
@@ -390,7 +390,7 @@ impl Connection {
         self.is_stuck
     }
 
-    /// Notes that the socket was given what there was to send.
+    /// Records whether the socket is stuck, after a try to send.
     pub(crate) fn tried_to_send(&mut self) {
         self.is_stuck = self.send.room() == 0;
     }
@@ -434,7 +434,7 @@ impl Connection {
         self.session.as_mut().map_or(&mut [], |session| session.replies.space())
     }
 
-    /// Notes that the transport took the first `count` bytes of those to send.
+    /// Advances past the first `count` bytes to send, which the transport took.
     pub(crate) fn sent(&mut self, count: usize, now: Instant) {
         let Some(session) = &mut self.session else { return };
         // What the socket takes is progress even if it is little: a peer opens its window in larger steps.
@@ -446,7 +446,7 @@ impl Connection {
         self.in_flight.hand_over(count);
     }
 
-    /// Notes that `count` bytes arrived in [`space`](Self::space), and resolves the messages whose replies are complete.
+    /// Takes the `count` bytes that arrived in [`space`](Self::space), and resolves the messages whose replies are complete.
     pub(crate) fn received<O: Outcomes>(&mut self, count: usize, cx: &mut Context<'_, O>) -> Result<(), Disconnect> {
         let Some(mut session) = self.session.take() else { return Ok(()) };
         session.replies.filled(count);
@@ -466,14 +466,14 @@ impl Connection {
         self.take_back_unsent(cx);
         self.send.release(self.in_flight.front());
         if unread > 0 && !self.in_flight.awaits_reply() && !is_status {
-            // Its rest would arrive with the next command in flight, and be used as its reply.
+            // The rest of that reply would arrive with the next command in flight, and be used as its reply.
             return Err(faults::protocol("a reply that no command was waiting for").into());
         }
         Ok(())
     }
 
-    /// Takes back unsent commands if the node does not have a slot and has answered what it was sent: they may have to go to
-    /// another node.
+    /// Takes back unsent commands if the node does not have a slot and has answered the others: they may have to go to another
+    /// node.
     pub(crate) fn take_back_unsent<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
         if self.retry.has_redirect() && self.in_flight.is_between_commands() && !self.in_flight.is_empty() {
             let elsewhere = || cx.failure(&Fault::new(code::NO_SLOT, "another node has the slot"), Written::No);
@@ -482,8 +482,8 @@ impl Connection {
         }
     }
 
-    /// Takes back commands of which the transport has no byte: they are sent later, perhaps elsewhere. `failure`: what they fail
-    /// with if they are not.
+    /// Takes back commands of which the transport has no byte: they are sent later, perhaps to another node. `failure`: theirs if
+    /// they are not.
     pub(crate) fn take_back<O: Outcomes>(&mut self, failure: &Arc<Failure>, cx: &mut Context<'_, O>) {
         while let Some(command) = self.in_flight.abandon() {
             if !matches!(command.expect, Expect::Wait | Expect::Asking) {
@@ -495,7 +495,7 @@ impl Connection {
         self.restart();
     }
 
-    /// Notes that nothing is in flight any more and that offsets start again.
+    /// Resets offsets and the counts of commands and WAITs: nothing is in flight any more.
     fn restart(&mut self) {
         if let Some(wait) = &mut self.wait {
             wait.forget_requests(&self.in_flight);
@@ -558,7 +558,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Notes that the server has accepted a command of this route. `stream`: see [`held_stream`](Self::held_stream).
+    /// Marks the route as accepted by the node. `stream`: see [`held_stream`](Self::held_stream).
     #[inline]
     fn accept(&mut self, route: u16, stream: Option<&Arc<[u8]>>) {
         if let Some(node) = &mut self.node {
@@ -648,7 +648,7 @@ impl Connection {
         ends.map_or(Ok(()), Err)
     }
 
-    /// Notes that the server sent a command elsewhere.
+    /// Records the redirect of a command.
     fn note_detour(&mut self, command: &Command, redirect: Redirect, most: u32) {
         let stream = self.held_stream(command);
         if let Some(wait) = &mut self.wait {
@@ -849,7 +849,7 @@ impl Connection {
         self.wait.as_ref().map_or(u64::MAX, |wait| wait.until_due(&self.in_flight))
     }
 
-    /// Appends a WAIT, if there are commands that it would cover.
+    /// Appends a WAIT, if there are commands for it to cover.
     pub(crate) fn request_wait(&mut self) {
         if let Some(wait) = &mut self.wait
             && wait.has_unrequested(&self.in_flight)
@@ -858,7 +858,7 @@ impl Connection {
         }
     }
 
-    /// The same for what was answered, unless a WAIT is in flight. Returns whether it did.
+    /// Appends a WAIT if entries or retries wait for one, unless one is in flight. Returns whether it did.
     pub(crate) fn request_wait_for_answered(&mut self) -> bool {
         let waits = self.is_unconfirmed() || self.retry.is_active();
         let is_due = waits
@@ -899,7 +899,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Fails what was written on a socket that is gone: nothing can confirm it any more.
+    /// Fails the unconfirmed entries of a socket that is gone: nothing can confirm them any more.
     pub(crate) fn lose_unconfirmed<O: Outcomes>(&mut self, fault: &Fault, cx: &mut Context<'_, O>) {
         if let Some(wait) = &mut self.wait {
             let lost = wait.durability.lost(fault);
@@ -930,7 +930,7 @@ impl Connection {
         }
     }
 
-    /// Fails with `failure` what waits and was handed to no socket: there will be no socket.
+    /// Fails all waiting commands, which were handed to no socket, with `failure`: there will be no socket.
     pub(crate) fn fail_all<O: Outcomes>(&mut self, failure: &Arc<Failure>, cx: &mut Context<'_, O>) {
         self.retry.note_given_up();
         while let Some(command) = self.in_flight.abandon() {
@@ -951,7 +951,7 @@ impl Connection {
         self.give_up_streams(|_, _| true, cx);
     }
 
-    /// The same for commands that wait for a policy, and for others of their streams. Returns whether commands are left.
+    /// Fails the commands that wait for a policy, and the others of their streams. Returns whether commands are left.
     pub(crate) fn give_up_tries<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) -> bool {
         self.retry.note_given_up();
         let streams = self.retry.streams_to_give_up();
@@ -976,8 +976,8 @@ impl Connection {
         }
     }
 
-    /// Fails entries that can never be confirmed, if nothing is in flight or waits to be sent: those whose slot moved on before a
-    /// write showed that the node has it.
+    /// Fails entries that can never be confirmed, if nothing is in flight or waits to be sent: their slot moved on before a write
+    /// showed that the node has it.
     pub(crate) fn give_up_unprovable<O: Outcomes>(&mut self, cx: &mut Context<'_, O>) {
         let waits = !self.retry.is_empty() || self.retry.has_parked();
         if self.is_unconfirmed() && self.in_flight.is_empty() && !waits && !self.has_unrequested() {
@@ -996,7 +996,7 @@ impl Connection {
         Some(self.retry.step(rules.retry.as_ref(), self.node.is_some(), now, jitter))
     }
 
-    /// Sends again what waits for that. Passes to `count` how many messages each command has without an outcome, and whether the
+    /// Sends the failed commands again. Passes to `count` how many messages each command has without an outcome, and whether the
     /// last try may have written them; nothing for commands that were not tried because the server lacked the script.
     pub(crate) fn resend(&mut self, mut count: impl FnMut(u64, bool)) {
         let Self { retry, send, in_flight, node, .. } = self;
@@ -1015,7 +1015,7 @@ impl Connection {
         });
     }
 
-    /// Sends what came while others waited to be sent again.
+    /// Sends the commands that were queued behind retries.
     pub(crate) fn resume(&mut self) {
         let Self { retry, send, in_flight, node, .. } = self;
         for pending in retry.take_new() {

@@ -68,9 +68,9 @@ use stream::Stream;
 use sync::clock;
 
 const CLOSED: Error = Error::Closed { what: "consumer" };
-/// The most entries that a consumer remembers as released.
+/// The maximum number of entries that a consumer remembers as released.
 const MAX_RELEASED: usize = 65_536;
-/// How long a closing consumer waits for entries that are on their way to it.
+/// How long a closing consumer waits for entries in flight.
 const DRAIN: Duration = Duration::from_millis(1_500);
 
 /// One consumer of a group. It has one connection that reads and one that renews its leases; in a cluster, one that reads for each
@@ -230,15 +230,15 @@ impl Consumer {
         read
     }
 
-    /// Reads a stream no longer, for good. What was read of it and not returned stays pending: other consumers take it over.
-    /// Entries that the caller has can still be settled.
+    /// Stops reading a stream, for good. Its entries that were read and not returned stay pending: other consumers take them
+    /// over. Entries that the caller has can still be settled.
     pub fn drop_stream(&mut self, stream: &[u8]) -> Result<()> {
         let place = self.places.get(stream);
         let is_dropped = place.is_some_and(|(line, at)| self.drive.lines[*line].session.drop_stream(*at));
         if is_dropped { Ok(()) } else { Err(unknown_stream(stream)) }
     }
 
-    /// Waits until the server has every decision that the caller has made so far, or `timeout` is over.
+    /// Waits until the server has every decision that the caller has made, or `timeout` is over.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ReadReport> {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -276,8 +276,8 @@ impl Consumer {
         }
     }
 
-    /// Sends what has to be sent before the connections end. `refused`: the error of a server that answered. Of one that is away
-    /// the report says all there is to say.
+    /// Sends the caller's decisions before the connections end. `refused`: the error of a server that answered; a lost connection
+    /// shows in the report.
     fn settle(
         &mut self,
         releases: bool,
@@ -375,7 +375,7 @@ impl ConsumerHandle {
         self.say(at, |ledger, now| ledger.ack(batch.number(), mask, now))
     }
 
-    /// The same by IDs.
+    /// Acknowledges the entries of a stream with these IDs. They will not be delivered again.
     pub fn ack_ids(&self, stream: &[u8], ids: &[EntryId]) -> Result<()> {
         let (at, stream) = self.stream(stream)?;
         self.say(at, |ledger, now| ledger.ack_ids(stream, ids, now))
@@ -394,7 +394,7 @@ impl ConsumerHandle {
         self.say(at, |ledger, now| ledger.fail(batch.number(), mask, reason, delay, now))
     }
 
-    /// The same by IDs; returns those that this consumer does not have.
+    /// Marks the entries of a stream with these IDs as failed; returns the IDs that this consumer does not have.
     pub fn fail_ids(
         &self,
         stream: &[u8],
@@ -413,7 +413,7 @@ impl ConsumerHandle {
         self.say(at, |ledger, now| ledger.release(batch.number(), mask, delay, now))
     }
 
-    /// The same by IDs; returns those that this consumer does not have.
+    /// Gives the entries of a stream with these IDs back to the group; returns the IDs that this consumer does not have.
     pub fn release_ids(&self, stream: &[u8], ids: &[EntryId], delay: Duration) -> Result<Vec<EntryId>> {
         let (at, stream) = self.stream(stream)?;
         self.say(at, |ledger, now| ledger.release_ids(stream, ids, delay, now))
@@ -431,7 +431,7 @@ impl ConsumerHandle {
         self.shared.stop();
     }
 
-    /// What was read so far, and what became of it.
+    /// The counts of the entries that were read, and of what became of them.
     pub fn report(&self) -> Result<ReadReport> {
         match self.enter() {
             Ok(()) | Err(Error::Closed { .. }) => Ok(self.shared.report()),
@@ -446,7 +446,7 @@ impl ConsumerHandle {
         self.enter().map_or(0, |()| count())
     }
 
-    /// The values of [`READER_COUNTERS`](crate::READER_COUNTERS) and [`CONSUMER_COUNTERS`] so far, also of a closed consumer. In a
+    /// The values of [`READER_COUNTERS`](crate::READER_COUNTERS) and [`CONSUMER_COUNTERS`], also of a closed consumer. In a
     /// forked process they are all zero.
     pub fn stats(&self) -> CounterValues {
         // The parent may have held the lock when it forked.

@@ -121,7 +121,7 @@ impl Dispatcher {
         })
     }
 
-    /// The counters of what it has done so far. They outlive the dispatcher.
+    /// The dispatcher's counters, which outlive it.
     pub fn counters(&mut self) -> Arc<Counters> {
         Arc::clone(self.producer.recorder().counters())
     }
@@ -162,7 +162,7 @@ impl Dispatcher {
         self.close_full_runs()
     }
 
-    /// The same, to the shard of `key`.
+    /// Like [`produce`](Self::produce), to the shard of `key`.
     pub fn produce_with_key(&mut self, payload: &[u8], id: IdArgument<'_>, key: &[u8]) -> Result<()> {
         self.enter()?;
         self.produce_to_shard(payload, id, Some(key))
@@ -287,8 +287,8 @@ impl Dispatcher {
     /// [room](Self::has_room), and returns how many. The caller continues after them, immediately or when a later
     /// [`advance`](LoopDispatcher::advance) has made room.
     ///
-    /// It encodes about 1,024 rows at most, or one entry of `rows_per_entry` rows, so that it takes a few milliseconds. If it
-    /// panics, the same number of rows still get an outcome: permanent, `INTERNAL`.
+    /// One call encodes about 1,024 rows at most, or one entry of `rows_per_entry` rows, so that it takes a few milliseconds. If
+    /// it panics, the same number of rows still get an outcome: permanent, `INTERNAL`.
     pub fn produce_rows(&mut self, batch: &RecordBatch, from: usize, plan: &mut BatchPlan) -> Result<usize> {
         self.enter()?;
         let batch = &batch.slice(from, plan.slice_rows().min(batch.num_rows() - from));
@@ -311,7 +311,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns how many rows were taken; `Err`: the row at which a panic ended it. This row and those after it have failed.
+    /// Returns how many rows were taken; `Err`: the row at which a panic ended the call. This row and those after it have failed.
     fn take_first_rows(
         &mut self,
         rows: &mut Batch<'_>,
@@ -387,7 +387,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the row at which a panic ended it, if one did: this row and those after it have failed.
+    /// Returns the row at which a panic ended the call, if one did: this row and those after it have failed.
     fn take_rows(
         &mut self,
         rows: &mut Batch<'_>,
@@ -424,7 +424,7 @@ impl Dispatcher {
         Ok(None)
     }
 
-    /// A report of what was answered since the last report. Never waits.
+    /// Returns the outcomes since the last report. Never waits.
     pub fn poll(&mut self, watch: &mut dyn Watch) -> Result<DeliveryReport> {
         self.enter()?;
         self.guarded(|dispatcher| {
@@ -456,7 +456,7 @@ impl Dispatcher {
         self.contained(ran)
     }
 
-    /// What was answered since the last report, and the sockets to wait for. `deadline`: when to stop waiting.
+    /// The outcomes since the last report, and the sockets to wait for. `deadline`: when to stop waiting.
     fn progress(&mut self, deadline: Option<Instant>) -> Progress {
         let report = Some(self.report(false));
         if self.unreported == 0 {
@@ -498,7 +498,7 @@ impl Dispatcher {
             return Err(Error::config("exactly_once", message));
         }
         let shard = if self.shards.is_none() && key.is_none() { None } else { Some(self.shard_of(key)?) };
-        // It is a batch of its own, so it may connect again.
+        // The message is a batch of its own, so it may connect again.
         self.producer.lift();
         self.producer.recorder().counters().messages.add(1);
         self.producer.refresh_time();
@@ -566,8 +566,8 @@ impl Dispatcher {
         }
     }
 
-    /// Runs the part of a call that changes what waits. If it panics, all waiting messages fail with an outcome that the next
-    /// report has, and the dispatcher remains usable.
+    /// Runs the part of a call that changes waiting messages. If it panics, all waiting messages fail with an outcome that the
+    /// next report has, and the dispatcher remains usable.
     fn guarded<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let ran = contain(|| run(self));
         self.contained(ran)

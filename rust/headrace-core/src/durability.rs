@@ -14,9 +14,9 @@ use crate::resp::{write_array_header, write_bulk};
 pub(crate) struct Durability {
     /// How many replicas must have an entry; `None`: all that the server has.
     pub(crate) replicas: Option<u64>,
-    /// Whether it must be in the append-only files: the server's own, and those of the replicas.
+    /// Whether an entry must be in the append-only files: the server's own, and those of the replicas.
     pub(crate) aof: bool,
-    /// How long the server waits for them.
+    /// How long the server waits for replicas and files.
     pub(crate) timeout: Duration,
     /// How many entries one WAIT covers.
     pub(crate) every: u64,
@@ -52,7 +52,7 @@ impl Durability {
         command
     }
 
-    /// What is missing if `local` of one (the server itself) and `replicas` of `wanted` have the entries.
+    /// Why entries are not durable if `local` of one (the server itself) and `replicas` of `wanted` have them; `None`: they are.
     pub(crate) fn shortfall(&self, local: u64, replicas: u64, wanted: u64) -> Option<Fault> {
         if replicas >= wanted && (local >= 1 || !self.aof) {
             return None;

@@ -296,7 +296,7 @@ impl Endpoint {
         self.explicit.topology == Topology::Auto && matches!(self.explicit.server, Server::Tcp { .. })
     }
 
-    /// The same endpoint, after its server has said what it is.
+    /// Returns this endpoint after its server has said whether it belongs to a cluster.
     #[must_use]
     pub(crate) fn decided(&self, is_of_cluster: bool) -> Self {
         let mut explicit = (*self.explicit).clone();
@@ -328,7 +328,7 @@ impl Endpoint {
         self.explicit.shards.as_ref()
     }
 
-    /// The same endpoint, with shards.
+    /// Returns this endpoint with shards.
     pub(crate) fn with_shards(&self, shards: Shards) -> Result<Self> {
         check_shard_name(self.stream_key())?;
         let explicit = Explicit { shards: Some(Arc::new(shards)), ..(*self.explicit).clone() };
@@ -375,15 +375,15 @@ impl Endpoint {
         self.explicit.nomkstream
     }
 
-    /// The same endpoint, whose connections create no consumer group.
+    /// Returns this endpoint, whose connections create no consumer group.
     #[must_use]
     pub(crate) fn without_consumer_group(&self) -> Self {
         let explicit = Explicit { consumer_group: None, ..(*self.explicit).clone() };
         Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() }
     }
 
-    /// The same endpoint, for commands about `keys`, the value of `option`. In a cluster all keys must be in one slot, and
-    /// the connection goes to the node that has it.
+    /// Returns this endpoint for commands about `keys`, the value of `option`. In a cluster all keys must be in one slot, and the
+    /// connection goes to the node that has it.
     pub(crate) fn for_keys<'a>(&self, option: &str, keys: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
         let mut keys = keys.into_iter();
         let Some(first) = keys.next().filter(|_| self.cluster().is_some()) else { return Ok(self.clone()) };

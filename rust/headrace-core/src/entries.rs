@@ -52,8 +52,8 @@ const FULL: usize = 1 << 30;
 const UNMEASURED: usize = 1 << 20;
 /// The least that a name or a value takes, and a row of a column whose type does not determine it.
 const LEAST: usize = 32;
-/// What a row of an unpacked entry takes beside its columns: the ID of its entry, and its place in the column of entries that do
-/// not fit.
+/// The memory of a row of an unpacked entry besides its columns: the ID of its entry, and its place in the column of entries that
+/// do not fit.
 const ROW_BYTES: usize = size_of::<EntryId>() + size_of::<u64>();
 
 /// The columns that follow the metadata columns.
@@ -151,12 +151,12 @@ pub(crate) struct EntryColumns {
     metadata: Metadata,
     raw: Option<RawColumn>,
     body: Body,
-    /// The number of bad values so far, in all batches, before the last entry that began.
+    /// The number of bad values in all batches before the last entry that began.
     bad_before: u64,
     /// The last entry that began.
     id: EntryId,
     bad: Option<(EntryId, BadValue)>,
-    /// The most bytes that were added since the record batch was last compared with [`FULL`].
+    /// The maximum number of bytes added since the record batch was last compared with [`FULL`].
     unmeasured: usize,
     is_large: bool,
 }
@@ -198,7 +198,7 @@ impl EntryColumns {
         self.metadata.bytes() + self.raw.as_ref().map_or(0, RawColumn::bytes) + body
     }
 
-    /// Notes that the last entry became this number of rows.
+    /// Ends the last entry in the raw column: it became this number of rows.
     #[cold]
     fn end_raw(&mut self, rows: usize) {
         let has_stand_in = matches!(&self.body, Body::Packed(packed) if packed.has_stand_in());

@@ -27,7 +27,7 @@ pub enum Error {
         /// The whole sentence; it names the option, the value (never a secret) and what is allowed.
         message: String,
     },
-    /// A record batch does not have the columns that were asked for, or not with a type that can be written.
+    /// A requested column of a record batch is missing, or its type cannot be written.
     Schema {
         /// The whole sentence; it names the column, its type and what is allowed.
         message: String,
@@ -55,7 +55,7 @@ pub enum Error {
         stream: Vec<u8>,
         /// How many entries.
         lost: u64,
-        /// Whether that is their exact number, or an upper bound.
+        /// Whether the number is exact; otherwise it is an upper bound.
         exact: bool,
         /// The position of a reader that continues after the gap.
         position: String,
@@ -132,7 +132,7 @@ pub enum Error {
         /// The whole sentence; it names the stream and the group.
         message: String,
     },
-    /// It was closed before.
+    /// The object was closed before.
     Closed {
         /// `dispatcher`, `reader` or `consumer`.
         what: &'static str,
@@ -148,7 +148,7 @@ impl Error {
         Self::Command { code, kind: Classifier::default().kind(fault), message }
     }
 
-    /// The same in the words of the fault.
+    /// An [`Error::Command`] for a refusal, with the fault's message as the sentence.
     pub(crate) fn refusal(fault: &Fault) -> Self {
         Self::refused(fault, &fault.message)
     }

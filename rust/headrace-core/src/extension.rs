@@ -15,10 +15,10 @@ pub(crate) const UUID_TEXT: usize = 36;
 /// each value.
 pub const OBJECTS: &str = "polars.object";
 
-/// The same in older versions of polars.
+/// The extension name of a column of Python objects in older versions of polars.
 const OBJECTS_BEFORE: &str = "POLARS_EXTENSION_TYPE";
 
-/// The reason for refusing such a column: the end of a sentence whose subject is the column.
+/// The reason for refusing a column of Python objects: the end of a sentence whose subject is the column.
 pub(crate) const OBJECTS_REFUSED: &str =
     "holds Python objects (polars Object), of which Arrow gets no more than addresses (cast it to String or Binary)";
 

@@ -27,8 +27,8 @@ use arrow_schema::DataType;
 
 pub use reader::{Reader, read_schema};
 
-/// The most levels of a nested type; a column of numbers has one level. The same limit as pyarrow's: a stack overflow
-/// cannot be caught, and a thread may have a stack of 128 KiB (musl).
+/// The maximum number of levels of a nested type; a column of numbers has one level. The same limit as pyarrow's: a stack
+/// overflow cannot be caught, and a thread may have a stack of 128 KiB (musl).
 pub const MAX_DEPTH: usize = 64;
 
 /// Why a column cannot be read.

@@ -69,7 +69,7 @@ pub struct Inspection {
 /// The streams to inspect.
 struct Wanted {
     keys: Vec<Vec<u8>>,
-    /// Whether a search found them: a stream that no longer exists is then omitted.
+    /// Whether a search found the streams: a stream that no longer exists is then omitted.
     searched: bool,
     truncated: bool,
 }
@@ -128,7 +128,7 @@ pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Wa
     })
 }
 
-/// The findings so far.
+/// The findings of an inspection.
 struct Findings {
     now: Option<i64>,
     truncated: bool,

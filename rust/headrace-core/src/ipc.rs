@@ -25,10 +25,10 @@ pub use decode::{Decoded, decode};
 pub use encode::{Codec, Encoder};
 pub(crate) use types::check_type;
 
-/// The most bytes of an entry's payload, which is the default of the server's `proto-max-bulk-len`
+/// The maximum size of an entry's payload in bytes, which is the default of the server's `proto-max-bulk-len`
 /// (<https://redis.io/docs/latest/develop/reference/protocol-spec/#bulk-strings>).
 pub const MAX_ENTRY_BYTES: usize = 512 << 20;
 
-/// The most bytes of an entry's rows before compression. Both the encoder and the decoder enforce it: everything that was written
-/// can be read, and a small payload cannot expand without bound.
+/// The maximum size of an entry's rows in bytes before compression. Both the encoder and the decoder enforce it: everything that
+/// was written can be read, and a small payload cannot expand without bound.
 pub const MAX_ROWS_BYTES: usize = 1 << 30;

@@ -94,7 +94,7 @@ pub(crate) struct Producer {
     watched: Instant,
     /// When the window last had no room.
     full: Instant,
-    /// Whether that was a short time after the previous time.
+    /// Whether the window had no room again after a short time.
     is_quick: bool,
     /// While rows are encoded together: the first of them, and how many commands had been added before it.
     encoding: Option<(usize, u64)>,
@@ -136,7 +136,7 @@ impl Producer {
         }
     }
 
-    /// The outcomes so far, and the message IDs. The ID of a message is added before the message is encoded.
+    /// The recorded outcomes, and the message IDs. The ID of a message is added before the message is encoded.
     #[inline]
     pub(crate) fn recorder(&mut self) -> &mut Recorder {
         self.sender.outcomes.recorder()
@@ -368,7 +368,7 @@ impl Producer {
         }
     }
 
-    /// The same for the stream of a shard.
+    /// Like [`push_payload`](Self::push_payload), for the stream of a shard.
     pub(crate) fn push_payload_to_shard(&mut self, payload: &[u8], shard: usize) {
         let Self { encoder, dedup, sender, .. } = self;
         let Some(shards) = sender.endpoint.shards().cloned() else { return };
@@ -399,8 +399,8 @@ impl Producer {
         }
     }
 
-    /// Encodes rows while there is [room](Self::make_room) for one more entry, or notes why one cannot be sent. `row` becomes the
-    /// first row that is left: it may stop before the room is used up, so that the watch can be asked. After a panic,
+    /// Encodes rows while there is [room](Self::make_room) for one more entry, or fails one that cannot be sent. `row` becomes
+    /// the first row that is left: it may stop before the room is used up, so that the watch can be asked. After a panic,
     /// [`first_left`](Self::first_left) returns that row.
     pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, row: &mut usize, end: usize) {
         let watched = end.min(row.saturating_add(WATCH_ROWS));
@@ -458,7 +458,7 @@ impl Producer {
         self.dedup.take_back(passed);
     }
 
-    /// Gives the caller's record batch back: what was not sent of it is copied.
+    /// Gives the caller's record batch back: payloads that were not sent are copied.
     pub(crate) fn give_back(&mut self) {
         self.sender.route_to_shards();
         self.sender.lanes.connections_mut().for_each(|connection| connection.send.own());
@@ -479,7 +479,7 @@ impl Producer {
         }
     }
 
-    /// Notes why a row is not sent.
+    /// Gives a row that is not sent its outcome.
     #[cold]
     fn refuse(&mut self, refused: Refused) {
         if let Dedup::Idmp(ids) = &mut self.dedup {
@@ -494,7 +494,7 @@ impl Producer {
         }
     }
 
-    /// Notes that a row of this stream key (`None`: the endpoint's) is not sent.
+    /// Skips a row of this stream key (`None`: the endpoint's) in the deduplication: it is not sent.
     fn lose_row(&mut self, stream_key: Option<&[u8]>) {
         match &mut self.dedup {
             Dedup::Off => {}
@@ -517,14 +517,14 @@ impl Producer {
         self.fail(failure, count);
     }
 
-    /// The same for rows of a record batch.
+    /// Gives rows of a record batch an outcome that needs no server.
     pub(crate) fn push_failed_rows(&mut self, failure: &Arc<Failure>, batch: &Batch<'_>, rows: Range<usize>) {
         let count = rows.len() as u64;
         rows.for_each(|row| self.lose_row(batch.stream_key(row)));
         self.fail(failure, count);
     }
 
-    /// The same for messages that were lost in a panic: their streams are unknown.
+    /// Gives messages that were lost in a panic an outcome: their streams are unknown.
     pub(crate) fn push_lost(&mut self, fault: &Fault, count: u64) {
         self.close_runs();
         match &mut self.dedup {

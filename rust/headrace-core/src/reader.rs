@@ -46,11 +46,11 @@ pub struct Reader {
     fork: forkguard::Guard,
     is_closed: bool,
     endpoint: Endpoint,
-    /// The arguments that it was created with, until it is known whether the streams are in a cluster.
+    /// The arguments that the reader was created with, until it is known whether the streams are in a cluster.
     undecided: Option<Box<(Vec<Vec<u8>>, ReaderOptions)>>,
-    /// Whether it has yet to be checked that the stream has as many shards.
+    /// Whether the number of the stream's shards has yet to be checked.
     is_unchecked: bool,
-    /// Whether the caller was told of a field that is probably misspelt.
+    /// Whether a field that is probably misspelt has been reported.
     has_told_of_misspelt: bool,
 }
 
@@ -162,8 +162,7 @@ impl Reader {
         self.sessions.position().to_text()
     }
 
-    /// The number of entries so far, over all streams, that were trimmed before they were read; and whether it is exact or an
-    /// upper bound.
+    /// The number of entries of all streams that were trimmed before they were read; and whether it is exact or an upper bound.
     pub fn lost(&self) -> (u64, bool) {
         self.sessions.lost()
     }
@@ -174,7 +173,8 @@ impl Reader {
         self.sessions.take_doubt()
     }
 
-    /// What to tell the caller of streams that did not exist when reading began: a misspelt key looks like an empty stream. Said once.
+    /// A note for the caller about streams that did not exist when reading began: a misspelt key looks like an empty stream.
+    /// Returned once.
     pub fn take_missing(&mut self) -> Option<String> {
         let missing: Vec<_> = self.sessions.take_missing().iter().map(|stream| stream.to_vec()).collect();
         let (names, endpoint) = (shown_names(&missing), &self.endpoint);
@@ -187,7 +187,7 @@ impl Reader {
         }
     }
 
-    /// Reads a stream no longer, for good: neither a position nor the end of the reader depends on it from now on.
+    /// Stops reading a stream, for good: neither a position nor the end of the reader depends on it from now on.
     pub fn drop_stream(&mut self, stream: &[u8]) -> Result<()> {
         if !self.sessions.drop_stream(stream) {
             let message = format!("stream must be one of the reader's streams, got '{}'", stream.escape_ascii());

@@ -32,7 +32,7 @@ pub struct RetryWait<'a> {
     pub endpoint: &'a dyn fmt::Display,
     /// How many messages are sent again; `None`: a reader or consumer waits for its server.
     pub messages: Option<u64>,
-    /// For how long it is tried at most.
+    /// The maximum time for further tries.
     pub left: Duration,
     /// The first failure.
     pub failure: &'a Failure,
@@ -45,11 +45,11 @@ pub struct RetryEnd<'a> {
     pub endpoint: &'a dyn fmt::Display,
     /// Whether a reader or consumer waited.
     pub is_reading: bool,
-    /// How many times it was tried, including the first time.
+    /// The number of tries, including the first one.
     pub tries: u32,
     /// The time since the first failure.
     pub took: Duration,
-    /// The failure that ended it; `None`: the server has answered.
+    /// The failure that ended the retries; `None`: the server has answered.
     pub failure: Option<&'a Failure>,
 }
 

@@ -3,7 +3,7 @@
 /// The longest name that is shown in full, in bytes.
 const MAX_NAME: usize = 64;
 
-/// The most names that are shown of a list.
+/// The maximum number of names that are shown of a list.
 const MAX_NAMES: usize = 3;
 
 /// The key of a stream, or another name, in quotes.

@@ -5,10 +5,10 @@
 //! counting_server 8        the same as a cluster of 8 nodes: prints as many lines
 //! ```
 //!
-//! It replies to each XADD with an increasing entry ID and stores nothing. XLEN of any key returns the number of XADD
-//! commands for any key since the last FLUSHALL. The commands of a handshake (HELLO, CLIENT, AUTH, SELECT, PING) get the
-//! replies of a real server; HGETALL returns the registry of a stream with 64 shards; any other command is unknown. Each
-//! connection has its own thread.
+//! The server replies to each XADD with an increasing entry ID and stores nothing. XLEN of any key returns the number of XADD
+//! commands for any key since the last FLUSHALL. The commands of a handshake (HELLO, CLIENT, AUTH, SELECT, PING) get the replies
+//! of a real server; HGETALL returns the registry of a stream with 64 shards; any other command is unknown. Each connection has
+//! its own thread.
 //!
 //! The nodes of a cluster divide the slots evenly, and say so in HELLO and CLUSTER SLOTS. Each node accepts every key, so it
 //! is not detected if a client sends one to the wrong node.

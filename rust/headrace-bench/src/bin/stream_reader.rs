@@ -5,8 +5,8 @@
 //! stream_reader --server 127.0.0.1:6379 --key bench --entries 1000000 --page 1000 --by bytes|values|entries|script|xack
 //! ```
 //!
-//! It prints `ready`, starts reading when a line arrives on standard input, and prints the number of entries, the seconds and
-//! the CPU seconds that this took.
+//! The program prints `ready`, starts reading when a line arrives on standard input, and prints the number of entries, the
+//! seconds and the CPU seconds that this took.
 //!
 //! - `bytes`: XRANGE. The requests and the sizes of the replies are determined beforehand; nothing is parsed.
 //! - `values`: redis-rs parses each reply into its `Value`.
@@ -203,7 +203,7 @@ fn find_pages(options: &Options) -> Result<Vec<(Page, Value)>, String> {
     Ok(pages)
 }
 
-/// The same pages through a new group: the acknowledgement of one precedes the request for the next one.
+/// The stream's pages through a new group: the acknowledgement of one precedes the request for the next one.
 fn group_pages(options: &Options, group: &str, ack: Ack) -> Result<Vec<Page>, String> {
     let mut connection = connect(options)?;
     let mut create = redis::cmd("XGROUP");

@@ -4,7 +4,7 @@ use super::reply::Reply;
 use super::{script_reply, status_reply, wait_reply, xadd_reply};
 use crate::resp::decode::Violation;
 
-/// The reply that a command expects. It is noted when the command is sent: nothing is inferred from the bytes of a reply.
+/// The reply that a command expects. It is recorded when the command is sent: nothing is inferred from the bytes of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// For XADD: an entry ID, nil or an error.

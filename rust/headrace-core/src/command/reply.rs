@@ -23,7 +23,7 @@ pub(crate) enum Reply<'a> {
 /// The reply to a run of rows ([`script`](super::script)).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ScriptReply<'a> {
-    /// How many of its first rows had been written before.
+    /// How many of the run's first rows had been written before.
     pub(crate) deduplicated: u64,
     /// Why the row after the last entry ID was not written; empty: all were.
     pub(crate) refused: &'a [u8],

@@ -41,12 +41,12 @@ pub(crate) struct ScriptRun<'a> {
     pub(crate) version: u64,
     /// The lowest position that the marker must have.
     pub(crate) from: u64,
-    /// The number of its first row.
+    /// The number of the run's first row.
     pub(crate) first: u64,
     pub(crate) rows: u64,
     /// Seconds.
     pub(crate) ttl: u64,
-    /// Whether it must be a write even if all of its rows exist: WAIT covers what its own connection wrote.
+    /// Whether the run must be a write even if all of its rows exist: WAIT covers what its own connection wrote.
     pub(crate) touches: bool,
     /// In a batch of several streams: how many rows the stream had while it was the only one.
     pub(crate) alone: Option<u64>,

@@ -13,7 +13,7 @@ pub(crate) fn stream_key(command: &[u8]) -> &[u8] {
     next(rest).map_or(&[], |(key, _)| key)
 }
 
-/// The first bulk string of `bytes`, and what follows it.
+/// The first bulk string of `bytes`, and the bytes after it.
 fn next(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = memchr::memchr(b'\r', bytes)?;
     let digits = bytes.get(1..end)?;

@@ -54,11 +54,11 @@ pub(crate) struct XaddEncoder {
     own_key: Box<[u8]>,
     /// The name of a payload's field, as a bulk string.
     payload_name: Box<[u8]>,
-    /// `XADD` and nothing else: what comes before a row's own stream key.
+    /// `XADD` and nothing else: the bytes before a row's own stream key.
     name: Vec<u8>,
     /// `XADD key`, for the endpoint's stream key.
     name_and_key: Vec<u8>,
-    /// What comes between key and ID: without and with the trim options.
+    /// The arguments between key and ID: without and with the trim options.
     options: [Vec<u8>; 2],
     /// How many arguments a command has in addition to its fields, including `ts` if messages carry it now: without and with the
     /// trim options.
@@ -71,7 +71,7 @@ pub(crate) struct XaddEncoder {
     /// The last field, `ts`, and the second that it states; empty if messages carry no `ts`.
     ts: Vec<u8>,
     ts_second: Option<u64>,
-    /// What follows a payload: its line end and `ts`.
+    /// The bytes after a payload: its line end and `ts`.
     payload_tail: Vec<u8>,
     ts_field: Option<String>,
     trims: TrimSchedule,
@@ -210,14 +210,14 @@ impl XaddEncoder {
         self.write_end(out);
     }
 
-    /// Appends what comes before a payload of `length` bytes; the payload and then
-    /// [`write_payload_end`](Self::write_payload_end) follow.
+    /// Appends the bytes before a payload of `length` bytes; the payload and then [`write_payload_end`](Self::write_payload_end)
+    /// follow.
     pub(crate) fn write_payload_start(&mut self, out: &mut Vec<u8>, length: usize) {
         let trim = usize::from(self.trims.is_due(None));
         out.extend_from_slice(self.payload_start[trim].of(length));
     }
 
-    /// Appends what comes after a payload.
+    /// Appends the bytes after a payload.
     pub(crate) fn write_payload_end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.payload_tail);
     }
@@ -245,7 +245,7 @@ impl XaddEncoder {
         }
     }
 
-    /// Keeps what it appends, if the server chooses the ID.
+    /// Appends the start of a message to a known stream, and keeps it if the server chooses the ID.
     #[inline(never)]
     fn write_start_of_known(
         &mut self,
@@ -265,7 +265,7 @@ impl XaddEncoder {
         }
     }
 
-    /// The same for a stream that is not known, or the endpoint's.
+    /// Appends the start of a message to a stream that is not known, or to the endpoint's.
     #[inline(never)]
     fn write_start_of_other(&mut self, out: &mut Vec<u8>, fields: usize, target: Target<'_>, entry_id: Option<&[u8]>) {
         let stream_key = match target {
@@ -276,7 +276,7 @@ impl XaddEncoder {
         self.write_any_start(out, trim, fields, stream_key, entry_id);
     }
 
-    /// The same for the endpoint's stream key and an ID chosen by the server.
+    /// Appends the start of a message to the endpoint's stream, with an ID chosen by the server.
     #[inline]
     pub(crate) fn write_own_start(&mut self, out: &mut Vec<u8>, fields: usize) {
         let trim = usize::from(self.trims.is_due(None));
@@ -315,7 +315,7 @@ impl XaddEncoder {
         write_bulk(out, entry_id.unwrap_or(b"*"));
     }
 
-    /// The same with more arguments after the key: `count` bulk strings.
+    /// Appends the start of a message to the endpoint's stream, with `count` bulk strings after the key.
     pub(crate) fn write_start_with(&mut self, out: &mut Vec<u8>, fields: usize, arguments: &[u8], count: usize) {
         let trim = usize::from(self.trims.is_due(None));
         write_array_header(out, self.arguments[trim] + count + 2 * fields);
@@ -354,8 +354,8 @@ impl XaddEncoder {
         1 + count
     }
 
-    /// Appends what the rows of a run share in addition to their fields: NOMKSTREAM or nothing, the trim options if the run
-    /// `trims`, and `ts`, the latter two after the number of their arguments. Returns how many arguments these are.
+    /// Appends the arguments that the rows of a run share besides their fields: NOMKSTREAM or nothing, the trim options if the
+    /// run `trims`, and `ts`, the latter two after the number of their arguments. Returns how many arguments these are.
     pub(crate) fn write_shared(&self, out: &mut Vec<u8>, trims: bool) -> usize {
         let [plain, trimming] = &self.options;
         let trim_count = if trims { self.arguments[1] - self.arguments[0] } else { 0 };

@@ -14,20 +14,20 @@ const ASKED_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct ClusterNode {
-    /// The routes of which it has accepted a command on this socket.
+    /// The routes of which the node has accepted a command on this socket.
     proven: SlotSet,
     /// Other routes with a command that may go out.
     probed: Vec<u16>,
     /// How many commands may go out, counted from the first one ever added.
     cleared: u64,
-    /// The offset after the last of them.
+    /// The offset after the last command that may go out.
     end: u64,
-    /// The routes whose commands it accepts only after ASKING, each with the time since when.
+    /// The routes whose commands the node accepts only after ASKING, each with the time since when.
     asked: BTreeMap<u16, Instant>,
 }
 
 impl ClusterNode {
-    /// Notes that it accepts commands of a route only after ASKING since then; `None`: also without.
+    /// Sets since when the node accepts commands of a route only after ASKING; `None`: also without.
     pub(super) fn ask(&mut self, route: u16, since: Option<Instant>) {
         match since {
             Some(since) => self.asked.insert(route, since),
@@ -48,7 +48,7 @@ impl ClusterNode {
         for queued in window.commands_from(self.cleared) {
             commands += 1;
             if queued.is_asking {
-                // It goes out with the command after it.
+                // ASKING goes out with the command after it.
                 continue;
             }
             if let Some(route) = queued.route.filter(|route| !self.proven.contains(*route)) {
@@ -63,13 +63,13 @@ impl ClusterNode {
         window.until(self.end)
     }
 
-    /// Notes that nothing is in flight any more and that offsets start again.
+    /// Resets what was cleared: nothing is in flight any more, and offsets start again.
     pub(super) fn restart(&mut self) {
         (self.cleared, self.end) = (0, 0);
         self.probed.clear();
     }
 
-    /// Notes that it has accepted a command of this route.
+    /// Marks a route as proven: the node has accepted a command of it.
     #[inline]
     pub(super) fn accept(&mut self, route: u16) {
         if !self.proven.contains(route) {
@@ -78,8 +78,8 @@ impl ClusterNode {
         }
     }
 
-    /// Notes that it refused a command of this route. A server checks the slot before anything else that a command may be refused
-    /// for, except rights.
+    /// Updates a route of which the node refused a command. A server checks the slot before anything else that a command may be
+    /// refused for, except rights.
     pub(super) fn refuse(&mut self, route: u16, line: &[u8], redirect: Option<&Redirect>) {
         if redirect.is_some() {
             self.proven.remove(route);

@@ -30,7 +30,7 @@ pub(crate) struct Rules {
     pub(crate) min_id: Option<EntryId>,
     /// Whether messages can be sent again without being written twice.
     pub(crate) exactly_once: bool,
-    /// Whether servers forget after a while what they were sent, so that it cannot be sent again then.
+    /// Whether servers forget the IDs of messages after a while, so that the messages cannot be sent again then.
     pub(crate) forgets_ids: bool,
     /// How many times in a row a message may be sent to another node of a cluster; `None`: a redirect is its outcome.
     pub(crate) max_redirects: Option<u32>,
@@ -41,7 +41,7 @@ pub(crate) struct Rules {
 pub(crate) struct BatchState {
     /// Whether a row was not written: the rows after it in its stream are refused.
     pub(crate) is_blocked: bool,
-    /// What is reported for a message that this try did not write: in a batch with the caller's token, an earlier try may have
+    /// The `written` of a message that this try did not write: in a batch with the caller's token, an earlier try may have
     /// written it.
     pub(crate) unattempted: Written,
 }

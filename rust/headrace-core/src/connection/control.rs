@@ -1,6 +1,6 @@
 //! A command that belongs to no message, and that must be answered before messages go out.
 
-/// It goes out before everything that is encoded, and alone: nothing else is sent until its reply has arrived.
+/// A command that goes out before everything that is encoded, and alone: nothing else is sent until its reply has arrived.
 #[derive(Debug)]
 pub(crate) struct Control {
     command: &'static [u8],
@@ -14,17 +14,17 @@ impl Control {
         Self { command: b"*1\r\n$4\r\nPING\r\n", sent: 0 }
     }
 
-    /// What the transport does not have yet.
+    /// The bytes that the transport does not have yet.
     pub(crate) fn unsent(&self) -> &'static [u8] {
         &self.command[self.sent..]
     }
 
-    /// The transport took the next `count` bytes.
+    /// Advances past the next `count` bytes, which the transport took.
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent = (self.sent + count).min(self.command.len());
     }
 
-    /// Whether the transport has all of it.
+    /// Whether the transport has the whole command.
     pub(crate) fn is_sent(&self) -> bool {
         self.sent == self.command.len()
     }

@@ -17,7 +17,7 @@ pub(crate) struct Detour {
 /// Some commands: those of a route, or of one of its streams.
 pub(super) type Commands = (u16, Option<Box<[u8]>>);
 
-/// The detours of a round. What the node said last counts.
+/// The detours of a round. The node's last redirect counts.
 #[derive(Debug, Default)]
 pub(super) struct Detours(BTreeMap<Commands, Redirect>);
 
@@ -31,7 +31,7 @@ impl Detours {
         self.0.insert((detour.route, detour.asked), detour.redirect);
     }
 
-    /// Forgets what was said before about the same commands.
+    /// Forgets earlier redirects of the same commands.
     pub(super) fn forget(&mut self, detour: &Detour) {
         let of_route = (detour.route, None);
         let had_route = self.0.remove(&of_route).is_some();

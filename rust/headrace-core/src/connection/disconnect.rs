@@ -2,7 +2,7 @@
 
 use crate::error::Fault;
 
-/// What ended a connection, and what that means for the commands in flight.
+/// The end of a connection, and what it means for the commands in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct Disconnect {
     pub(crate) fault: Fault,

@@ -14,31 +14,30 @@ use crate::command::Expect;
 /// One command that was encoded and has no reply yet.
 #[derive(Debug, Clone, Copy)]
 struct Awaited {
-    /// The offset just after its last byte.
+    /// The offset just after the command's last byte.
     end: u64,
-    /// How many messages it carries.
+    /// How many messages the command carries.
     rows: u32,
     expect: Expect,
     owner: Owner,
 }
 
 impl Awaited {
-    /// Whether it is like nearly every command: one message, whose outcome goes to the next report.
+    /// Whether the command is like nearly every other: one message, whose outcome goes to the next report.
     fn is_plain(self) -> bool {
         self.rows == 1 && self.expect == Expect::EntryId && self.owner == Owner::Report
     }
 }
 
-/// A command whose messages do not follow those of the command before it, because messages between them went elsewhere, or whose
-/// route is a different one.
+/// A command whose messages do not follow those of the command before it, or whose route is a different one.
 #[derive(Debug)]
 struct Gap {
     /// Counted from the first command ever [added](InFlight::added).
     command: u64,
-    /// The number of its first message.
+    /// The number of the command's first message.
     number: u64,
-    /// Its route in a cluster, and that of the commands after it: the number of the slot of its key, or that of a stream that is
-    /// on another node than its slot.
+    /// The command's route in a cluster, and that of the commands after it: the number of the slot of its key, or that of a
+    /// stream that is on another node than its slot.
     route: u16,
 }
 
@@ -63,28 +62,28 @@ pub(crate) struct Limits {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) entries: usize,
-    /// The entry that exceeds it is let through.
+    /// In bytes of commands. The entry that exceeds the limit is let through.
     pub(crate) bytes: usize,
 }
 
 /// A command that leaves the window: its reply has arrived, or its connection is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Command {
-    /// Its position, in offsets of the connection.
+    /// The command's position, in offsets of the connection.
     pub(crate) bytes: Range<u64>,
     pub(crate) numbers: Numbers,
-    /// How many messages it carries.
+    /// How many messages the command carries.
     pub(crate) rows: u64,
-    /// The route of its key in a cluster.
+    /// The route of the command's key in a cluster.
     pub(crate) route: u16,
     pub(crate) expect: Expect,
     pub(crate) owner: Owner,
-    /// How much of it the transport has.
+    /// How much of the command the transport has.
     pub(crate) sent: Sent,
 }
 
 impl Command {
-    /// The number of its first message.
+    /// The number of the command's first message.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.first()
     }
@@ -101,9 +100,9 @@ pub(crate) enum Sent {
 /// What decides when a command in the window may be sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {
-    /// The offset just after its last byte.
+    /// The offset just after the command's last byte.
     pub(crate) end: u64,
-    /// The route of its key; `None`: it carries no message.
+    /// The route of the command's key; `None`: the command carries no message.
     pub(crate) route: Option<u16>,
     pub(crate) is_asking: bool,
 }
@@ -113,7 +112,7 @@ pub(crate) struct InFlight {
     commands: VecDeque<Awaited>,
     /// How many commands are not [plain](Awaited::is_plain).
     special: usize,
-    /// How many messages these carry.
+    /// How many messages the commands that are not plain carry.
     special_rows: u64,
     gaps: VecDeque<Gap>,
     /// The message numbers of commands whose messages do not follow each other, each with its command, as in [`Gap`].
@@ -186,12 +185,12 @@ impl InFlight {
         self.commands.len()
     }
 
-    /// How many messages they carry.
+    /// How many messages the commands in flight carry.
     pub(crate) fn messages(&self) -> u64 {
         (self.commands.len() - self.special) as u64 + self.special_rows
     }
 
-    /// How many of them must be answered before there is [ample room](Self::has_ample_room).
+    /// How many commands must be answered before there is [ample room](Self::has_ample_room).
     pub(crate) fn until_ample_room(&self, limits: Limits) -> usize {
         let entries = self.commands.len().saturating_sub(limits.max_entries - limits.max_entries / 4);
         let bytes = limits.max_bytes - limits.max_bytes / 4;
@@ -208,7 +207,7 @@ impl InFlight {
         self.handed_over > self.front
     }
 
-    /// Whether the transport was given whole commands only, and all of those are answered: what follows may then go out on
+    /// Whether the transport was given whole commands only, and all of those are answered: later commands may then go out on
     /// another connection. After a reply that came too early, the rest of a command is left.
     pub(crate) fn is_between_commands(&self) -> bool {
         self.handed_over == self.front
@@ -291,7 +290,7 @@ impl InFlight {
         self.commands.push_back(command);
     }
 
-    /// The same for messages whose numbers may be scattered.
+    /// Adds a command of `length` encoded bytes that carries `rows` messages, whose numbers may be scattered.
     pub(crate) fn push_scattered(&mut self, length: usize, numbers: &Numbers, rows: u32, expect: Expect, owner: Owner) {
         if let Numbers::Scattered(spans) = numbers {
             self.scattered.push_back((self.added(), Arc::clone(spans)));
@@ -334,7 +333,7 @@ impl InFlight {
         }
     }
 
-    /// Notes that the transport took `count` more bytes.
+    /// Counts `count` more bytes as handed over to the transport.
     #[inline]
     pub(crate) fn hand_over(&mut self, count: usize) {
         self.handed_over += count as u64;

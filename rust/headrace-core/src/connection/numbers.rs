@@ -16,7 +16,7 @@ pub(crate) struct Span {
 pub(crate) enum Numbers {
     /// Consecutive numbers from this one on.
     From(u64),
-    /// Not consecutive: messages between them went elsewhere.
+    /// Not consecutive: other commands carry messages between them.
     Scattered(Arc<[Span]>),
 }
 

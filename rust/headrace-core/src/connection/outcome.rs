@@ -17,7 +17,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// How many messages it covers.
+    /// How many messages the outcome covers.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         match *self {
@@ -54,12 +54,12 @@ impl Outcome {
         }
     }
 
-    /// The same messages, failed with `failure`.
+    /// Returns the outcome of the same messages if they fail with `failure`.
     pub(crate) fn failed_with(&self, failure: &Arc<Failure>) -> Self {
         Self::Failed { failure: Arc::clone(failure), count: self.count() }
     }
 
-    /// The same outcome of messages that an earlier try may have written.
+    /// Returns the outcome for messages that an earlier try may have written.
     #[must_use]
     pub(crate) fn after_doubt(self) -> Self {
         match self {

@@ -12,13 +12,13 @@ use crate::error::Failure;
 #[derive(Debug)]
 pub(super) struct ParkedRoute {
     pub(super) commands: VecDeque<PendingRetry>,
-    /// When the first of them failed, and how many times they were tried and sent again.
+    /// When the first command failed, and how many times the commands were tried and sent again.
     pub(super) since: Instant,
     pub(super) attempts: u32,
     pub(super) resends: u32,
-    /// When they are sent again.
+    /// When the commands are sent again.
     pub(super) next: Instant,
-    /// Whether a caller knows that they wait.
+    /// Whether a caller knows that the commands wait.
     pub(super) is_reported: bool,
 }
 

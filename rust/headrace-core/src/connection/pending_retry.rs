@@ -11,11 +11,11 @@ use crate::error::{Failure, Written, code};
 /// Why a command waits to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// It failed: a policy says whether and when it is sent again.
+    /// The command failed: a policy says whether and when it is sent again.
     Failed,
-    /// The server only lacked the script, or another node has its slot: no policy is needed.
+    /// The server only lacked the script, or another node has the slot: no policy is needed.
     Free,
-    /// It was never sent; it only came while others waited.
+    /// Queued behind a retry; never sent.
     New,
 }
 
@@ -29,23 +29,23 @@ impl Cause {
 #[derive(Debug)]
 pub(crate) struct PendingRetry {
     pub(crate) bytes: Box<[u8]>,
-    /// The numbers of its messages, and how many it carries.
+    /// The numbers of the command's messages, and how many it carries.
     pub(crate) numbers: Numbers,
     pub(crate) rows: u64,
-    /// The route of its key in a cluster.
+    /// The route of the command's key in a cluster.
     pub(crate) route: u16,
     pub(crate) expect: Expect,
     pub(crate) owner: Owner,
-    /// How many of its last messages have no outcome.
+    /// How many of the command's last messages have no outcome.
     pub(crate) open: u64,
-    /// The last failure of the first of these.
+    /// The last failure of the first message without an outcome.
     pub(crate) failure: Arc<Failure>,
-    /// The failure of the others, if they failed for another reason.
+    /// The failure of the other messages, if they failed for another reason.
     pub(crate) behind: Option<Arc<Failure>>,
-    /// Whether any try may have written it.
+    /// Whether any try may have written the command's messages.
     pub(crate) may_be_written: bool,
     pub(super) cause: Cause,
-    /// How many nodes in a row sent it elsewhere.
+    /// How many nodes in a row redirected the command.
     pub(super) redirects: u32,
     pub(super) is_in_flight: bool,
 }
@@ -73,31 +73,30 @@ impl PendingRetry {
         }
     }
 
-    /// The same command after its first messages got their outcome: `open` are left, and fail with `behind` from the second one
-    /// on.
+    /// Returns the command with its last `open` messages left, which fail with `behind` from the second one on.
     #[must_use]
     pub(crate) fn with_open(self, open: u64, behind: Option<Arc<Failure>>) -> Self {
         Self { open, behind, ..self }
     }
 
-    /// The same command, which needs no policy to be sent again if `is_free`.
+    /// Returns the command, which needs no policy to be sent again if `is_free`.
     #[must_use]
     pub(crate) fn free_if(self, is_free: bool) -> Self {
         Self { cause: Cause::of(is_free), ..self }
     }
 
-    /// The same command after a node sent it elsewhere for the first time.
+    /// Returns the command after its first redirect.
     #[must_use]
     pub(crate) fn after_redirect(self) -> Self {
         Self { redirects: 1, ..self }
     }
 
-    /// The key of its stream.
+    /// The key of the command's stream.
     pub(crate) fn stream_key(&self) -> &[u8] {
         stream_key(&self.bytes)
     }
 
-    /// Whether it was sent before, and not only to a server that could not take it.
+    /// Whether the command failed, other than by a redirect or a missing script.
     pub(crate) fn was_tried(&self) -> bool {
         self.cause == Cause::Failed
     }
@@ -106,22 +105,22 @@ impl PendingRetry {
         self.cause != Cause::Failed
     }
 
-    /// How many of its first messages have their outcome.
+    /// How many of the command's first messages have their outcome.
     pub(crate) fn known(&self) -> u64 {
         self.rows - self.open
     }
 
-    /// Whether it waits for a policy only because of the state of its slot on its node: other slots of the node do not.
+    /// Whether the command waits for a policy only because of the state of its slot on its node: other slots of the node do not.
     pub(super) fn waits_for_route(&self) -> bool {
         self.cause == Cause::Failed && matches!(self.failure.code.as_ref(), "TRYAGAIN" | "MOVED" | "ASK")
     }
 
-    /// Whether it was refused because of a row before it.
+    /// Whether the command was refused because of a row before it.
     pub(super) fn is_blocked(&self) -> bool {
         self.failure.code == code::BLOCKED
     }
 
-    /// Its outcomes if it is not sent again.
+    /// The command's outcomes if it is not sent again.
     pub(crate) fn outcomes(self) -> impl Iterator<Item = Outcome> {
         let first = if self.behind.is_some() { self.open.min(1) } else { self.open };
         let rest = self.behind.filter(|_| self.open > first);

@@ -38,7 +38,7 @@ pub(crate) fn lacks_script(expect: Expect, code: &str) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct RetryQueue {
     pending: VecDeque<PendingRetry>,
-    /// Commands that came meanwhile: they follow those in flight, which may fail as well.
+    /// Commands that were queued during retries: they follow those in flight, which may fail as well.
     new: VecDeque<PendingRetry>,
     /// The position of the next command in flight.
     cursor: usize,
@@ -46,16 +46,16 @@ pub(crate) struct RetryQueue {
     attempts: u32,
     /// How many times commands were sent again.
     resends: u32,
-    /// Whether it has paused: a caller waits.
+    /// Whether retries have paused: a caller waits.
     has_paused: bool,
     /// Where the server sent commands of this round.
     detours: Detours,
-    /// The commands that nodes sent elsewhere too many times.
+    /// The commands whose redirects are not followed.
     stranded: BTreeSet<Commands>,
     /// How many commands are not in flight, and their bytes.
     waiting: usize,
     waiting_bytes: u64,
-    /// The failure of what was given up.
+    /// The failure of the commands that were given up.
     given_up: Option<Arc<Failure>>,
     /// When the first command failed; `None`: none did.
     since: Option<Instant>,
@@ -138,7 +138,7 @@ impl RetryQueue {
         (self.waiting + parked, self.waiting_bytes + parked_bytes)
     }
 
-    /// How many messages these carry.
+    /// How many messages the [waiting](Self::waiting) commands carry.
     pub(crate) fn messages(&self) -> u64 {
         if self.waiting().0 == 0 {
             return 0;
@@ -183,8 +183,8 @@ impl RetryQueue {
         self.new.push_back(pending);
     }
 
-    /// Notes that no socket could be opened: if commands that were never sent fail, this is the reason, not the failure that they
-    /// were queued behind.
+    /// Sets the failure of commands that were never sent to that of a socket that could not be opened, in place of the one that
+    /// they were queued behind.
     pub(crate) fn blame(&mut self, failure: &Arc<Failure>) {
         for pending in self.pending.iter_mut().chain(&mut self.new).filter(|pending| pending.cause == Cause::New) {
             pending.failure = Arc::clone(failure);
@@ -215,8 +215,8 @@ impl RetryQueue {
         }
     }
 
-    /// Notes that the server sent the next command, whose first message has this number, elsewhere. The redirect is not followed
-    /// if the command was sent elsewhere more than `most` times in a row.
+    /// Records the redirect of the next command, whose first message has the number `first`. It is not followed if the command
+    /// was redirected more than `most` times in a row.
     pub(crate) fn note_detour(&mut self, first: u64, detour: Detour, most: u32) {
         let redirects = match self.in_flight(first) {
             Some(pending) => {
@@ -234,7 +234,7 @@ impl RetryQueue {
         }
     }
 
-    /// Notes that commands which the server sent elsewhere do not go there: only a policy waits until the server takes them.
+    /// Leaves redirected commands to the policy, which waits until the server takes them: the redirect is not followed.
     pub(crate) fn strand(&mut self, detour: Detour) {
         self.stranded.insert((detour.route, detour.asked));
     }
@@ -254,13 +254,13 @@ impl RetryQueue {
         }
     }
 
-    /// Whether the server sent a command of this round elsewhere: nothing more of the round is then sent to it.
+    /// Whether the server redirected a command of this round: nothing more of the round is then sent to it.
     #[inline]
     pub(crate) fn has_redirect(&self) -> bool {
         !self.detours.is_empty() || !self.stranded.is_empty()
     }
 
-    /// The failure of the last command that the server sent elsewhere.
+    /// The failure of the last redirected command.
     pub(crate) fn redirected(&self) -> Option<Arc<Failure>> {
         let mut failed = self.pending.iter().rev().filter(|pending| pending.is_free() && !pending.is_in_flight);
         failed.next().map(|pending| Arc::clone(&pending.failure))
@@ -286,7 +286,7 @@ impl RetryQueue {
                 (self.attempts, self.resends) = (parked.attempts, parked.resends);
             }
             Some((_, next)) if next <= now => self.is_unparking = true,
-            // What was due went elsewhere, and what it held back continues.
+            // The commands that were due went to another node, and those that they held back continue.
             Some(_) | None => {
                 self.is_unparking = false;
                 self.since = (!self.is_empty()).then_some(now);
@@ -427,7 +427,7 @@ impl RetryQueue {
         (event, ended.exhausted)
     }
 
-    /// Notes the failure of the waiting commands before they are [taken out](Self::extract).
+    /// Records the failure of the waiting commands before they are [taken out](Self::extract).
     pub(crate) fn note_given_up(&mut self) {
         self.given_up = self.given_up.take().or_else(|| self.reason());
     }
@@ -488,7 +488,7 @@ impl RetryQueue {
         self.attempts = self.attempts.max(attempts);
     }
 
-    /// Takes out the commands that came meanwhile: see [`RetryStep::Resume`].
+    /// Takes out the commands that were queued during retries: see [`RetryStep::Resume`].
     pub(crate) fn take_new(&mut self) -> VecDeque<PendingRetry> {
         (self.waiting, self.waiting_bytes) = (0, 0);
         std::mem::take(&mut self.pending)

@@ -11,15 +11,15 @@ use crate::error::Failure;
 pub(crate) enum RetryStep {
     /// Wait until then.
     Pause(Instant),
-    /// Send what this node refused to others.
+    /// Follow the redirects of this node.
     Redirect(Vec<Detour>),
-    /// Send again what failed.
+    /// Send the failed commands again.
     Resend,
-    /// Send what came meanwhile: nothing else waits.
+    /// Send the commands that were queued behind retries: no other ones wait.
     Resume,
-    /// Fail what waits for a policy that allows no more tries, or for none.
+    /// Fail the commands that need a policy: it allows no more tries, or there is none.
     GiveUp,
-    /// Nothing: no command is left.
+    /// No command is left, except for parked ones.
     Done,
 }
 

@@ -33,10 +33,10 @@ pub(crate) struct SendBuffer {
 /// A payload that goes out from the buffer that holds it.
 #[derive(Debug)]
 struct Lent {
-    /// Its position: before this index of `bytes`.
+    /// The payload's position: before this index of `bytes`.
     at: usize,
     payload: Buffer,
-    /// Whether it is our own copy.
+    /// Whether the payload is our own copy.
     owned: bool,
 }
 
@@ -83,7 +83,7 @@ impl SendBuffer {
         self.len() == 0
     }
 
-    /// How many more bytes may be encoded before these go out. The message that exceeds the limit is let through.
+    /// How many more bytes may be encoded before the buffer goes out. The message that exceeds the limit is let through.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         CHUNK.saturating_sub(self.len())
@@ -110,7 +110,7 @@ impl SendBuffer {
         self.bytes.get(self.bytes.len().saturating_sub(length)..).unwrap_or_default()
     }
 
-    /// Removes what was appended last, so that `len` bytes are left to be sent.
+    /// Removes the last bytes, so that `len` are left to be sent.
     pub(crate) fn truncate(&mut self, len: usize) {
         while self.len() > len {
             let excess = self.len() - len;
@@ -164,7 +164,7 @@ impl SendBuffer {
         filled
     }
 
-    /// Notes that the transport took the first `count` bytes.
+    /// Advances past the first `count` bytes, which the transport took.
     pub(crate) fn advance(&mut self, mut count: usize) {
         while count > 0 {
             let (until, is_lent) = match self.lent.front() {

@@ -25,7 +25,7 @@ pub(crate) struct WaitTracker {
     /// The routes whose slot the server has handed over, or has taken over without writing to it yet: what it says about its
     /// replicas does not hold for the node that has the slot now.
     moved: BTreeSet<u16>,
-    /// The same for single streams, while their slot moves.
+    /// The single streams that the server has handed over, while their slot moves.
     moved_streams: BTreeSet<Option<Arc<[u8]>>>,
     /// Whether held entries name their streams.
     names_streams: bool,
@@ -38,13 +38,13 @@ pub(crate) struct WaitTracker {
 /// The outcome of entries that are not confirmed yet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unconfirmed {
-    /// The number of their first message.
+    /// The number of the entries' first message.
     pub(crate) number: u64,
     pub(crate) outcome: Outcome,
     pub(crate) owner: Owner,
-    /// The route of their key in a cluster.
+    /// The route of the entries' key in a cluster.
     pub(crate) route: u16,
-    /// Their stream, if the connection has several.
+    /// The entries' stream, if the connection has several.
     pub(crate) stream: Option<Arc<[u8]>>,
 }
 
@@ -63,13 +63,13 @@ impl WaitTracker {
         }
     }
 
-    /// Sets how many replicas the server of the connection has: all of them are wanted. What was requested before for a smaller
+    /// Sets how many replicas the server of the connection has: all of them are wanted. A WAIT that was requested for a smaller
     /// number fails.
     pub(crate) fn count(&mut self, replicas: u64) {
         self.wanted = Some(replicas);
     }
 
-    /// What is missing according to the reply to a WAIT.
+    /// Why the reply to a WAIT does not confirm the entries; `None`: it does.
     pub(crate) fn shortfall(&self, local: u64, replicas: u64) -> Option<Fault> {
         self.durability.shortfall(local, replicas, self.wanted.unwrap_or(u64::MAX))
     }
@@ -84,7 +84,7 @@ impl WaitTracker {
         self.unconfirmed.iter().any(|held| held.route == route)
     }
 
-    /// The routes of these outcomes. Some occur several times.
+    /// The routes of the held outcomes. Some occur several times.
     pub(crate) fn routes(&self) -> impl Iterator<Item = u16> {
         self.unconfirmed.iter().map(|held| held.route)
     }
@@ -136,7 +136,7 @@ impl WaitTracker {
         self.in_flight += 1;
     }
 
-    /// Notes that a WAIT was answered. Returns what that decides.
+    /// Counts a WAIT as answered. Returns the entries that it decides.
     pub(crate) fn answered(&mut self) -> VecDeque<Unconfirmed> {
         self.in_flight -= 1;
         if self.moved.is_empty() && self.moved_streams.is_empty() {
@@ -155,17 +155,17 @@ impl WaitTracker {
         taken.into()
     }
 
-    /// Notes that the server has handed a slot over, or takes it over.
+    /// Marks a route as moved: the server has handed its slot over, or takes it over.
     pub(crate) fn hand_over(&mut self, route: u16) {
         self.moved.insert(route);
     }
 
-    /// Notes that the server has handed one stream of a slot over.
+    /// Marks one stream of a slot as moved: the server has handed it over.
     pub(crate) fn hand_over_stream(&mut self, stream: Option<Arc<[u8]>>) {
         self.moved_streams.insert(stream);
     }
 
-    /// Notes that the server has accepted a command of a stream: it has its slot, again or still.
+    /// Marks a route and a stream as not moved: the server has accepted a command of them.
     #[inline]
     pub(crate) fn keep(&mut self, route: u16, stream: Option<&Arc<[u8]>>) {
         if !self.moved.is_empty() {
@@ -181,7 +181,7 @@ impl WaitTracker {
         self.names_streams
     }
 
-    /// Notes that the entries so far are of this stream; others will be of other streams.
+    /// Names the stream of each held entry from now on; those held before are of `stream`.
     pub(crate) fn name_streams(&mut self, stream: &Arc<[u8]>) {
         if std::mem::replace(&mut self.names_streams, true) {
             return;
@@ -226,8 +226,8 @@ impl WaitTracker {
         }
     }
 
-    /// Takes out what no WAIT will confirm: nothing more is sent for these streams, given by route and key, to the node that has
-    /// them now.
+    /// Takes out the entries that no WAIT will confirm: nothing more is sent for these streams, given by route and key, to the
+    /// node that has them now.
     pub(crate) fn give_up(&mut self, is_of: impl Fn(u16, Option<&[u8]>) -> bool) -> VecDeque<Unconfirmed> {
         let (moved, streams) = (std::mem::take(&mut self.moved), std::mem::take(&mut self.moved_streams));
         let lost = self.take_out(|held| {
@@ -239,14 +239,14 @@ impl WaitTracker {
         lost
     }
 
-    /// Takes out everything.
+    /// Takes out all entries.
     pub(crate) fn lose(&mut self) -> VecDeque<Unconfirmed> {
         self.moved.clear();
         self.moved_streams.clear();
         std::mem::take(&mut self.unconfirmed)
     }
 
-    /// Forgets the WAITs: nothing is in flight any more. What no WAIT has decided is left for another one.
+    /// Forgets the WAITs: nothing is in flight any more. Entries that no WAIT has decided are left for another one.
     pub(crate) fn forget_requests(&mut self, window: &InFlight) {
         let left = u64::from(!self.unconfirmed.is_empty());
         (self.requested, self.in_flight) = (window.added().saturating_sub(left), 0);

@@ -1,4 +1,4 @@
-//! What holds the value of a counter. One thread at a time writes it, any thread reads it.
+//! The cells that hold the values of counters. One thread at a time writes a cell, any thread reads it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

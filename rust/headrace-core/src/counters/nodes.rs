@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::cell::{Counter, Flag, Index, Time};
 use super::table::{CounterValues, counter, counter_table, gauge, hidden, time};
 
-/// The maximum number of nodes that are listed, which is what a cluster may have.
+/// The maximum number of nodes that are listed: the maximum of a cluster.
 const MAX_NODES: usize = 1_000;
 
 counter_table! {

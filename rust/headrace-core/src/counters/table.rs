@@ -11,9 +11,9 @@ pub type CounterValues = Vec<(&'static str, CounterValue)>;
 /// One counter: a row of a table such as [`DISPATCHER_COUNTERS`](super::DISPATCHER_COUNTERS).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CounterSpec {
-    /// Its name. The names of the exported metrics follow from it.
+    /// The counter's name. The names of the exported metrics follow from it.
     pub name: &'static str,
-    /// Its value before anything was counted.
+    /// The value before anything was counted.
     pub zero: CounterValue,
     /// Whether the value may decrease. If not, it only grows.
     pub is_gauge: bool,
@@ -23,7 +23,7 @@ pub struct CounterSpec {
     pub help: Option<&'static str>,
     /// For a time, the name of the seconds since then, which are exported in its place.
     pub age: Option<&'static str>,
-    /// Its meaning, in sentences for the documentation.
+    /// The counter's meaning, in sentences for the documentation.
     pub text: &'static str,
 }
 

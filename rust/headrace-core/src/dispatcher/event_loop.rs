@@ -17,9 +17,9 @@ use crate::retry::{RetryEnd, RetryWait};
 /// deadline.
 #[derive(Debug)]
 pub struct Progress {
-    /// The outcomes since the last report, in produce order. `None`: a connection is being opened, and nothing else is done
-    /// meanwhile. In a cluster, this is so while nodes are asked which of them have the streams; connections to these nodes are
-    /// opened in parallel.
+    /// The outcomes since the last report, in produce order. `None`: a connection is being opened, and nothing else is done. In a
+    /// cluster, this is so while nodes are asked which of them have the streams; connections to these nodes are opened in
+    /// parallel.
     pub report: Option<DeliveryReport>,
     /// The sockets to wait for: all that are open or being opened or, without a report, the one that is needed first.
     pub sockets: Vec<Interest>,
@@ -46,7 +46,7 @@ enum State {
     Between,
 }
 
-/// What an errand returns.
+/// The result of an errand.
 type Returned = (Box<Dispatcher>, Deferring, Result<()>);
 
 /// What the call that opens a connection waits for.
@@ -67,8 +67,8 @@ impl LoopDispatcher {
         Self { state: State::Here(Box::new(dispatcher), watch), deferral }
     }
 
-    /// The dispatcher, to produce messages; what waits in it is sent by [`advance`](Self::advance). `None`: a connection is being
-    /// opened, and there is no room until it is open.
+    /// The dispatcher, to produce messages, which [`advance`](Self::advance) sends. `None`: a connection is being opened, and
+    /// there is no room until it is open.
     pub fn dispatcher(&mut self) -> Option<&mut Dispatcher> {
         match &mut self.state {
             State::Here(dispatcher, _) => Some(dispatcher),
@@ -87,7 +87,7 @@ impl LoopDispatcher {
     /// Host names, requested passwords, and the files of passwords and certificates are looked up on a thread; nothing else needs
     /// one.
     ///
-    /// Errors: as [`Dispatcher::poll`]. The outcomes so far are then in the next report, and nothing is lost.
+    /// Errors: as [`Dispatcher::poll`]. The outcomes are then in the next report, and nothing is lost.
     pub fn advance(&mut self) -> Result<Progress> {
         loop {
             match self.step()? {
@@ -97,8 +97,8 @@ impl LoopDispatcher {
         }
     }
 
-    /// Gives up on a connection that is being opened, as an interrupt does, so that the dispatcher is available again. What waits
-    /// for the connection stays, and the next [`advance`](Self::advance) opens another one.
+    /// Gives up on a connection that is being opened, as an interrupt does, so that the dispatcher is available again. Messages
+    /// that wait for the connection stay, and the next [`advance`](Self::advance) opens another one.
     pub fn interrupt(&mut self) {
         self.deferral().is_interrupted = true;
         // The wait asks before it does anything else.

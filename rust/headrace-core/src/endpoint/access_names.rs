@@ -29,7 +29,7 @@ pub(super) static SERVER: AccessNames = AccessNames {
     tls_insecure_skip_verify: Some("tls_insecure_skip_verify"),
 };
 
-/// The options of its sentinels.
+/// The options of an endpoint's sentinels.
 pub(super) static SENTINEL: AccessNames = AccessNames {
     username: "sentinel_username",
     password: "sentinel_password",

@@ -111,9 +111,9 @@ pub enum Takes {
     CountOrAll,
     /// Seconds, with or without a fraction, in this range.
     Seconds {
-        /// The fewest.
+        /// The minimum.
         min: f64,
-        /// The most.
+        /// The maximum.
         max: f64,
     },
     /// A number, with or without a fraction, in this range.
@@ -190,18 +190,18 @@ impl OptionDefault {
 /// One option: a row of a table such as [`OPTIONS`](super::OPTIONS).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OptionSpec {
-    /// Its name: the same as Python keyword, JSON key, Spark option and URL query parameter.
+    /// The option's name: the same as Python keyword, JSON key, Spark option and URL query parameter.
     pub name: &'static str,
     /// The type and range of its values.
     pub takes: Takes,
-    /// Its value if it is not given.
+    /// The value if none is given.
     pub default: OptionDefault,
     /// Whether the default differs in some cases, which the text names. Giving the default explicitly is then not the same as
     /// giving no value.
     pub depends: bool,
-    /// Whether its value must not be shown.
+    /// Whether the value must not be shown.
     pub secret: bool,
-    /// Its purpose, in sentences for the documentation.
+    /// The option's purpose, in sentences for the documentation.
     pub text: &'static str,
 }
 

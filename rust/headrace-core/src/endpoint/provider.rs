@@ -23,10 +23,10 @@ pub trait PasswordProvider: Send + Sync + 'static {
     /// time counts towards the connect, but nothing interrupts it.
     fn ask(&self) -> Result<Secret, NoPassword>;
 
-    /// Its name for messages and `Debug`; not a secret.
+    /// The provider's name for messages and `Debug`; not a secret.
     fn name(&self) -> &str;
 
-    /// Whether it always provides the same password as `other`.
+    /// Whether the provider always provides the same password as `other`.
     fn equals(&self, other: &dyn PasswordProvider) -> bool;
 
     /// This provider, for downcasting to the type that implements it.

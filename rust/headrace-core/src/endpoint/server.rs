@@ -114,7 +114,7 @@ pub(super) const FILE_DEFAULTS: [OptionSpec; 4] = [
     OptionSpec { name: "default_port", ..option(PORT) },
 ];
 
-/// The same defaults in the environment.
+/// The process-wide defaults of the environment, with the ranges of those of a defaults file.
 pub(super) const ENVIRONMENT_DEFAULTS: [OptionSpec; 4] = [
     OptionSpec { name: "HEADRACE_CONNECT_TIMEOUT", ..FILE_DEFAULTS[0] },
     OptionSpec { name: "HEADRACE_COMMAND_TIMEOUT", ..FILE_DEFAULTS[1] },

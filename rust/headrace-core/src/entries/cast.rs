@@ -65,10 +65,10 @@ use crate::extension::{Extension, parse_uuid};
 /// What happens to a value that does not fit its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnBadField {
-    /// It is an error.
+    /// The value is an error.
     #[default]
     Fail,
-    /// It becomes null and is counted. It is an error if the column does not allow nulls.
+    /// The value becomes null and is counted. It is an error if the column does not allow nulls.
     Null,
 }
 
@@ -213,7 +213,7 @@ trait Values: Send {
 
     fn push_null(&mut self);
 
-    /// Removes what was appended last.
+    /// Removes the last value.
     fn pop(&mut self);
 
     /// The memory that the values take, and while they are finished.

@@ -61,7 +61,7 @@ pub(crate) struct FieldColumns {
     rows: usize,
     /// The values of this entry that do not fit, with the indexes of their columns.
     bad: Vec<(usize, BadValue)>,
-    /// What was found in the first record batch, until it is taken.
+    /// The misspelt field of the first record batch, until it is taken.
     misspelt: Option<Misspelt>,
     has_finished: bool,
 }

@@ -14,7 +14,7 @@ use crate::resp::EntryId;
 /// The last millisecond of the year 9999, where the timestamps of Spark, of SQL and of Python's datetime end. An ID may hold any
 /// number, such as nanoseconds.
 const LAST_TIMESTAMP: u64 = 253_402_300_799_999;
-/// The most bytes of an entry ID.
+/// The maximum length of an entry ID in bytes.
 const MOST_ID: usize = 41;
 /// A copy of a constant size is cheaper than one of an ID's length.
 const WIDTH: usize = 48;
@@ -66,7 +66,7 @@ impl MetadataColumn {
     }
 }
 
-/// The most bytes that a row of this stream takes.
+/// The maximum size of a row of this stream in bytes.
 fn row_bytes(columns: &[MetadataColumn], key: &str) -> usize {
     let bytes = |column: &MetadataColumn| match column {
         MetadataColumn::Stream => size_of::<i32>() + key.len(),
@@ -88,7 +88,7 @@ struct StreamRun {
 #[derive(Debug)]
 pub(super) struct Metadata {
     columns: Vec<MetadataColumn>,
-    /// The most bytes of a row of this stream; `bytes` is the sum over all rows.
+    /// The maximum size of a row of this stream in bytes; `bytes` is the sum over all rows.
     row_bytes: usize,
     bytes: usize,
     ms: Vec<u64>,
@@ -121,13 +121,13 @@ impl Metadata {
         self.ms.len()
     }
 
-    /// The most bytes of a row of this stream.
+    /// The maximum size of a row of this stream in bytes.
     #[inline]
     pub(super) fn row_bytes(&self) -> usize {
         self.row_bytes
     }
 
-    /// The most memory that the columns will take.
+    /// The maximum memory that the columns will take.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes

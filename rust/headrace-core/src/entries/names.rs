@@ -8,7 +8,7 @@ use super::escape::escaped;
 /// Up to this number of names, all pairs are compared, which is cheaper than hashing.
 const FEW: usize = 16;
 
-/// The most memory that is kept for later names after an entry that needed more.
+/// The maximum memory that is kept for later names after an entry that needed more.
 const KEPT: usize = 1 << 20;
 
 /// How names are written.
@@ -73,7 +73,7 @@ pub(super) struct Names {
     pub(super) ends: Vec<u32>,
     /// Which fields of the last entry are kept. Empty: all of them.
     pub(super) kept: Vec<bool>,
-    /// The number of names of this entry that were compared so far.
+    /// The number of names of this entry that were compared.
     at: usize,
     /// The start of the next name in `last`, if it is the same.
     start: usize,
@@ -123,7 +123,7 @@ impl Names {
         }
     }
 
-    /// Notes that the names of this entry differ from those of the last one, starting at `at`.
+    /// Copies the names of the last entry before `at`, where those of this entry begin to differ.
     fn differ(&mut self) {
         let mut other = std::mem::take(&mut self.spare);
         other.clear();

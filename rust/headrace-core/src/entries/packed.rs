@@ -56,9 +56,9 @@ pub(crate) struct PackedPlan {
     rows: RowsPlan,
     payload_field: String,
     on_bad: OnBadField,
-    /// The most that the row of a payload takes.
+    /// The maximum size of the row of a payload.
     row_size: Size,
-    /// The most bytes that the rows of an entry may take.
+    /// The maximum size of the rows of an entry in bytes.
     max_entry_bytes: usize,
     /// The number of rows and of bytes at which a record batch is full.
     batch_rows: usize,
@@ -142,7 +142,7 @@ struct Entry {
     first_row: usize,
     /// The bytes of the columns before this entry.
     bytes: usize,
-    /// What a row takes beside its columns.
+    /// The memory of a row besides its columns.
     row_bytes: usize,
     room: Room,
     payloads: usize,
@@ -193,7 +193,7 @@ impl PackedColumns {
         }
     }
 
-    /// Starts an entry; `is_deleted`: only its ID is known. `row_bytes`: what a row takes beside its columns.
+    /// Starts an entry; `is_deleted`: only its ID is known. `row_bytes`: the memory of a row besides its columns.
     pub(crate) fn entry(&mut self, is_deleted: bool, row_bytes: usize) {
         let room = Room::new(self.plan.max_entry_bytes);
         let (first_row, bytes) = (self.rows(), self.bytes());

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::{ColumnsPlan, EntryColumns};
 use crate::resp::stream_reply::EntrySink;
 
-/// The most builders kept of any size.
+/// The maximum number of builders kept of any size.
 const MOST: usize = 4;
-/// The most builders kept of small batches: the number of streams that one request reads.
+/// The maximum number of builders kept of small batches: the number of streams that one request reads.
 const MOST_SMALL: usize = 64;
 /// The bytes of a small batch.
 const SMALL: usize = 16 * 1024;

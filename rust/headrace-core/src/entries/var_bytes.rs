@@ -7,9 +7,9 @@ use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 
 use crate::error::{Error, Result};
 
-/// The most bytes of a column: Arrow's offsets of utf8 and binary have 31 bits.
+/// The maximum size of a column in bytes: Arrow's offsets of utf8 and binary have 31 bits.
 const MOST_BYTES: usize = i32::MAX as usize;
-/// The most bytes reserved for a column because the previous one had as many.
+/// The maximum number of bytes reserved for a column because the previous one had as many.
 const MOST_RESERVED: usize = 1 << 24;
 
 /// Builds the values. Arrow's own builders check their capacity several times per value, and panic if the offsets overflow.

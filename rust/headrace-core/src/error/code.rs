@@ -28,9 +28,9 @@ impl Kind {
 /// Whether a failed message may be in the stream nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Written {
-    /// It is not: the server refused it, or not a byte of it was handed over.
+    /// Not written: the server refused the message, or not a byte of it was handed over.
     No,
-    /// Unknown: it was handed over, at least in part, and its reply never came.
+    /// Unknown: the message was handed over, at least in part, and its reply never came.
     Unknown,
 }
 
@@ -93,13 +93,13 @@ enum Means {
 pub struct Code {
     /// The code.
     pub name: &'static str,
-    /// When it occurs, for documentation.
+    /// When the code occurs, for documentation.
     pub text: &'static str,
-    /// What the caller can do about it.
+    /// What the caller can do about the failure.
     pub advice: Option<&'static str>,
     /// Whether the message may be in the stream, outside of batches with a token.
     pub written: &'static [Written],
-    /// Whether it passes by itself, so that a retry helps: a server that is unreachable, starting, failing over or busy.
+    /// Whether the failure passes by itself, so that a retry helps: a server that is unreachable, starting, failing over or busy.
     /// `NO_STREAM` and the like are retryable, but only for a caller who does something about them.
     pub passes: bool,
     permanent: Permanent,
@@ -138,7 +138,7 @@ impl Code {
         self.means.contains(&Means::Close)
     }
 
-    /// Whether it is retryable even in reply to AUTH.
+    /// Whether the code is retryable even in reply to AUTH.
     pub(super) fn is_retryable_in_auth(&self) -> bool {
         self.means.contains(&Means::NotYet)
     }
@@ -191,7 +191,7 @@ macro_rules! own_codes {
     };
 }
 
-/// The same for codes that servers send, which need no constants.
+/// Makes the table of the codes that servers send, which need no constants.
 macro_rules! server_codes {
     ($($(#[doc = $text:literal])+ $name:ident => $row:expr;)+) => {
         /// The codes of servers' error replies that mean something to headrace. Any other code is retryable, and does not pass by

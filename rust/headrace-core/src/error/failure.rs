@@ -20,13 +20,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The same failure with `more` at the end of its message.
+    /// Returns the failure with `more` at the end of its message.
     pub(crate) fn with_more(&self, more: &str) -> Self {
         let kept: String = self.message.chars().take(MAX_MESSAGE - more.chars().count().min(MAX_MESSAGE)).collect();
         Self { message: kept + more, ..self.clone() }
     }
 
-    /// The same failure, with a note that a retry policy allows no more tries.
+    /// Returns the failure with a note that the retry policy allows no more tries.
     pub(crate) fn given_up(&self, tries: u32, took: Duration) -> Self {
         self.with_more(&format!(" (given up after {tries} tries in {:.1} s)", took.as_secs_f64()))
     }

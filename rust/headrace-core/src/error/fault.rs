@@ -19,7 +19,7 @@ pub struct Fault {
     pub message: String,
     /// Whether this was an error reply to AUTH.
     pub in_auth: bool,
-    /// Which of the texts under `ERR` this is, as far as it matters.
+    /// The known `ERR` text, if it affects how the fault is treated.
     pub text: ReplyText,
 }
 
@@ -98,7 +98,7 @@ impl Fault {
         self.text == ReplyText::Auth || code::find(&self.code).is_some_and(Code::is_of_password)
     }
 
-    /// The same fault, with the refused command named before the server's message.
+    /// Returns the fault with the refused command named before the server's message.
     #[must_use]
     pub fn of_command(mut self, command: &str) -> Self {
         self.message = cut(&format!("{command} was refused: {}", self.message));

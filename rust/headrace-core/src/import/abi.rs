@@ -139,7 +139,7 @@ impl CSchema {
         unsafe { ptr::replace(from.cast().as_ptr(), Self::RELEASED) }
     }
 
-    /// Whether it has been released, because it was read before.
+    /// Whether the schema has been released, because it was read before.
     pub(super) fn is_released(&self) -> bool {
         self.release.is_none()
     }
@@ -211,7 +211,7 @@ impl CArray {
         unsafe { ptr::replace(from.cast().as_ptr(), Self::RELEASED) }
     }
 
-    /// Whether it has been released: the end of a stream, or an array that was read before.
+    /// Whether the array has been released: the end of a stream, or an array that was read before.
     pub(super) fn is_released(&self) -> bool {
         self.release.is_none()
     }
@@ -274,7 +274,7 @@ impl CArray {
         Some(unsafe { Buffer::from_custom_allocation(start, bytes, Arc::clone(owner) as _) })
     }
 
-    /// Releases it immediately, the deepest child first.
+    /// Releases the array immediately, the deepest child first.
     pub(super) fn refuse(mut self) {
         self.release_from_below();
         self.release = None;
@@ -305,7 +305,7 @@ impl CStream {
         unsafe { ptr::replace(from.cast().as_ptr(), RELEASED) }
     }
 
-    /// Whether it has been released, because it was read before.
+    /// Whether the stream has been released, because it was read before.
     pub(super) fn is_released(&self) -> bool {
         self.release.is_none()
     }

@@ -30,13 +30,13 @@ struct Node<'a> {
     array: &'a CArray,
     data_type: &'a DataType,
     owner: &'a Arc<CArray>,
-    /// Its rows, as positions in its buffers.
+    /// The node's rows, as positions in its buffers.
     rows: Range<usize>,
     /// Which rows are visible; `None`: all. The others are below a null and have no meaning.
     visible: Option<NullBuffer>,
     /// The name of the field; `None` for the column itself and for a dictionary.
     name: Option<&'a str>,
-    /// The index of its parent in the list of all nodes.
+    /// The index of the parent in the list of all nodes.
     parent: usize,
 }
 

@@ -42,7 +42,7 @@ pub(super) fn read(schema: &CSchema) -> Result<SchemaRef> {
 struct Node<'a> {
     field: &'a CSchema,
     depth: usize,
-    /// The indexes of its children, then of its dictionary, in the list of all nodes.
+    /// The indexes of the node's children, then of its dictionary, in the list of all nodes.
     below: Range<usize>,
 }
 

@@ -36,13 +36,13 @@ pub(super) const CONSUMER_COLUMNS: [Column; 6] = [
 /// The information from XINFO GROUPS about a group.
 #[derive(Debug)]
 pub struct GroupInfo {
-    /// Its name.
+    /// The group's name.
     pub name: Vec<u8>,
-    /// The number of its consumers.
+    /// The number of the group's consumers.
     pub consumers: i64,
     /// The number of entries that were delivered to them but not acknowledged.
     pub pending: i64,
-    /// How far it has read.
+    /// How far the group has read.
     pub position: GroupPosition,
     /// From XPENDING.
     pub(super) oldest_pending: Option<EntryId>,

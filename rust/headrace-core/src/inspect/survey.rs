@@ -22,7 +22,7 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Creates it without opening a connection.
+    /// Creates a survey without opening a connection.
     pub fn new(endpoint: &Endpoint) -> Self {
         Self { endpoint: endpoint.clone(), connections: KeptConnections::new(endpoint), is_checked: false }
     }

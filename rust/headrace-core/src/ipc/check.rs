@@ -19,11 +19,11 @@ const LENGTH: usize = 8;
 /// The greatest expansion of LZ4: 255 bytes from one (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>).
 const LZ4_FACTOR: usize = 255;
 
-/// The most that `arrow-rs` allocates for a field of a schema, its export to C included, and for a pair of metadata; besides the
-/// texts in them.
+/// The maximum that `arrow-rs` allocates for a field of a schema, its export to C included, and for a pair of metadata; besides
+/// the texts in them.
 const FIELD: usize = 512;
 
-/// The same for an array and for a buffer, besides the values in them.
+/// The maximum that `arrow-rs` allocates for an array and for a buffer, besides the values in them.
 const ARRAY: usize = 512;
 const BUFFER: usize = 128;
 
@@ -37,12 +37,12 @@ pub(crate) struct Claims {
     pub(crate) rows: usize,
     /// The bytes of all buffers after decompression.
     pub(crate) buffers: usize,
-    /// The most bytes that decoding takes besides the stream itself and the buffers: the schema, and the arrays.
+    /// The maximum number of bytes that decoding takes besides the stream itself and the buffers: the schema, and the arrays.
     pub(crate) parts: usize,
 }
 
-/// Checks a whole stream. Its end mark must be present and be the end of the bytes. `limit`: the most bytes of its rows
-/// after decompression, and of its schema.
+/// Checks a whole stream. Its end mark must be present and be the end of the bytes. `limit`: the maximum size in bytes of its
+/// rows after decompression, and of its schema.
 pub(crate) fn check(bytes: &[u8], limit: usize) -> Check<Claims> {
     let mut rest = bytes;
     let mut claims = Claims::default();

@@ -66,7 +66,7 @@ pub(super) fn is_clean(array: &dyn Array, rows: Range<usize>) -> bool {
     }
 }
 
-/// The same values with valid text.
+/// Returns the values with valid text.
 pub(super) fn clean(array: &ArrayRef) -> Arrow<ArrayRef> {
     Ok(match array.data_type() {
         DataType::Utf8 => Arc::new(cleaned(array.as_string::<i32>())),

@@ -24,7 +24,7 @@ pub(super) fn is_loose(data_type: &DataType) -> bool {
     first(data_type, &views).is_some() || has_dictionary(data_type)
 }
 
-/// The same values without unused bytes. Arrays that have none are not copied.
+/// Returns the values without unused bytes. Arrays that have none are not copied.
 pub(super) fn compact(array: &ArrayRef) -> Arrow<ArrayRef> {
     if !is_loose(array.data_type()) {
         return Ok(array.clone());

@@ -24,7 +24,7 @@ type Arrow<T> = std::result::Result<T, ArrowError>;
 /// memory; in an entry that would only add padding.
 const ALIGNMENT: usize = 8;
 
-/// The most columns that an error lists.
+/// The maximum number of columns that an error lists.
 const MAX_LISTED: usize = 20;
 
 /// The compression of an entry's rows. Each buffer is compressed separately, as the format requires.
@@ -239,11 +239,11 @@ impl Encoder {
 
 /// What a column needs before it is written.
 struct Preparation {
-    /// A slice of it may hold more than its own rows.
+    /// A slice of the column may hold more than its own rows.
     compaction: bool,
-    /// It has text, which may not be UTF-8.
+    /// The column has text, which may not be UTF-8.
     text_check: bool,
-    /// A part of it must not be null, but may be.
+    /// A part of the column must not be null, but may be.
     null_check: bool,
 }
 

@@ -5,8 +5,8 @@ use arrow_schema::{DataType, Field};
 use crate::error::{Error, Result};
 use crate::nested::first;
 
-/// The most levels of a type that is written. Writers and readers of the format recurse into types: `arrow-array` needs
-/// 2 KiB of stack per level.
+/// The maximum number of levels of a type that is written. Writers and readers of the format recurse into types: `arrow-array`
+/// needs 2 KiB of stack per level.
 const MAX_DEPTH: usize = 32;
 
 /// Refuses types whose slices cannot be compacted, and types that the format cannot hold.

@@ -130,8 +130,8 @@ impl Encoder {
         length
     }
 
-    /// Encodes rows for the nodes that have their streams, or notes why they are not sent, until the window or the send buffer of
-    /// a node is full. The room is measured once. `row` becomes the first row that is left.
+    /// Encodes rows for the nodes that have their streams, or fails those that are not sent, until the window or the send buffer
+    /// of a node is full. The room is measured once. `row` becomes the first row that is left.
     pub(super) fn push_routed_rows(&mut self, rows: &Rows<'_>, row: &mut usize, end: usize, to: &mut Sender) {
         let load = to.lanes.load();
         let most = to.limits.max_entries.saturating_sub(load.entries + to.outcomes.early()).max(1);
@@ -148,8 +148,8 @@ impl Encoder {
         }
     }
 
-    /// Encodes a row for the node that has its stream, or notes why it is not sent. Returns the size of its command in bytes, and
-    /// whether what is encoded must go out now.
+    /// Encodes a row for the node that has its stream, or fails it if it is not sent. Returns the size of its command in bytes,
+    /// and whether what is encoded must go out now.
     fn push_routed_row(&mut self, rows: &Rows<'_>, row: usize, to: &mut Sender) -> Option<(usize, bool)> {
         let fields = match rows.field_count(row) {
             Ok(fields) => fields,
@@ -212,7 +212,7 @@ impl Encoder {
         (length, connection.send.room() == 0 && !connection.is_stuck())
     }
 
-    /// Encodes a row of any kind and returns the size of its command in bytes, or notes why it cannot be sent.
+    /// Encodes a row of any kind and returns the size of its command in bytes, or fails a row that cannot be sent.
     fn push_row(&mut self, rows: &Rows<'_>, row: usize, to: &mut Sender) -> usize {
         let connection = to.lanes.at_home();
         match encode_row(rows, row, &mut self.xadd, connection.send.bytes(), &mut self.scratch) {
@@ -369,9 +369,9 @@ impl Encoder {
 
 /// Why a row is not sent.
 pub(super) enum Refused {
-    /// It can never be sent, and counts as passed.
+    /// The row can never be sent, and counts as passed.
     Ever(Fault),
-    /// It cannot be sent now. An earlier try may have written it.
+    /// The row cannot be sent now. An earlier try may have written it.
     Now(Fault),
 }
 

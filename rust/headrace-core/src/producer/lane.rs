@@ -34,7 +34,7 @@ use crate::random;
 pub(super) enum Link {
     /// There is no socket; it is opened when it is needed.
     Closed,
-    /// It is being opened, while the other lanes continue.
+    /// The socket is being opened, while the other lanes continue.
     Opening(Box<Opening>),
     Open(Box<Transport>),
     /// Connecting failed: the rest of the batch fails with it, without another try.
@@ -48,11 +48,11 @@ pub(crate) struct Lane {
     /// `None`: it leads to the only server, or to a node that is not known yet.
     pub(super) state: Option<NodeState>,
     pub(super) retry_waits: RetryWaits,
-    /// The number of its socket among all that the producer opened.
+    /// The number of the lane's socket among all that the producer opened.
     number: u64,
-    /// Whether its last socket was lost.
+    /// Whether the lane's last socket was lost.
     was_lost: bool,
-    /// Whether this call has replaced its socket, which had ended between commands.
+    /// Whether this call has replaced the lane's socket, which had ended between commands.
     was_renewed: bool,
 }
 
@@ -62,7 +62,7 @@ impl Lane {
         Self { connection, link, state, retry_waits, number: 0, was_lost: false, was_renewed: false }
     }
 
-    /// The node that it leads to, if there are several.
+    /// The node that the lane leads to, if there are several.
     pub(crate) fn node(&self) -> Option<&Node> {
         self.state.as_ref().map(|state| &state.node)
     }
@@ -114,7 +114,7 @@ impl Lane {
         Poll::Ready((ended, until, on_failure))
     }
 
-    /// Gives up the socket that is being opened, if `is_left` returns true. What waits for it stays.
+    /// Gives up the socket that is being opened, if `is_left` returns true. Commands that wait for it stay.
     pub(super) fn leave_opening(&mut self, is_left: impl Fn(&Opening, &Connection) -> bool) {
         if let Link::Opening(opening) = &self.link
             && is_left(opening, &self.connection)
@@ -123,7 +123,8 @@ impl Lane {
         }
     }
 
-    /// Notes that it got no socket. Without another try, what waits for it fails, and so does the rest of the batch.
+    /// Handles a socket that could not be opened. Without another try, the commands that wait fail, and so does the rest of the
+    /// batch.
     pub(super) fn not_opened(&mut self, fault: &Fault, cx: &mut Context<'_, OutcomeQueue>) {
         let failure = cx.failure(fault, cx.batch.unattempted);
         let retries = cx.rules.retry.is_some() && cx.rules.classifier.may_pass(fault);
@@ -143,7 +144,7 @@ impl Lane {
         self.connection.retry.forgive();
     }
 
-    /// Notes that a call begins.
+    /// Lets the socket be renewed again: a call begins.
     pub(super) fn begin_call(&mut self) {
         self.was_renewed = false;
     }
@@ -204,7 +205,8 @@ impl Lane {
         Ok(moved)
     }
 
-    /// For how long its server has been silent, and for how long it may be, if it must answer. See [`Connection::silence`].
+    /// For how long the lane's server has been silent, and for how long it may be, if it must answer. See
+    /// [`Connection::silence`].
     pub(super) fn silence(&self, started: Option<Instant>, now: Instant) -> Option<(Duration, Duration)> {
         if self.connection.awaits_answer() { self.connection.silence(started, now) } else { None }
     }
@@ -286,8 +288,8 @@ impl Lane {
         exhausted.map(|failure| Arc::new(Failure { written, ..(*failure).clone() }))
     }
 
-    /// Fails what waits, if connecting failed. Messages under way failed with the socket; those that had been gathered were
-    /// encoded later.
+    /// Fails the commands that wait, if connecting failed. Messages in flight failed with the socket; gathered ones were encoded
+    /// later.
     pub(super) fn fail_all(&mut self, cx: &mut Context<'_, OutcomeQueue>) {
         if let Some(failure) = self.down().cloned() {
             self.connection.fail_all(&failure, cx);
@@ -295,7 +297,8 @@ impl Lane {
         }
     }
 
-    /// Notes that the node cannot be reached or does not reply. `unix_ms`: the time of day. Returns the change.
+    /// Marks the node as down, if the fault is that it cannot be reached or does not reply. `unix_ms`: the time of day. Returns
+    /// the change.
     pub(super) fn failed(&mut self, fault: &Fault, now: Instant, unix_ms: u64) -> Option<ServerChange> {
         self.state.as_mut()?.failed(fault, now, unix_ms)
     }
@@ -317,7 +320,7 @@ impl Lane {
         self.drop_socket();
     }
 
-    /// Ends a socket for good: a broken one is never used again, and what waits on it fails or is sent again.
+    /// Ends a socket for good: a broken one is never used again, and commands that wait on it fail or are sent again.
     pub(super) fn disconnect(&mut self, broken: &Disconnect, cx: &mut Context<'_, OutcomeQueue>) {
         let is_forgotten = cx.rules.forgets_ids && self.connection.is_late(cx.now);
         let broken = Disconnect { is_final: broken.is_final || is_forgotten, ..broken.clone() };
@@ -328,7 +331,7 @@ impl Lane {
         }
     }
 
-    /// Closes the socket cleanly, with nothing in flight. What waits stays.
+    /// Closes the socket cleanly, with nothing in flight. Commands that wait stay.
     pub(super) fn close_socket(&mut self) {
         self.connection.closed();
         if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {
@@ -336,7 +339,7 @@ impl Lane {
         }
     }
 
-    /// Ends the socket abnormally. What waits stays.
+    /// Ends the socket abnormally. Commands that wait stay.
     pub(super) fn drop_socket(&mut self) {
         self.connection.closed();
         if let Link::Open(transport) = std::mem::replace(&mut self.link, Link::Closed) {

@@ -27,7 +27,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// What one connection adds.
+    /// The load of one connection.
     #[inline]
     pub(crate) fn of(connection: &Connection) -> Self {
         let (waiting, bytes) = connection.retry.waiting();
@@ -75,7 +75,8 @@ impl Cluster {
         self.of_stream(key, slot(key))
     }
 
-    /// The same if the slot is known. Streams that are ahead of their slots are found by their keys.
+    /// The route of a stream key whose slot is known, and its lane. Streams that are ahead of their slots are found by their
+    /// keys.
     #[inline]
     fn of_stream(&self, key: &[u8], slot: u16) -> (u16, usize) {
         if !self.streams.is_empty()
@@ -150,20 +151,20 @@ impl Lanes {
         Self { all: vec![lane], home: 0, cluster: Some(cluster) }
     }
 
-    /// Notes that the server belongs to no cluster, which was not known before. What waits has been handed to no socket. `keeps`:
-    /// see [`Connection::new`].
+    /// Drops the cluster: the server turned out to belong to none. Commands that wait have been handed to no socket. `keeps`: see
+    /// [`Connection::new`].
     pub(crate) fn leave_cluster(&mut self, keeps: bool) {
         self.cluster = None;
         self.at_home().leave_cluster(keeps);
     }
 
-    /// Whether they lead to the nodes of a cluster.
+    /// Whether the lanes lead to the nodes of a cluster.
     #[inline]
     pub(crate) fn is_of_cluster(&self) -> bool {
         self.cluster.is_some()
     }
 
-    /// Notes whether the next messages may go to several nodes, if they are nodes of a cluster.
+    /// Sets whether the next messages may go to several nodes, if they are nodes of a cluster.
     pub(crate) fn set_routed(&mut self, is_routed: bool) {
         if let Some(cluster) = &mut self.cluster {
             cluster.is_routed = is_routed;
@@ -197,7 +198,7 @@ impl Lanes {
         self.cluster.as_ref().map_or(0, |cluster| cluster.home_route)
     }
 
-    /// Notes that messages of other streams than the endpoint's may follow.
+    /// Names the stream of each held entry from now on: messages of other streams than the endpoint's may follow.
     pub(crate) fn name_streams(&mut self) {
         let Some(cluster) = self.cluster.as_mut().filter(|cluster| !cluster.names_streams) else { return };
         cluster.names_streams = true;
@@ -245,7 +246,7 @@ impl Lanes {
         self.all.iter().map(|lane| &lane.connection)
     }
 
-    /// The same, to change them.
+    /// The connections of all lanes, to change them.
     pub(crate) fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.all.iter_mut().map(|lane| &mut lane.connection)
     }
@@ -256,7 +257,7 @@ impl Lanes {
         self.cluster.as_ref().map_or((0, 0), |cluster| cluster.of_key(key))
     }
 
-    /// The same for a stream whose slot is known.
+    /// The route of a stream key whose slot is known, and its lane.
     #[inline]
     pub(crate) fn of_stream(&self, key: &[u8], slot: u16) -> (u16, usize) {
         self.cluster.as_ref().map_or((0, 0), |cluster| cluster.of_stream(key, slot))
@@ -286,7 +287,7 @@ impl Lanes {
         })
     }
 
-    /// What is left of the window for the lane of the endpoint's stream.
+    /// The window left for the lane of the endpoint's stream.
     pub(crate) fn limits_at_home(&self, limits: Limits) -> Limits {
         if self.cluster.is_none() {
             return limits;
@@ -351,8 +352,8 @@ impl Lanes {
         wanted
     }
 
-    /// Moves the routes of a lane, and what waits for them, to where the cluster says that their slots are. Nothing is in flight
-    /// there.
+    /// Moves the routes of a lane, and the commands that wait for them, to the nodes that have their slots in `map`. Nothing is
+    /// in flight there.
     pub(crate) fn relocate(&mut self, at: usize, map: &[(RangeInclusive<u16>, Node)], now: Instant) {
         let wanted = self.wanted(at, map);
         let waiting = self.all[at].connection.retry.routes();
@@ -367,7 +368,7 @@ impl Lanes {
         self.hand_over(at, &targets, now);
     }
 
-    /// Whether a route stays at its lane. What a WAIT must confirm moves only with a later write.
+    /// Whether a route stays at its lane. Unconfirmed entries move only with a later write.
     fn is_bound(&self, at: usize, route: u16, waiting: &BTreeSet<u16>) -> bool {
         self.all[at].connection.holds_unconfirmed(route) && !waiting.contains(&route)
     }
@@ -379,7 +380,7 @@ impl Lanes {
         Some(to)
     }
 
-    /// Hands over what waits for a lane to the lanes to which its routes lead now.
+    /// Hands over the commands that wait for a lane to the lanes to which its routes lead now.
     fn hand_over(&mut self, at: usize, targets: &BTreeSet<usize>, now: Instant) {
         let Self { all, cluster: Some(cluster), .. } = self else { return };
         for to in targets.iter().copied().filter(|to| *to != at) {
@@ -389,8 +390,8 @@ impl Lanes {
         self.find_home();
     }
 
-    /// Follows redirects: what waits of the commands that a node sent elsewhere goes there, unless it has moved already. Nothing
-    /// of the lane is in flight.
+    /// Follows redirects: redirected commands that wait go to the other node, unless they have moved already. Nothing of the lane
+    /// is in flight.
     pub(crate) fn redirect(&mut self, at: usize, detours: &[(&Detour, Node)], now: Instant) {
         let detours: Vec<_> = detours.iter().map(|(detour, node)| (*detour, self.lane_of(node))).collect();
         let waiting = self.all[at].connection.retry.routes();

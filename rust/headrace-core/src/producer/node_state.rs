@@ -12,7 +12,7 @@ use crate::net::ServerChange;
 pub(super) struct NodeState {
     pub(super) node: Node,
     pub(super) counters: Arc<NodeCounters>,
-    /// Since when it has been unreachable.
+    /// Since when the node has been unreachable.
     down: Option<Instant>,
 }
 
@@ -28,7 +28,7 @@ impl NodeState {
         self.down.is_some()
     }
 
-    /// Notes that there is a socket to it. Returns the change, if it was down.
+    /// Counts a new socket to the node. Returns the change, if it was down.
     pub(super) fn opened(&mut self, counters: &Counters, now: Instant) -> Option<ServerChange> {
         // Another node may have taken its place in the list.
         counters.list(&self.counters);
@@ -36,7 +36,8 @@ impl NodeState {
         self.back(now)
     }
 
-    /// Notes that it cannot be reached or does not reply. `unix_ms`: the time of day. Returns the change, if it was not down.
+    /// Marks the node as down, if the fault is that it cannot be reached or does not reply. `unix_ms`: the time of day. Returns
+    /// the change, if it was not down.
     pub(super) fn failed(&mut self, fault: &Fault, now: Instant, unix_ms: u64) -> Option<ServerChange> {
         if self.is_down() || !code::is_away(&fault.code) {
             return None;
@@ -47,7 +48,7 @@ impl NodeState {
         Some(ServerChange::NodeDown { node, code, message })
     }
 
-    /// Notes that it replies. Returns the change, if it was down.
+    /// Marks the node as up: it replies. Returns the change, if it was down.
     pub(super) fn back(&mut self, now: Instant) -> Option<ServerChange> {
         let since = self.down.take()?;
         self.counters.down_since.set(None);

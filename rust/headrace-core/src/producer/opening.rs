@@ -20,7 +20,7 @@ const MISSED: Duration = Duration::from_millis(100);
 
 /// The result of an opening.
 pub(super) struct Ended {
-    /// Includes what was learnt on the way.
+    /// Also carries what the preparation found out.
     pub(super) preparation: Preparation,
     pub(super) opened: Result<Opened, ConnectError>,
     /// Whether a connection was established.
@@ -30,13 +30,13 @@ pub(super) struct Ended {
 type Work = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 pub(super) struct Opening {
-    /// The lock only makes it `Sync`, as a producer is: only one caller at a time uses the opening.
+    /// The lock only makes the opening `Sync`, as a producer is: only one caller at a time uses the opening.
     work: Mutex<Work>,
     side: Arc<Mutex<Side>>,
     wait: Option<Wait>,
     /// When this try must end.
     ends: Instant,
-    /// When it was last polled.
+    /// When the opening was last polled.
     went_on: Instant,
     /// When the last try for the lane must end.
     until: Instant,
@@ -50,7 +50,7 @@ pub(super) enum OnFailure {
     AskOthers,
     /// Ask other nodes if this node says that another one has the slot.
     AskAfterRedirect,
-    /// Fail what waits for the lane.
+    /// Fail the commands that wait for the lane.
     Fail,
 }
 
@@ -115,24 +115,24 @@ impl Opening {
         (self.until, self.on_failure)
     }
 
-    /// Whether its time ended while no call polled it, which says nothing about the node.
+    /// Whether the opening's time ended while no call polled it, which says nothing about the node.
     pub(super) fn is_missed(&self, now: Instant) -> bool {
         self.ends <= now && now.saturating_duration_since(self.went_on) > MISSED
     }
 
-    /// When to continue if its socket is not ready before.
+    /// When to continue if the socket is not ready before.
     pub(super) fn wakes(&self) -> Instant {
         self.wait.as_ref().map_or(self.ends, |wait| wait.until)
     }
 
-    /// The socket that it waits for, and whether it waits to send.
+    /// The socket that the opening waits for, and whether it waits to send.
     pub(super) fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
         let wait = self.wait.as_ref()?;
         let (_, writable) = wait.socket?;
         Some((wait.held.as_ref()?.as_fd(), writable))
     }
 
-    /// The same for an event loop.
+    /// The socket that the opening waits for, for an event loop.
     pub(super) fn interest(&self) -> Option<Interest> {
         let wait = self.wait.as_ref()?;
         let (fd, writable) = wait.socket?;

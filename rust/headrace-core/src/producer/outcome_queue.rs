@@ -101,7 +101,7 @@ impl OutcomeQueue {
         self.count
     }
 
-    /// Notes that the next message is one of `dispatch`.
+    /// Begins a call of `dispatch`, which carries the next message.
     pub(crate) fn begin_call(&mut self) {
         self.call = Some(Call { number: self.next, outcome: None });
     }

@@ -13,7 +13,7 @@ use crate::net::{ClusterNodes, ConnectError, ServerLookup, Transport, Watch, con
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Registry {
     Unknown,
-    /// It existed and matched: it may not be written again.
+    /// The registry existed and matched: it may not be written again.
     Seen,
 }
 
@@ -107,7 +107,7 @@ impl Preparation {
         self.count_replicas(transport, servers, until, watch).await
     }
 
-    /// The same error, prefixed with the endpoint if the socket was lost. A server's own error text needs no prefix.
+    /// Returns the error, prefixed with the endpoint if the socket was lost. A server's own error text needs no prefix.
     fn explained(&self, error: ConnectError) -> ConnectError {
         match error {
             ConnectError::Fault(fault) if code::is_away(&fault.code) => {

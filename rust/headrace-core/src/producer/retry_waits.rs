@@ -1,6 +1,6 @@
 //! Waits for a retry as the caller sees them: when each one starts, how it ends, and how long it has lasted.
 //!
-//! They can also occur where no [`Watch`](crate::net::Watch) is available, so they are noted here, and the next call that has
+//! Waits can also occur where no [`Watch`](crate::net::Watch) is available, so they are recorded here, and the next call that has
 //! one reports them. No I/O; the time is an argument.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ impl RetryWaits {
         self.events.pop_front()
     }
 
-    /// Notes the start or the end of a wait.
+    /// Records the start or the end of a wait, and counts its time.
     pub(super) fn note(&mut self, event: RetryEvent, now: Instant, counters: &Counters) {
         match &event {
             RetryEvent::Began { since, .. } => {

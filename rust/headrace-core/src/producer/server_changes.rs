@@ -24,19 +24,19 @@ pub(super) struct ServerChanges {
 }
 
 impl ServerChanges {
-    /// Notes a change, if there is one.
+    /// Adds a change, if there is one.
     pub(super) fn note(&mut self, change: Option<ServerChange>) {
         self.changes.extend(change);
     }
 
-    /// Notes that a node reported another one as the owner of a slot.
+    /// Sets the owner of a slot to the one that a node reported.
     pub(super) fn slot_moved(&mut self, slot: u16, node: &Node, lanes: &Lanes) {
         if let Some(moved) = self.owners.redirected(slot, node) {
             self.note_moved(moved, lanes);
         }
     }
 
-    /// Notes which node has which slots, and which replica (first) belongs to which node, as the cluster reports them.
+    /// Sets which node has which slots, and which replica (first) belongs to which node, as the cluster reports them.
     pub(super) fn located(
         &mut self,
         map: &[(RangeInclusive<u16>, Node)],
@@ -99,7 +99,7 @@ impl ServerChanges {
         self.changes.pop_front()
     }
 
-    /// Forgets what was noted, in a forked child or after a panic.
+    /// Forgets all changes, in a forked child or after a panic.
     pub(super) fn forget(&mut self) {
         (self.changes, self.moves) = (VecDeque::new(), Vec::new());
     }

@@ -14,7 +14,7 @@ use crate::net::{
     is_redirect, make_groups,
 };
 
-/// How many times in a row nodes may send a command elsewhere.
+/// The maximum number of redirects of a command in a row.
 const MAX_HOPS: u32 = 5;
 
 /// The time for connecting, divided by this, is how long creating the groups of other nodes' shards may take.

@@ -26,7 +26,7 @@ pub(super) struct SlotOwners {
 
 impl SlotOwners {
     /// Records which node has which slots, and which replica (first) belongs to which node, as the cluster reports them. Returns
-    /// what has moved: one item for each pair of nodes. A slot without a node counts as its last node's.
+    /// the moves, one for each pair of nodes. A slot without a node counts as its last node's.
     pub(super) fn see(&mut self, map: &[(RangeInclusive<u16>, Node)], replicas: &[(Node, Node)]) -> Vec<Moved> {
         let mut moved: Vec<(u16, u16, u64)> = Vec::new();
         let mut had_slots: Vec<u16> = self.owners.clone();

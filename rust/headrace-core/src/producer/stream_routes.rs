@@ -10,7 +10,7 @@ use crate::cluster::SLOTS;
 /// The maximum number of streams: the 16-bit numbers that the slots leave free.
 const MAX_STREAMS: usize = (u16::MAX - SLOTS) as usize + 1;
 
-/// How many bytes their keys may have in total.
+/// The maximum size of all keys of streams in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
 #[derive(Debug)]

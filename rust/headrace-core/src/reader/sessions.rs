@@ -18,7 +18,7 @@ pub(crate) struct Sessions {
     left: u64,
     /// The session whose turn it is.
     turn: usize,
-    /// The position after what was taken so far. A loss is in it once a batch or an error has reported it.
+    /// The position after the batches and errors that were taken. A loss is in it once a batch or an error has reported it.
     taken: Position,
 }
 
@@ -61,24 +61,24 @@ impl Sessions {
         done
     }
 
-    /// Whether it has nothing more to read. If there are several, one that waits for entries when the limit is reached waits in
-    /// vain.
+    /// Whether a session has nothing more to read. If there are several, one that waits for entries is done once the limit is
+    /// reached.
     fn is_done(&self, at: usize) -> bool {
         let session = self.get(at);
         session.is_finished() || (self.all.len() > 1 && self.left == 0 && session.is_handed_out())
     }
 
-    /// Whether it may continue now.
+    /// Whether a session may continue now.
     pub(crate) fn is_active(&self, at: usize) -> bool {
         !self.is_done(at) && (!self.in_order || (0..at).all(|before| self.is_done(before)))
     }
 
-    /// Whether its connection is no longer needed.
+    /// Whether a session's connection is no longer needed.
     pub(crate) fn is_over(&self, at: usize) -> bool {
         self.in_order && self.is_done(at)
     }
 
-    /// Whether it is known where each stream begins and ends, as far as it has to be known before the first batch.
+    /// Whether the start and the end of each stream are known, as far as the first batch needs them.
     pub(crate) fn has_begun(&self) -> bool {
         (0..self.all.len()).all(|at| self.get(at).has_begun() || !self.is_active(at))
     }
@@ -139,18 +139,18 @@ impl Sessions {
         Some((at, result))
     }
 
-    /// The position after the batches so far.
+    /// The position after the batches that were taken.
     pub(crate) fn position(&self) -> &Position {
         &self.taken
     }
 
-    /// The number of entries lost so far in all streams, and whether it is exact.
+    /// The number of entries lost in all streams, and whether it is exact.
     pub(crate) fn lost(&self) -> (u64, bool) {
         let add = |(entries, is_exact), (more, is_more_exact)| (entries + more, is_exact && is_more_exact);
         self.all.iter().map(|session| session.lost()).fold((0, true), add)
     }
 
-    /// See [`Pages::take_doubt`]. Several sessions say the same once.
+    /// See [`Pages::take_doubt`]. Returns one doubt for all sessions.
     pub(crate) fn take_doubt(&mut self) -> Option<&'static str> {
         self.all.iter_mut().filter_map(|session| session.take_doubt()).last()
     }

@@ -20,9 +20,9 @@ pub struct DeliveryReport {
 /// A message that was not delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailedMessage<'a> {
-    /// Its message ID.
+    /// The ID of the message.
     pub message_id: ReportedId<'a>,
-    /// Why it failed.
+    /// Why the message failed.
     pub failure: &'a Failure,
 }
 

@@ -13,9 +13,9 @@ use crate::error::Failure;
 /// The outcome of a message that a caller awaits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedOutcome<'a> {
-    /// Its message ID.
+    /// The ID of the message.
     pub message_id: ReportedId<'a>,
-    /// Its entry ID, which is `None` if an earlier attempt wrote it; or the reason that it was not delivered.
+    /// The entry ID, which is `None` if an earlier attempt wrote the message; or the reason that it was not delivered.
     pub outcome: Result<Option<EntryId>, &'a Failure>,
 }
 

@@ -38,7 +38,7 @@ impl EntryId {
         Self { seq: self.seq.wrapping_add(more), ..self }
     }
 
-    /// Appends its text, as `to_string` returns it.
+    /// Appends the text of the ID, as `to_string` returns it.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         let mut digits = itoa::Buffer::new();
         out.extend_from_slice(digits.format(self.ms).as_bytes());

@@ -8,7 +8,7 @@ use memchr::memchr;
 
 use crate::decimal;
 
-/// The largest reply that is accepted, and so the most that is buffered: XINFO STREAM shows a whole entry.
+/// The maximum size of a reply, and so of what is buffered: XINFO STREAM shows a whole entry.
 pub(crate) const MAX_REPLY: usize = 64 * 1024 * 1024;
 /// The maximum number of parts of a reply, at any depth: a part takes more memory than it has bytes. XINFO STREAM shows two
 /// entries, and those of `rows_per_entry` have 131,074 parts.
@@ -29,11 +29,11 @@ pub(crate) struct Framing {
     parts: u64,
 }
 
-/// What is wrong with bytes that are not a reply.
+/// Why bytes are not a reply.
 pub(crate) type Wrong = &'static str;
 
 impl Framing {
-    /// The length of the reply, if all of it has arrived. `bytes`: all that has arrived so far.
+    /// The length of the reply, if all of it has arrived. `bytes`: all that have arrived.
     pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Wrong> {
         loop {
             let Some(more) = self.part(bytes.get(self.at..).unwrap_or_default())? else { return Ok(None) };
@@ -72,7 +72,7 @@ impl Framing {
 /// The first line of a part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
-    /// Its first byte.
+    /// The first byte of the line.
     pub(crate) kind: u8,
     /// Including the line end.
     pub(crate) length: usize,
@@ -118,7 +118,7 @@ impl Nesting {
         self.0.len()
     }
 
-    /// Notes that a part was passed, which itself has `parts` parts. Returns whether the reply is complete.
+    /// Passes a part, which itself has `parts` parts. Returns whether the reply is complete.
     pub(crate) fn pass(&mut self, parts: u64) -> Result<bool, Wrong> {
         if parts > 0 {
             if self.0.len() == MAX_DEPTH {
@@ -138,7 +138,7 @@ impl Nesting {
     }
 }
 
-/// What a header declares; `None`: nil.
+/// The number that a header declares; `None`: nil.
 fn declared(digits: &[u8]) -> Result<Option<u64>, Wrong> {
     match (digits, decimal::parse(digits)) {
         (b"-1", _) => Ok(None),

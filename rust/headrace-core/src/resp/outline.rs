@@ -14,7 +14,7 @@ pub(crate) const WHOLE: usize = usize::MAX;
 /// How far a reply has been read, as its bytes arrive.
 #[derive(Debug)]
 pub(crate) struct Outline {
-    /// What is nested deeper in arrays is skipped: an array there becomes an empty one.
+    /// The depth below which nested parts are skipped: an array there becomes an empty one.
     depth: usize,
     /// The maximum number of bytes that are kept.
     most: usize,
@@ -43,7 +43,7 @@ impl Outline {
         }
     }
 
-    /// Whether it has taken a part of a reply.
+    /// Whether a part of a reply has been taken.
     pub(crate) const fn has_begun(&self) -> bool {
         !self.kept.is_empty()
     }
@@ -54,8 +54,8 @@ impl Outline {
         std::mem::replace(self, next).kept
     }
 
-    /// Takes a line, or what has arrived of a bulk string. Returns how many bytes, and how many parts an array has. `None`: more
-    /// bytes must arrive first.
+    /// Takes a line, or the bytes of a bulk string that have arrived. Returns how many bytes, and how many parts an array has.
+    /// `None`: more bytes must arrive first.
     fn part(&mut self, bytes: &[u8]) -> Result<Option<(usize, u64)>, Wrong> {
         if let Some((rest, is_kept)) = self.rest {
             return self.body(bytes, rest, is_kept);
@@ -92,7 +92,7 @@ impl Outline {
         Ok(Some((head.length, parts)))
     }
 
-    /// Takes what has arrived of the body of a bulk string.
+    /// Takes the bytes of the body of a bulk string that have arrived.
     fn body(&mut self, bytes: &[u8], rest: u64, is_kept: bool) -> Result<Option<(usize, u64)>, Wrong> {
         let count = usize::try_from(rest).unwrap_or(usize::MAX).min(bytes.len());
         let end = bytes.get(count..).unwrap_or_default();

@@ -20,7 +20,7 @@ pub(crate) enum Part<'a> {
 pub(crate) struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {
-    /// Those of replies, of which the last one may be incomplete.
+    /// The parts of replies, of which the last one may be incomplete.
     pub(crate) const fn of(replies: &'a [u8]) -> Self {
         Self(replies)
     }

@@ -104,7 +104,7 @@ impl From<Violation> for Wrong {
     }
 }
 
-/// What comes next in the reply.
+/// The next part of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Reply,
@@ -127,14 +127,14 @@ pub(crate) struct StreamReply {
     /// Entries of this stream still to come.
     entries: u64,
     entry: Entry,
-    /// What looking ahead found, after the `header` bytes that it has read.
+    /// The entries found ahead, after the `header` bytes that were read.
     ahead: Ahead,
     header: usize,
-    /// What it found to be wrong after these.
+    /// The violation after the entries found ahead.
     violation: Option<Violation>,
 }
 
-/// What is left of a reply whose bytes have all arrived.
+/// The rest of a reply whose bytes have all arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rest {
     /// The entries that were not passed on yet.
@@ -293,7 +293,7 @@ impl StreamReply {
         Ok(Found::Whole(length))
     }
 
-    /// Notes that this many entries follow.
+    /// Sets how many entries follow, within the limit.
     fn declare(&mut self, entries: u64) -> Result<Next, Violation> {
         let left = self.limits.reply_entries.checked_sub(entries);
         self.limits.reply_entries = left.ok_or(Violation("a reply with more entries than were asked for"))?;

@@ -28,7 +28,7 @@ pub struct Rows<'a> {
     unchecked: Vec<(usize, &'a str)>,
     /// Offsets and bytes of the payloads, if every row is only a payload, in the most common Arrow layout.
     plain: Option<(&'a [i32], &'a [u8])>,
-    /// The same for rows that go to other streams, with entry IDs chosen by the server.
+    /// Like `plain`, for rows that go to other streams, with entry IDs chosen by the server.
     plain_elsewhere: Option<(&'a [i32], &'a [u8])>,
 }
 

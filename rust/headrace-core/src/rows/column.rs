@@ -299,8 +299,8 @@ impl<'a> Values<'a> {
         self.write_text_with(row, out, style, Line::push_bytes);
     }
 
-    /// The same, with `write_bytes` for the bytes of text and binary columns: a match before this one would slow down every
-    /// value.
+    /// Like [`write_text`](Self::write_text), with `write_bytes` for the bytes of text and binary columns: a match before this
+    /// one would slow down every value.
     #[inline(always)]
     pub(super) fn write_text_with<'o>(
         &self,

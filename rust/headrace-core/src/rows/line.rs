@@ -7,10 +7,10 @@ use crate::resp::write_bulk;
 /// 78 digits and 128 zeros.
 const MARGIN: usize = 512;
 
-/// The most bytes that a line collects. A power of two: see [`within`].
+/// The maximum number of bytes that a line collects. A power of two: see [`within`].
 const CAPACITY: usize = 4096;
 
-/// The most bytes that [`Line::push`] accepts.
+/// The maximum number of bytes that [`Line::push`] accepts.
 const MAX_PUSHED: usize = 64;
 
 /// The memory that a line needs.
@@ -171,7 +171,7 @@ impl<'o> Line<'o> {
         }
     }
 
-    /// The most bytes that [`Line::insert_point`] moves.
+    /// The maximum number of bytes that [`Line::insert_point`] moves.
     pub(super) const MAX_PLACES: i8 = 40;
 
     /// Inserts a point before the last `places` bytes.
@@ -183,7 +183,8 @@ impl<'o> Line<'o> {
         self.end += 1;
     }
 
-    /// Returns what `write` appends, which is removed again, and its length. `N` is the most bytes that it may append.
+    /// Returns what `write` appends, which is removed again, and its length. `N` is the maximum number of bytes that it may
+    /// append.
     pub(super) fn take_back<const N: usize>(&mut self, write: impl FnOnce(&mut Self)) -> ([u8; N], usize) {
         let start = self.end;
         write(self);
@@ -308,7 +309,7 @@ impl<'o> Line<'o> {
         out
     }
 
-    /// The same as text.
+    /// Returns what `write` appends as text.
     #[cfg(test)]
     #[allow(clippy::unwrap_used)]
     pub(super) fn written_text(write: impl FnOnce(&mut Line<'_>)) -> String {
@@ -322,7 +323,7 @@ const HEADER: &[u8; 5] = b"$00\r\n";
 /// The longest header: a `$`, 20 digits and the line end.
 const MAX_HEADER: usize = 23;
 
-/// The same position, in a form that lets the compiler prove that a [push](Line::push) fits there.
+/// Returns `place` in a form that lets the compiler prove that a [push](Line::push) fits there.
 #[inline]
 fn within(place: usize) -> usize {
     debug_assert!(place < CAPACITY);

@@ -19,14 +19,14 @@ use crate::resp::write_bulk;
 use crate::shards::Shards;
 use crate::{Error, Result};
 
-/// The most column names that an error lists.
+/// The maximum number of column names that an error lists.
 const MAX_LISTED: usize = 20;
-/// What to do where no layout was given.
+/// The advice where no layout was given.
 const NO_LAYOUT: &str = "; payload, fields, fields_from or json names what to write";
 /// The purposes of a column, as in "it cannot …".
 const PAYLOAD: &str = "be the payload";
 const FIELD: &str = "be a field";
-/// What to do about a column that cannot be the payload.
+/// The advice for a column that cannot be the payload.
 const OTHER_LAYOUTS: &str = "; fields writes numbers and times, json also lists and structs";
 
 /// The names of the columns that become the parts of an entry.
@@ -159,7 +159,7 @@ impl RowPlan {
         self.bind_from(batch, 0)
     }
 
-    /// The same for rows whose first one has the number `first` among the messages of its batch.
+    /// Like [`bind`](Self::bind), for rows whose first one has the number `first` among the messages of its batch.
     pub(crate) fn bind_from<'a>(&'a self, batch: &'a RecordBatch, first: u64) -> Result<Rows<'a>> {
         let bind = |source: &'a Source| source.bind(batch);
         let bind_all = |sources: &'a [(Vec<u8>, Source)]| -> Result<Vec<_>> {

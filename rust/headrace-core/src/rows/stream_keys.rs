@@ -19,7 +19,7 @@ pub(super) enum StreamKeys<'a> {
     Endpoint,
     /// Rows name their streams; a row with a null goes to the endpoint's.
     Column(Column<'a>),
-    /// The same, as offsets and bytes: no key is null or empty.
+    /// Rows name their streams, given as offsets and bytes: no key is null or empty.
     Plain(&'a [i32], &'a [u8]),
     /// Rows go to the shards of a stream.
     Shards(ShardKeys<'a>),

@@ -15,13 +15,13 @@ pub struct StreamInfo {
     pub first_id: Option<EntryId>,
     /// The newest entry; `None`: the stream is empty.
     pub newest_id: Option<EntryId>,
-    /// The highest ID that any of its entries ever had.
+    /// The highest ID that any entry of the stream ever had.
     pub last_id: EntryId,
     /// The number of entries ever added. `None`: Redis 6.2 does not count them.
     pub added: Option<u64>,
     /// The highest ID that XDEL removed; trimming is not included. 0-0 if there is none, and before Redis 7.0.
     pub max_deleted_id: EntryId,
-    /// The number of its consumer groups.
+    /// The number of the stream's consumer groups.
     pub groups: u64,
     /// Whether there is no such stream: nothing was ever added to it.
     pub is_missing: bool,
@@ -37,7 +37,7 @@ enum Item<'a> {
     Other,
 }
 
-/// What has been read of the reply.
+/// The parts of the reply that have been read.
 #[derive(Default)]
 struct Found {
     length: Option<u64>,

@@ -20,7 +20,7 @@ pub struct Loss {
 }
 
 impl StreamInfo {
-    /// What was lost after a position that was taken earlier: `added` entries had been added up to `after`, and `removed` had been
+    /// The loss after a position that was taken earlier: `added` entries had been added up to `after`, and `removed` had been
     /// removed by then, as far as that is known. `None`: the server cannot tell, and something may be lost.
     pub fn loss_after(&self, after: EntryId, added: Option<u64>, removed: Option<u64>) -> Option<Loss> {
         // What happened before the position was taken is not known.
@@ -28,7 +28,7 @@ impl StreamInfo {
     }
 }
 
-/// What was read since a moment at which nothing was lost.
+/// The entries read since a moment at which nothing was lost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReadSince {
     /// The last entry that had been read at that moment.
@@ -39,7 +39,7 @@ pub(crate) struct ReadSince {
     pub(crate) removed: Option<u64>,
     /// The entries that were read since, in order.
     pub(crate) ids: Vec<EntryId>,
-    /// Whether `added` may be too small: entries may have been added up to `after` since, which nobody asked for.
+    /// Whether `added` may be too small: entries may have been added up to `after` since, which were not requested.
     pub(crate) is_bound: bool,
     /// `added` is exact if XDEL deleted no entry after this one: this entry existed when `added` was the server's own number. An
     /// entry that was deleted before it was read is missing from `added` from then on.
@@ -47,8 +47,8 @@ pub(crate) struct ReadSince {
 }
 
 impl ReadSince {
-    /// What was lost since that moment, according to `info` after the entries were read. `None`: the server cannot tell, and
-    /// something may be lost.
+    /// The loss since that moment, according to `info` after the entries were read. `None`: the server cannot tell, and something
+    /// may be lost.
     ///
     /// All removed entries are older than those that remain. So the removed ones beyond `added` are lost, except those that were
     /// read before they were removed.
@@ -75,7 +75,7 @@ impl ReadSince {
         Some(Loss { entries, exact: entries == 0 || (is_counted && !may_have_error) })
     }
 
-    /// What the caller must be told of a [`loss`](Self::loss) beside its number.
+    /// A note for the caller about a [`loss`](Self::loss), besides its number.
     pub(crate) fn doubt(&self, loss: Option<Loss>) -> Option<&'static str> {
         match loss {
             None => Some(NOT_COUNTED),
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(info.loss_after(id(60), None, Some(50)), Some(Loss { entries: 30, exact: false }));
         assert_eq!(info.loss_after(id(80), None, None), Some(Loss { entries: 80, exact: false }), "there may be a gap");
         assert_eq!(info.loss_after(id(81), None, None), Some(Loss { entries: 0, exact: true }));
-        // It may have been deleted before it was read, and then `added` is too small.
+        // Entry 1 may have been deleted before it was read, and then `added` is too small.
         let deleted = StreamInfo { max_deleted_id: id(1), ..info };
         assert_eq!(deleted.loss_after(id(60), Some(60), None), Some(Loss { entries: 20, exact: false }));
     }

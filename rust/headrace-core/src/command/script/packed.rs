@@ -49,7 +49,7 @@ fn digit(byte: u8) -> usize {
     usize::from(byte - b'0')
 }
 
-/// The length at the start of `line`, and what follows its end.
+/// The length at the start of `line`, and the bytes after its end.
 fn long(line: &[u8]) -> (usize, &[u8]) {
     let digits = line.iter().take_while(|&&byte| byte != b'\r');
     let (length, count) = digits.fold((0, 0), |(length, count), &byte| (10 * length + digit(byte), count + 1));

@@ -5,7 +5,7 @@ use crate::resp::write_bulk;
 /// What the rows of a run share.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum RowForm {
-    /// Nothing: each row brings the arguments of its XADD. For rows with entry IDs of their own.
+    /// Rows share nothing: each brings the arguments of its XADD. For rows with entry IDs of their own.
     #[default]
     Whole,
     /// One field, whose name this is as a bulk string. A row is its value.
@@ -28,7 +28,7 @@ pub(crate) struct NameList {
 }
 
 impl RowForm {
-    /// What the script calls it, depending on whether the values of several fields are packed.
+    /// The script's word for the form, depending on whether the values of several fields are packed.
     fn word(&self, is_packed: bool) -> &'static [u8] {
         match (self, is_packed) {
             (Self::Whole, _) => b"whole",

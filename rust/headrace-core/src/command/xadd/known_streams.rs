@@ -12,7 +12,7 @@ const MAX_KEY: usize = 256;
 pub(super) struct KnownStream {
     pub(super) key: Vec<u8>,
     pub(super) hash_slot: u16,
-    /// Whether it is the endpoint's, named by a row.
+    /// Whether the stream is the endpoint's, named by a row.
     pub(super) is_own: bool,
     /// The start of a command with an ID chosen by the server, up to its fields: without and with the trim options. Kept from the
     /// last command, with its number of arguments: most commands have the same number.

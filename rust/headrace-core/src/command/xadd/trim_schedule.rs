@@ -7,9 +7,9 @@ use std::collections::HashMap;
 pub(super) struct TrimSchedule {
     /// 0: none.
     every: u64,
-    /// How many more XADDs of the endpoint's own key go without.
+    /// How many more XADDs of the endpoint's own key go without the options.
     own: u64,
-    /// The same for keys of rows.
+    /// How many more XADDs of each key of a row go without the options.
     routed: HashMap<Box<[u8]>, u64>,
 }
 

@@ -9,7 +9,7 @@ use super::json::is_binary;
 use crate::calendar::per_second;
 use crate::extension::Extension;
 
-/// The most bytes of a value that an error quotes.
+/// The maximum number of bytes of a value that an error quotes.
 const MAX_QUOTED: usize = 64;
 
 /// A value that its column cannot hold, a missing value, or an entry without readable rows.
@@ -23,7 +23,7 @@ enum Reason {
         data_type: DataType,
         /// The value, escaped and truncated.
         value: String,
-        /// What the column accepts.
+        /// The values that the column accepts.
         allowed: String,
     },
     Missing {

@@ -27,7 +27,7 @@ pub(super) struct ByteStrings {
     values: VarBytes,
     nulls: NullBufferBuilder,
     layout: Layout,
-    /// What a value takes in addition when the layout is produced.
+    /// The additional memory of a value when the layout is produced.
     width: usize,
 }
 
@@ -42,7 +42,7 @@ impl Layout {
         matches!(self, Self::Text | Self::LargeText | Self::TextView)
     }
 
-    /// What a value takes beside its bytes, if its offset is not kept as it is.
+    /// The memory of a value besides its bytes, if its offset is not kept as it is.
     fn width(self) -> usize {
         match self {
             Self::Text | Self::Binary => 0,

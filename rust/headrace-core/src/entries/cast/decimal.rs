@@ -6,10 +6,10 @@ use arrow_buffer::i256;
 use super::number::{Plain, integer, split_sign};
 use crate::decimal::{self, POWERS};
 
-/// The most digits of an unscaled value.
+/// The maximum number of digits of an unscaled value.
 const MAX_DIGITS: usize = Decimal256Type::MAX_PRECISION as usize;
 
-/// The most digits that fit in 128 bits.
+/// The maximum number of digits that fit in 128 bits.
 const HALF: usize = Decimal128Type::MAX_PRECISION as usize;
 
 /// The type of a decimal: the number of digits, and how many of them follow the point.
@@ -53,7 +53,7 @@ impl Precision {
         Some((is_negative, value.into()))
     }
 
-    /// The same for any number.
+    /// The sign and the unscaled value of any number.
     #[inline(never)]
     fn long(self, text: &[u8]) -> Option<(bool, i128)> {
         let mut room = [0; MAX_DIGITS];

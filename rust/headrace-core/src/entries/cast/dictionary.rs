@@ -11,11 +11,11 @@ use super::Values;
 use super::primitive::bits;
 use crate::entries::var_bytes::defect;
 
-/// The most memory of a distinct text besides its bytes: its place in the table, which is half empty and may be growing, and the
-/// allocation of its bytes.
+/// The maximum memory of a distinct text besides its bytes: its place in the table, which is half empty and may be growing, and
+/// the allocation of its bytes.
 pub(crate) const DISTINCT: usize = 96;
 
-/// The most places that the table keeps for the next record batch.
+/// The maximum number of places that the table keeps for the next record batch.
 const MOST_KEPT: usize = 1 << 16;
 
 /// The keys, and the values of the texts so far, in the order in which they came.

@@ -46,7 +46,7 @@ pub(super) fn month_day_nano(text: &[u8]) -> Option<IntervalMonthDayNano> {
     })
 }
 
-/// The same for a type without months, and with milliseconds.
+/// An interval of days and whole milliseconds, without months.
 pub(super) fn day_time(text: &[u8]) -> Option<IntervalDayTime> {
     const NANOS_PER_MILLISECOND: i128 = 1_000_000;
     let Calendar { months, days, nanos } = Calendar::parse(text)?;

@@ -15,7 +15,7 @@ use crate::entries::json::{for_each_element, for_each_member, text_of};
 use crate::entries::var_bytes::defect;
 use crate::extension::Extension;
 
-/// The most elements of a column: the offsets of lists and maps have 31 bits.
+/// The maximum number of elements of a column: the offsets of lists and maps have 31 bits.
 const MOST_ELEMENTS: usize = i32::MAX as usize;
 
 /// The values of a column, read from their JSON text. `None` for a type that the writer has no JSON for.

@@ -28,7 +28,7 @@ pub(super) fn integer<T: TryFrom<i64>>(text: &[u8]) -> Option<T> {
     T::try_from(value).ok()
 }
 
-/// The same for unsigned 64-bit numbers. `-0` is 0.
+/// An unsigned 64-bit number with an optional sign. `-0` is 0.
 #[inline]
 pub(super) fn unsigned(text: &[u8]) -> Option<u64> {
     let (is_negative, digits) = split_sign(text);
@@ -73,7 +73,7 @@ const MAX_EXACT: usize = 17;
 pub(super) trait Float: FromStr + Copy + Into<f64> + Neg<Output = Self> {
     /// Integers below 2^`BITS` are exact.
     const BITS: u32;
-    /// The most decimal places for which the power of ten is exact.
+    /// The maximum number of decimal places for which the power of ten is exact.
     const PLACES: usize;
 
     fn from_exact(number: u64) -> Self;

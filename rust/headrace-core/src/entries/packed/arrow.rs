@@ -82,7 +82,7 @@ impl ArrowColumns {
     }
 
     /// Appends the rows of a stream, which take their memory from `room`. After an error, rows may be left to be removed.
-    /// `row_bytes`: what a row takes beside its columns.
+    /// `row_bytes`: the memory of a row besides its columns.
     pub(super) fn push(&mut self, payload: &[u8], room: &mut Room, row_bytes: usize) -> Result<(), Unreadable> {
         let first = self.parts.len();
         let claims = ipc::check(payload, room.bytes()).map_err(Unreadable::Payload)?;
@@ -101,7 +101,7 @@ impl ArrowColumns {
             // Several columns may share a buffer.
             let buffers = buffers.min(before - room.bytes());
             if count > 1 {
-                // They are copied into one array at the end.
+                // The parts of a column are copied into one array at the end.
                 room.take(buffers)?;
             }
             // Arrays that were not compressed keep the whole payload alive.
@@ -253,7 +253,7 @@ impl Texts {
         Ok(Self { batch, plan })
     }
 
-    /// Appends the values to a column, as long as it fits in `room`. `size`: the most that a value takes in it.
+    /// Appends the values to a column, as long as it fits in `room`. `size`: the maximum size of a value in it.
     fn push_to(&self, column: &mut FieldColumn, size: Size, mut room: Room) -> Result<(), Unreadable> {
         let entry = |error: Error| Unreadable::Value(BadValue::of_entry(error.to_string()));
         let mut rows = self.plan.bind(&self.batch).map_err(entry)?;

@@ -6,7 +6,7 @@ use super::size::{Size, row_bytes};
 use crate::entries::fields::{FieldColumns, FieldsPlan};
 use crate::entries::json::{for_each_member, text_of};
 
-/// Appends the row of a payload, or nothing. A null is treated like a missing member. `most`: the most that a row takes.
+/// Appends the row of a payload, or nothing. A null is treated like a missing member. `most`: the maximum size of a row.
 pub(super) fn push(
     columns: &mut FieldColumns,
     plan: &FieldsPlan,

@@ -20,13 +20,13 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// The most that a value of this type takes, without the elements of lists and maps.
+    /// The maximum size of a value of this type, without the elements of lists and maps.
     pub(super) fn of_value(data_type: &DataType) -> Self {
         let is_dictionary = matches!(data_type, DataType::Dictionary(..));
         Self { bytes: width(data_type, DISTINCT), texts: 1 + usize::from(is_dictionary) }
     }
 
-    /// The most that a row of these columns takes that is read from JSON, per byte of the JSON.
+    /// The maximum size of a row of these columns that is read from JSON, per byte of the JSON.
     pub(super) fn of_json(fields: &[Field]) -> Self {
         let most = |measure: fn(&DataType) -> usize| fields.iter().map(|field| measure(field.data_type())).max();
         Self {
@@ -36,13 +36,13 @@ impl Size {
         }
     }
 
-    /// The most that a text of this length takes.
+    /// The maximum size of a text of this length.
     pub(super) fn with_text(self, length: usize) -> usize {
         self.bytes.saturating_add(length.saturating_mul(self.texts))
     }
 }
 
-/// The most that `arrow-rs` allocates for an array, besides its values.
+/// The maximum that `arrow-rs` allocates for an array, besides its values.
 const ARRAY: usize = 512;
 
 /// The memory of an array of this type, and of those in it, besides their values.
@@ -65,7 +65,7 @@ pub(super) fn null_bytes(data_type: &DataType) -> usize {
 }
 
 /// The memory of a value without its text and the elements of lists and maps, while the column is built and completed.
-/// `distinct`: what a value that a dictionary does not have yet takes in addition.
+/// `distinct`: the additional memory of a value that a dictionary does not have yet.
 fn width(data_type: &DataType, distinct: usize) -> usize {
     // Whether the value is null.
     let validity = 1;
@@ -136,7 +136,7 @@ fn add_members<'a>(fields: &(impl Iterator<Item = &'a Field> + Clone), object: &
 fn add_value(data_type: &DataType, text: &str, bytes: &mut Total) {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) => add_elements(item.data_type(), text, bytes, true),
-        // Its elements are part of its width.
+        // The elements of a list of fixed size are part of its width.
         DataType::FixedSizeList(item, _) => add_elements(item.data_type(), text, bytes, false),
         DataType::Struct(members) => add_struct(members, text, bytes),
         DataType::Map(entries, _) => {

@@ -15,7 +15,7 @@ const MAX_SETS: usize = 64;
 const SPARE: usize = 8;
 /// The capacity that a kept buffer may have: one large run must not hold its memory forever.
 const KEPT: usize = 256 * 1024;
-/// What a run takes in addition to its bytes, approximately.
+/// The approximate memory of a run besides its bytes.
 const OVERHEAD: usize = 256;
 /// Runs of `2^n` bytes and more are in class `n`.
 const CLASSES: usize = usize::BITS as usize;
@@ -24,30 +24,30 @@ const CLASSES: usize = usize::BITS as usize;
 #[derive(Debug, Default)]
 pub(crate) struct OpenRun {
     pub(crate) stream_key: Vec<u8>,
-    /// The number of its first row in its stream.
+    /// The number of the run's first row in its stream.
     pub(crate) first: u64,
-    /// The numbers of its rows among all messages.
+    /// The numbers of the run's rows among all messages.
     pub(crate) messages: Vec<Span>,
     pub(crate) rows: u64,
     pub(crate) form: Arc<RowForm>,
-    /// Whether trimming is due with one of its rows.
+    /// Whether trimming is due with one of the run's rows.
     pub(crate) trims: bool,
-    /// The sets of fields of its rows, for [`RowForm::Sparse`].
+    /// The sets of fields of the run's rows, for [`RowForm::Sparse`].
     pub(crate) sets: Vec<Box<[u8]>>,
     /// The mark of each set, by which it is found.
     marks: Vec<u64>,
     /// The set that was looked up last.
     set: Vec<u8>,
-    /// The names of its rows, for [`RowForm::Gathered`].
+    /// The names of the run's rows, for [`RowForm::Gathered`].
     pub(crate) names: NameLists,
     pub(crate) arguments: Vec<u8>,
     pub(crate) argument_count: usize,
     whole: Whole,
-    /// Whether it has the maximum number of sets of fields.
+    /// Whether the run has the maximum number of sets of fields.
     pub(crate) has_many_sets: bool,
     /// Whether the next row must be a run of its own.
     ends: bool,
-    /// The size with which it is counted in the total of all runs.
+    /// The size with which the run is counted in the total of all runs.
     counted: usize,
     /// The number of the run among all runs that were ever opened: places are reused.
     generation: u64,
@@ -71,7 +71,7 @@ impl OpenRun {
         (self.first, self.form) = (first, form);
     }
 
-    /// Notes that the arguments of the message with this number are complete.
+    /// Adds the message with this number, whose arguments are complete.
     #[inline]
     pub(crate) fn add_row(&mut self, message: u64) {
         match self.messages.last_mut() {
@@ -120,7 +120,7 @@ impl OpenRun {
         self.arguments.len() + self.names.bytes()
     }
 
-    /// Whether it must be sent before another row joins it.
+    /// Whether the run must be sent before another row joins it.
     #[inline]
     pub(crate) fn is_full(&self, max_rows: u64) -> bool {
         self.rows >= max_rows || self.arguments.len() >= RUN_BYTES || self.has_many_sets || self.ends
@@ -145,7 +145,7 @@ impl OpenRun {
         self.argument_count = arguments;
     }
 
-    /// Its approximate size in bytes.
+    /// The run's approximate size in bytes.
     fn size(&self) -> usize {
         OVERHEAD + self.stream_key.len() + self.whole.bytes + size_of::<Span>() * self.messages.len()
     }

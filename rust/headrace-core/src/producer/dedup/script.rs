@@ -198,8 +198,7 @@ impl ScriptDedup {
         }
     }
 
-    /// Notes that a row of this stream key should have been written and was not: no row after it may be written. `None`: its key
-    /// is not valid.
+    /// Counts a row of this stream key as lost: it was not written, so no row after it may be. `None`: its key is not valid.
     pub(crate) fn lose_row(&mut self, stream_key: Option<&[u8]>, sink: &mut Sink<'_>) {
         match stream_key {
             None => self.pass_row(None, sink),

@@ -42,7 +42,7 @@ pub(crate) struct Stream {
     from: u64,
     /// In a batch of several streams: how many rows this one had while it was the only one.
     alone: Option<u64>,
-    /// Its open run.
+    /// The stream's open run.
     pub(crate) run: Option<Place>,
 }
 
@@ -67,7 +67,7 @@ impl ScriptBatch {
         marker_key(stream_key, &self.token)
     }
 
-    /// The keys of the streams in the batch so far.
+    /// The keys of the streams in the batch.
     pub(crate) fn stream_keys(&self) -> impl Iterator<Item = &[u8]> {
         self.streams.keys().map(|key| &**key)
     }
@@ -118,7 +118,7 @@ impl ScriptBatch {
         self.streams.insert(stream_key.into(), stream);
     }
 
-    /// Notes that no run of this stream is open.
+    /// Forgets the open run of this stream.
     pub(crate) fn forget_run(&mut self, stream_key: &[u8]) {
         if let Some(stream) = self.streams.get_mut(stream_key) {
             stream.run = None;
@@ -155,7 +155,7 @@ impl ScriptBatch {
         }
     }
 
-    /// Notes that rows of unknown streams should have been written and were not: no row after them may be written.
+    /// Marks the batch as lost: rows of unknown streams were not written, so no row after them may be.
     pub(crate) fn lose_all(&mut self) {
         self.is_lost = true;
     }
@@ -201,7 +201,7 @@ impl Stream {
         self.next += 1;
     }
 
-    /// Notes that a row should have been written and was not: no row after it may be written. No run is open.
+    /// Counts a row as lost: it was not written, so no row after it may be. No run is open.
     pub(crate) fn lose(&mut self) {
         self.next += 1;
         self.from = self.next;

@@ -14,7 +14,7 @@ const KEPT_SLOTS: usize = 65_536;
 struct Whole {
     id: EntryId,
     fields: Option<usize>,
-    /// Its size in bytes.
+    /// The entry's size in bytes.
     length: usize,
 }
 
@@ -22,7 +22,7 @@ struct Whole {
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     entries: VecDeque<Whole>,
-    /// The places of their fields, one entry after the other, from `passed` on.
+    /// The places of the entries' fields, one entry after the other, from `passed` on.
     slots: Vec<Slot>,
     passed: usize,
     bytes: usize,

@@ -63,7 +63,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Continues to read. `bytes`: what has arrived since the start of the entry.
+    /// Continues to read. `bytes`: those that have arrived since the start of the entry.
     #[inline]
     pub(super) fn find(&mut self, bytes: &[u8], limits: &Limits) -> Result<Found, Violation> {
         if self.at == 0
@@ -123,7 +123,7 @@ impl Entry {
         Ok(Found::Whole(at))
     }
 
-    /// Notes that the field at the place `at` is incomplete.
+    /// Returns how many bytes are needed: the field at the place `at` is incomplete.
     #[cold]
     #[inline(never)]
     fn missing(&mut self, bytes: &[u8], at: usize, most: usize) -> Result<Found, Violation> {

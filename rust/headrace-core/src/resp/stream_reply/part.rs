@@ -10,9 +10,9 @@ pub(super) const TOO_LARGE: Violation = Violation("a bulk string that is larger 
 /// What is at the start of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// All of it, in this many bytes.
+    /// The whole part, in this many bytes.
     Whole(usize),
-    /// A part of it. This many bytes are needed before it is worth another look.
+    /// An incomplete part: this many bytes are needed before another look is worth it.
     Missing(usize),
 }
 

@@ -243,7 +243,7 @@ fn the_size_of_a_large_entry_is_known_from_its_headers() {
     let head = b"*1\r\n*2\r\n$3\r\n1-0\r\n*4\r\n$1\r\na\r\n$536870912\r\n";
     let mut reply = StreamReply::new(Shape::Entries, Limits { reply_entries: 1, ..Limits::default() });
     let scanned = reply.scan(head, &mut Told::default()).unwrap();
-    // Its other field has at least twelve bytes.
+    // The entry's other field has at least twelve bytes.
     let needed = head.len() - 4 + 536_870_912 + 2 + 12;
     assert_eq!(scanned, Scanned { consumed: 4, done: false, needed });
     let more = [head, &[b'v'; 1000][..]].concat();
