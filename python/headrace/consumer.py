@@ -213,7 +213,7 @@ class Consumer:
             )
 
     def drop_stream(self, stream: str | bytes) -> None:
-        """Read one of the streams no longer, for good, and continue with the others.
+        """Stop reading one of the streams, for good, and continue with the others.
 
         Its entries that were returned can still be settled. Those that were read ahead stay pending, and other
         consumers take them over after `min_idle`. Without a stream that is left, `poll` returns None.

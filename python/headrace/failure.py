@@ -31,11 +31,11 @@ class Failure:
 
     @property
     def advice(self) -> str | None:
-        """What to do about it, if headrace knows."""
+        """What to do about the failure, if headrace knows."""
         return _headrace.advice(self.code, self.message)
 
     def explained(self) -> str:
-        """The code, the reason, and what to do about it, as errors show them."""
+        """The code, the reason and the advice, as errors show them."""
         text = f"{self.code} ({self.kind}, written: {self.written}): {_headrace.advised(self.code, self.message)}"
         if self.written == "unknown" and self.kind == "retryable":
             return f"{text}; exactly_once lets you send it again without a duplicate"

@@ -102,7 +102,7 @@ class Group:
     ) -> _headrace.Rows:
         """Return the entries that were delivered but not acknowledged, in the order of their IDs.
 
-        They are fetched in pages of 10,000, which are not one snapshot. With `min_idle` the server examines each
+        The entries are fetched in pages of 10,000, which are not one snapshot. With `min_idle` the server examines each
         pending entry in turn.
 
         Args:

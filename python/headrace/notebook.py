@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_ROWS", "counters", "rows", "table"]
 
-#: The most rows of a table that are shown, and the most characters of a value.
+#: The maximum number of rows of a table that are shown, and of characters of a value.
 MAX_ROWS: Final = 20
 MAX_TEXT: Final = 200
 

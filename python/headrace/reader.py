@@ -203,7 +203,7 @@ class Reader(_headrace.Reader):
         notice(text)
 
     def drop_stream(self, stream: str | bytes) -> None:
-        """Read one of the streams no longer, for good, and continue with the others.
+        """Stop reading one of the streams, for good, and continue with the others.
 
         Batches of it that `read` has not returned are dropped, and positions no longer contain it: a reader that starts
         at one is created without it.

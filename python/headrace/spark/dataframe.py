@@ -93,9 +93,9 @@ def write(
         txn_version: Exactly once: the number of this write, 0 and up. A higher number is a new write; rows with a lower
             number than the latest count as written.
         failures: True: failed rows do not raise, but are returned in `failures` of the summary. Default False.
-        failures_per_partition: The most rows that each partition adds to `failures`: they pass through the driver's
-            memory. Default 1,000; 0 and up. The counts always include all. For outcomes without a limit use
-            `headrace.spark.xadd`.
+        failures_per_partition: The maximum number of rows that each partition adds to `failures`: they pass through
+            the driver's memory. Default 1,000; 0 and up. The counts always include all. For outcomes without a limit
+            use `headrace.spark.xadd`.
         progress: None (default): show a bar of Spark's tasks in a terminal or a notebook, if tqdm is installed
             (`pip install headrace[progress]`) and Spark shows no bar of its own there. True: always show it, on stderr.
             False: never.

@@ -13,7 +13,7 @@ __all__ = ["ADVICE", "OTHER_NAMES", "hint", "listed", "refuse_unknown"]
 #: The minimum likeness (0 to 1) between a name and an unknown one for a suggestion.
 LIKENESS: Final = 0.7
 
-#: The most column names that an error lists.
+#: The maximum number of column names that an error lists.
 MAX_LISTED: Final = 20
 
 #: Options of Spark's Kafka source and sink, of spark-redis and of redis-py, each with what to use here.

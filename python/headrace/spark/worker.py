@@ -12,7 +12,7 @@ from headrace.endpoint import Endpoint
 
 __all__ = ["dispatcher"]
 
-#: The most idle dispatchers that one worker keeps.
+#: The maximum number of idle dispatchers that one worker keeps.
 MAX_DISPATCHERS = 8
 
 _Key = tuple[int, Endpoint, str]
@@ -25,7 +25,8 @@ _idle: dict[_Key, Dispatcher] = {}
 def dispatcher(endpoint: Endpoint, options: Mapping[str, Any], *, text: bool = False) -> Iterator[Dispatcher]:
     """Lend the worker's dispatcher for this endpoint and these options, which are text if `text` is set.
 
-    It returns to the cache only if the block succeeds. Otherwise it is closed, and the next task gets a new one.
+    The dispatcher returns to the cache only if the block succeeds. Otherwise it is closed, and the next task gets a
+    new one.
     """
     key = (os.getpid(), endpoint, repr(sorted(options.items())))
     lent = _idle.pop(key, None)

@@ -24,11 +24,11 @@ class Node:
 
     @property
     def is_master(self) -> bool:
-        """Whether it is a master that is not known to have failed."""
+        """Whether the node is a master that is not known to have failed."""
         return "master" in self.flags and "fail" not in self.flags
 
     def has(self, slot: int) -> bool:
-        """Return whether it has a slot."""
+        """Return whether the node has a slot."""
         return any(slot in share for share in self.slots)
 
 

@@ -92,7 +92,7 @@ class ServerProcess:
         self._dismiss_guardian()
 
     def shut_down(self, timeout: float = 10.0) -> None:
-        """Shut the server down, which saves its data if configured to; kill it if its log does not grow meanwhile."""
+        """Shut the server down, which saves its data if configured to; kill it if its log stops growing."""
         if self._popen is not None and self._popen.poll() is None:
             self._popen.send_signal(signal.SIGCONT)  # a stopped process handles no signal
             # A reply is a refusal, for example because of a missing password. A signal needs no password, but the

@@ -49,7 +49,7 @@ METADATA: Final[dict[str, DataType]] = {
     "timestamp": TimestampType(),
     "row_in_entry": IntegerType(),
 }
-#: Those of a read without `fields` or a schema.
+#: The metadata columns of a read without `fields` or a schema.
 USUAL: Final = ("stream", "entry_id", "timestamp")
 
 #: The last millisecond whose number of microseconds fits 63 bits.

@@ -10,7 +10,7 @@ __all__ = ["HIGHEST", "LOWEST", "Id", "after", "before", "parse", "show"]
 Id = tuple[int, int]
 
 MAX: Final = 2**64 - 1
-#: No entry has it.
+#: An ID that no entry has.
 LOWEST: Final[Id] = (0, 0)
 HIGHEST: Final[Id] = (MAX, MAX)
 
@@ -25,7 +25,7 @@ def parse(text: str) -> Id | None:
 
 
 def show(entry_id: Id) -> str:
-    """Write it as `ms-seq`."""
+    """Write an ID as `ms-seq`."""
     return f"{entry_id[0]}-{entry_id[1]}"
 
 

@@ -51,9 +51,9 @@ class ReadSettings:
         fail_on_data_loss: Whether entries that were trimmed before they were read are an error.
         allow_short_replay: Whether a micro-batch or task that runs again may have fewer rows than before.
         min_partitions: The minimum number of partitions; None for one per stream.
-        max_entries: The most entries that a micro-batch has.
+        max_entries: The maximum number of entries in a micro-batch.
         min_entries: How many entries a micro-batch waits for.
-        max_delay: How long it waits for them, in seconds.
+        max_delay: How long a micro-batch waits for `min_entries`, in seconds.
         available_now: What the user states about the trigger.
         poll_interval: Seconds between two requests to the server.
         commit_group: The group that shows how far the query has read.

@@ -31,11 +31,11 @@ class Place:
         return cls(info.last, info.added)
 
     def entries_after(self, info: StreamInfo) -> int:
-        """Return how many entries of a stream are after it, at most."""
+        """Return how many entries of a stream are after the place, at most."""
         return info.entries_after(self.id, self.added)
 
     def loss(self, info: StreamInfo) -> tuple[int, bool] | None:
-        """Return how many entries after it were removed, and whether that is exact; None if the server cannot tell."""
+        """Return how many entries after the place were removed, and whether that is exact; None if that is unknown."""
         return info.loss_after(self.id, self.added, self.removed)
 
 
@@ -55,6 +55,6 @@ class GroupState:
 
     @property
     def use(self) -> str:
-        """Who would miss entries or get them twice if the group was moved. Empty if it is not in use."""
+        """Who would miss entries or get them twice if the group was moved. Empty if the group is not in use."""
         counts = (("consumer", "consumers", self.consumers), ("pending entry", "pending entries", self.pending))
         return " and ".join(f"{count} {one if count == 1 else several}" for one, several, count in counts if count)
