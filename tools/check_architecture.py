@@ -1,7 +1,8 @@
 """Checks that the modules of the core crate depend on each other in one direction only, and the crate not on Python.
 
-It also checks that the files of a folder have no cycles, that I/O, clocks and random numbers are used only in the files
-named here, and that `unsafe` occurs only in known places; clippy checks that each has a safety comment.
+It also checks that the files of a folder have no cycles, there and in the binding, that I/O, clocks and random numbers
+are used only in the files named here, and that `unsafe` occurs only in known places; clippy checks that each has a
+safety comment.
 
 Usage: tools/check_architecture.py. Exits with 1 and prints one line for each wrong dependency.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CRATES = ROOT / "rust"
 SOURCES = CRATES / "headrace-core" / "src"
+BINDING = CRATES / "headrace-py" / "src"
 
 # From top to bottom. A module may use those of lower rows, but not its neighbours.
 ROWS = [
@@ -89,11 +91,11 @@ PATH = re.compile(r"\b(crate|(?:super::)*super)::(?:(\w+)|\{)")
 
 
 def main() -> int:
-    files = sorted(path for path in SOURCES.rglob("*.rs") if path.name != "lib.rs" and not is_test(path))
+    files, files_of_binding = files_of(SOURCES), files_of(BINDING)
     exports = exports_of((SOURCES / "lib.rs").read_text())
     edges = {edge for path in files for edge in edges_of(path.relative_to(SOURCES), path.read_text(), exports)}
     wrong = [f"{source} -> {target}: {reason}" for source, target in sorted(edges) if (reason := fault(source, target))]
-    wrong += cycles(files, exports)
+    wrong += cycles(SOURCES, files, exports) + cycles(BINDING, files_of_binding)
     wrong += [f"{file}: {what}, in no file of IMPURE" for file, what in impurities(files)]
     crates = crates_of_the_core()
     wrong += [f"headrace-core is built with {name}" for name in FORBIDDEN_CRATES if name in crates]
@@ -101,9 +103,15 @@ def main() -> int:
         f"{file}: unsafe is there {count} times, not {UNSAFE.get(file, 0)}" for file, count in unexpected_unsafe()
     ]
     # Finding nothing means that the check itself is broken.
-    for what, found, at_least in (("files", files, 5), ("dependencies", edges, 5), ("crates", crates, 10)):
+    found_at_least = (
+        ("files", files, 5),
+        ("files of the binding", files_of_binding, 5),
+        ("dependencies", edges, 5),
+        ("crates", crates, 10),
+    )
+    for what, found, at_least in found_at_least:
         if len(found) < at_least:
-            wrong.append(f"only {len(found)} {what} were found below {SOURCES}")
+            wrong.append(f"only {len(found)} {what} were found below {CRATES}")
     for line in wrong:
         print(line, file=sys.stderr)
     if not wrong:
@@ -111,8 +119,14 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def is_test(path: Path) -> bool:
-    return any(part.removesuffix(".rs").endswith("tests") for part in path.relative_to(SOURCES).parts)
+def files_of(sources: Path) -> list[Path]:
+    """The files below a folder, except those of tests."""
+    files = (path for path in sources.rglob("*.rs") if path.name != "lib.rs")
+    return sorted(path for path in files if not any(map(is_test, path.relative_to(sources).parts)))
+
+
+def is_test(part: str) -> bool:
+    return part.removesuffix(".rs").endswith("tests")
 
 
 def exports_of(text: str) -> dict[str, str]:
@@ -177,19 +191,19 @@ def impurities(files: list[Path]) -> list[tuple[str, str]]:
     return found
 
 
-def cycles(files: list[Path], exports: dict[str, str]) -> list[str]:
-    """The cycles between modules that have the same parent, below the modules of `ROWS`."""
-    modules = {path.relative_to(SOURCES).with_suffix("").parts for path in files}
+def cycles(sources: Path, files: list[Path], exports: dict[str, str] | None = None) -> list[str]:
+    """The cycles between modules that have the same parent. `exports`: the names that lib.rs re-exports, by module."""
+    modules = {path.relative_to(sources).with_suffix("").parts for path in files}
     uses: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     for path in files:
-        file = path.relative_to(SOURCES).with_suffix("").parts
+        file = path.relative_to(sources).with_suffix("").parts
         code = COMMENT.sub("", TESTS.split(path.read_text(), maxsplit=1)[0])
         for used in (used for found in PATH.finditer(code) for used in paths(code, found, file)):
-            if used[:1] and used[0] in exports:
+            if exports and used[:1] and used[0] in exports:
                 used = (exports[used[0]], *used)
             target = next((used[:length] for length in range(len(used), 0, -1) if used[:length] in modules), None)
             common = next((at for at, (a, b) in enumerate(zip(file, target or (), strict=False)) if a != b), None)
-            if target is not None and common:
+            if target is not None and common is not None:
                 uses.setdefault(file[: common + 1], set()).add(target[: common + 1])
     found = {min(turns(cycle)) for start in uses for cycle in [cycle_through(start, uses)] if cycle}
     return [f"a cycle: {' -> '.join('::'.join(module) for module in (*cycle, cycle[0]))}" for cycle in sorted(found)]

@@ -7,8 +7,9 @@ use pyo3::exceptions::{PyException, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
-use crate::errors::{raise, to_py};
-use crate::layout::type_name;
+use crate::errors::to_py;
+use crate::exception::raise;
+use crate::shown::type_name;
 
 /// An optional argument. Unlike `Option` it distinguishes a missing argument from None.
 #[derive(Clone, Copy)]

@@ -14,7 +14,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::errors::{raise, to_py};
+use crate::errors::to_py;
+use crate::exception::raise;
 use crate::panics::Contained;
 use crate::{hints, polars};
 

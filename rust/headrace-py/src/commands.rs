@@ -11,7 +11,8 @@ use pyo3::types::{PyBytes, PyList};
 type Connected<'py> = (Vec<(f64, &'static str, Bound<'py, PyBytes>)>, Option<(String, String)>);
 
 use crate::endpoint::PyEndpoint;
-use crate::errors::{raise, to_py};
+use crate::errors::to_py;
+use crate::exception::raise;
 use crate::panics::contained;
 use crate::signals::without_gil;
 

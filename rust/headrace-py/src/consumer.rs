@@ -1,28 +1,25 @@
 //! The consumer for Python, and its batches. The GIL is held only to read arguments.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard};
 
 use arrow_schema::SchemaRef;
 use headrace_core::endpoint::Form;
 use headrace_core::group::entry_ids;
-use headrace_core::{
-    CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId, Error, ReadReport,
-};
+use headrace_core::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId, ReadReport};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict};
 
 use crate::capsules;
 use crate::counters::{PyReadCounters, Reading};
-use crate::endpoint::{PyEndpoint, from_python};
-use crate::errors::{raise, to_py};
-use crate::layout::{repr, type_name};
+use crate::endpoint::PyEndpoint;
+use crate::errors::to_py;
 use crate::log;
+use crate::one_caller;
+use crate::options::{column_values, from_python, seconds};
 use crate::panics::contained;
-use crate::shown;
+use crate::shown::{self, type_name};
 use crate::signals::without_gil;
-use crate::stream_reader::column_values;
 
 /// The native half of `headrace.Consumer`, which documents it.
 #[pyclass(frozen, name = "Consumer", module = "headrace._headrace")]
@@ -35,19 +32,11 @@ pub(crate) struct PyConsumer {
 impl PyConsumer {
     /// Locks the consumer for a call that reads, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Consumer>> {
-        match self.inner.try_lock() {
-            Ok(inner) => Ok(inner),
-            Err(TryLockError::WouldBlock) => Err(raise(
-                "ConcurrentUseError",
-                "the consumer is in use by another call: poll, flush and close take one caller at a time; create one per \
-                 thread, each with a name of its own",
-            )),
-            // The binding panicked. The core contains its own panics, so its state is consistent.
-            Err(TryLockError::Poisoned(poisoned)) => {
-                self.inner.clear_poison();
-                Ok(poisoned.into_inner())
-            }
-        }
+        one_caller::lock(&self.inner, || {
+            "the consumer is in use by another call: poll, flush and close take one caller at a time; create one per thread, each \
+             with a name of its own"
+                .to_owned()
+        })
     }
 }
 
@@ -285,14 +274,6 @@ impl PyConsumerBatch {
         let ends = [ids.first(), ids.last()].map(|id| id.copied().unwrap_or_default().to_string());
         shown::batch("ConsumerBatch", self.num_rows(), self.batch.stream(), ends)
     }
-}
-
-/// A duration given in seconds.
-pub(crate) fn seconds(option: &str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    given.extract().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
-        let message = format!("{option} must be a number of seconds of at least 0, got {}", repr(given));
-        to_py(&Error::config(option, message))
-    })
 }
 
 /// The batch that was passed; `by_ids` is the method that takes entry IDs in its place.

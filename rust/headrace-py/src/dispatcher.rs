@@ -1,6 +1,6 @@
 //! The dispatcher for Python: one caller at a time. The GIL is held only to read arguments.
 
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use headrace_core::endpoint::Form;
@@ -12,11 +12,15 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyS
 use crate::batch_name::{self, Given};
 use crate::capsules::read;
 use crate::counters::PyCounters;
-use crate::endpoint::{PyEndpoint, option_values};
-use crate::errors::{ONE_CALLER, raise, to_py};
-use crate::layout::{self, type_name};
+use crate::endpoint::PyEndpoint;
+use crate::errors::to_py;
+use crate::exception::raise;
+use crate::layout;
+use crate::one_caller::{self, ONE_CALLER};
+use crate::options::option_values;
 use crate::panics::contained;
 use crate::report::PyReport;
+use crate::shown::type_name;
 use crate::signals::without_gil;
 
 /// The native half of `headrace.Dispatcher`, which documents it.
@@ -31,21 +35,13 @@ pub(crate) struct PyDispatcher {
 impl PyDispatcher {
     /// Locks the dispatcher for this call, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Dispatcher>> {
-        match self.inner.try_lock() {
-            Ok(inner) => Ok(inner),
-            Err(TryLockError::WouldBlock) if self.is_stuck() => Err(raise(
-                "ConcurrentUseError",
-                "the process was forked while a thread used the dispatcher: create a new one in the child",
-            )),
-            Err(TryLockError::WouldBlock) => {
-                Err(raise("ConcurrentUseError", format!("the dispatcher is in use by another call: {ONE_CALLER}")))
+        one_caller::lock(&self.inner, || {
+            if self.is_stuck() {
+                "the process was forked while a thread used the dispatcher: create a new one in the child".to_owned()
+            } else {
+                format!("the dispatcher is in use by another call: {ONE_CALLER}")
             }
-            // The binding panicked. The core contains its own panics, so its state is consistent.
-            Err(TryLockError::Poisoned(poisoned)) => {
-                self.inner.clear_poison();
-                Ok(poisoned.into_inner())
-            }
-        }
+        })
     }
 
     /// Whether the lock can never be released: a fork copied it while another thread was in a call.

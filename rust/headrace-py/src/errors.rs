@@ -2,13 +2,10 @@
 
 use headrace_core::Error;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyBytes;
 
+use crate::exception::{raise, raise_with};
 use crate::panics;
-
-/// What to do about an object that two threads use, as the end of a sentence.
-pub(crate) const ONE_CALLER: &str =
-    "it takes one caller at a time; create one per thread, in a threading.local() for example";
 
 /// Converts a core error to its exception.
 pub(crate) fn to_py(error: &Error) -> PyErr {
@@ -63,22 +60,4 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
         // A new kind of error needs a class here; until it has one, it is still raised.
         _ => raise("HeadraceError", message),
     }
-}
-
-/// Makes an exception of the class `name` in `headrace.errors`.
-pub(crate) fn raise(name: &str, message: impl Into<String>) -> PyErr {
-    raise_with(name, message.into(), |_, _| Ok(()))
-}
-
-/// The same with attributes, which `give` sets as the keyword arguments of the class.
-fn raise_with(name: &str, message: String, give: impl Fn(Python<'_>, &Bound<'_, PyDict>) -> PyResult<()>) -> PyErr {
-    Python::attach(|py| {
-        let make = || -> PyResult<PyErr> {
-            let class = py.import("headrace.errors")?.getattr(name)?;
-            let keywords = PyDict::new(py);
-            give(py, &keywords)?;
-            Ok(PyErr::from_value(class.call((message,), Some(&keywords))?))
-        };
-        make().unwrap_or_else(|error| error)
-    })
 }

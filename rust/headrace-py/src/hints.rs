@@ -6,9 +6,9 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
-use crate::errors::raise;
-use crate::layout::type_name;
+use crate::exception::raise;
 use crate::reader::interruption;
+use crate::shown::type_name;
 
 const WANTED: &str = "data must be an Arrow record batch, table or reader";
 

@@ -5,8 +5,9 @@ use headrace_core::{Inspection, Table};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::endpoint::{PyEndpoint, from_python, option_values};
+use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
+use crate::options::{from_python, option_values};
 use crate::panics::contained;
 use crate::signals::without_gil;
 use crate::unpack::PyRows;

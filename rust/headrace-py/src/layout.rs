@@ -5,7 +5,9 @@ use headrace_core::{Error, JsonColumns, MAX_ROWS_PER_ENTRY};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
 
-use crate::errors::{raise, to_py};
+use crate::errors::to_py;
+use crate::exception::raise;
+use crate::shown::repr;
 
 pub(crate) fn json(value: &Bound<'_, PyAny>) -> PyResult<JsonColumns> {
     Ok(match value.extract::<bool>() {
@@ -46,14 +48,4 @@ fn names(argument: &str, allowed: &str, value: &Bound<'_, PyAny>) -> PyResult<Ve
         let got = repr(value);
         raise("SchemaError", format!("{argument} must be {allowed}: got {got}"))
     })
-}
-
-/// The name of a value's type, for messages.
-pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
-    value.get_type().qualname().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
-}
-
-/// A value as Python shows it, for messages.
-pub(crate) fn repr(value: &Bound<'_, PyAny>) -> String {
-    value.repr().map_or_else(|_| type_name(value), |repr| repr.to_string())
 }

@@ -10,6 +10,7 @@ mod dead_letters;
 mod dispatcher;
 mod endpoint;
 mod errors;
+mod exception;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod group;
@@ -19,6 +20,8 @@ mod interpreter;
 mod layout;
 mod log;
 mod loop_dispatcher;
+mod one_caller;
+mod options;
 mod outcome;
 mod panics;
 mod password;

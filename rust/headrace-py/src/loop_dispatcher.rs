@@ -1,7 +1,7 @@
 //! The dispatcher for Python's event loops: nothing here waits. `python/headrace/async_dispatcher.py` waits for what it returns.
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
@@ -20,9 +20,12 @@ use crate::batch_name::{self, Given};
 use crate::capsules::read;
 use crate::counters::PyCounters;
 use crate::dispatcher::{given_id, with_bytes, with_key};
-use crate::endpoint::{PyEndpoint, option_values};
-use crate::errors::{raise, to_py};
+use crate::endpoint::PyEndpoint;
+use crate::errors::to_py;
+use crate::exception::raise;
 use crate::layout;
+use crate::one_caller;
+use crate::options::option_values;
 use crate::outcome;
 use crate::panics::contained;
 use crate::report::PyReport;
@@ -124,17 +127,7 @@ fn receive(futures: &Bound<'_, PyAny>, awaited: AwaitedOutcome<'_>) -> PyResult<
 impl PyLoopDispatcher {
     /// Locks the dispatcher for this call, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Driven>> {
-        match self.inner.try_lock() {
-            Ok(inner) => Ok(inner),
-            Err(TryLockError::WouldBlock) => {
-                Err(raise("ConcurrentUseError", "the dispatcher is in use by another call"))
-            }
-            // The binding panicked. The core contains its own panics, so its state is consistent.
-            Err(TryLockError::Poisoned(poisoned)) => {
-                self.inner.clear_poison();
-                Ok(poisoned.into_inner())
-            }
-        }
+        one_caller::lock(&self.inner, || "the dispatcher is in use by another call".to_owned())
     }
 }
 

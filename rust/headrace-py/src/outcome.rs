@@ -9,7 +9,7 @@ use headrace_core::report::{AwaitedOutcome, ReportedId};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 
-use crate::errors::raise;
+use crate::exception::raise;
 use crate::report::id_to_py;
 
 /// A message ID that outlives its report.

@@ -8,7 +8,7 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use pyo3::prelude::*;
 
-use crate::errors::raise;
+use crate::exception::raise;
 use crate::log;
 
 thread_local! {

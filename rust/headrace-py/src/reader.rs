@@ -13,7 +13,7 @@
 use pyo3::exceptions::{PyKeyboardInterrupt, PySystemExit};
 use pyo3::prelude::*;
 
-use crate::errors::raise;
+use crate::exception::raise;
 
 /// Separates pyarrow's message from the printed exception.
 const DETAIL: &str = ". Detail: Python exception: ";

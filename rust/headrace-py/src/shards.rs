@@ -7,7 +7,8 @@ use headrace_core::rows;
 use pyo3::prelude::*;
 
 use crate::capsules::read;
-use crate::errors::{raise, to_py};
+use crate::errors::to_py;
+use crate::exception::raise;
 use crate::panics::contained;
 use crate::unpack::PyRows;
 

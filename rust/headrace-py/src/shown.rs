@@ -1,10 +1,19 @@
-//! The parts of reprs: a repr says in one line what its object holds, however much that is, and shows no value of an entry.
+//! Values and their types in messages; and the parts of reprs: a repr says in one line what its object holds, however much that
+//! is, and shows no value of an entry.
 
 use headrace_core::{quoted, shown_names};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 
-use crate::layout::type_name;
+/// The name of a value's type, for messages.
+pub(crate) fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().qualname().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
+}
+
+/// A value as Python shows it, for messages.
+pub(crate) fn repr(value: &Bound<'_, PyAny>) -> String {
+    value.repr().map_or_else(|_| type_name(value), |repr| repr.to_string())
+}
 
 /// A number, such as `20,000`.
 pub(crate) fn number(count: u64) -> String {

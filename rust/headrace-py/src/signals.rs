@@ -7,6 +7,7 @@ use headrace_core::{Error, RetryEnd, RetryWait, ServerChange, TooFewReplicas, Wa
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
+use crate::errors::to_py;
 use crate::log;
 
 /// Runs Python's signal handlers at the core's request, and keeps the exception that they raise.
@@ -118,6 +119,6 @@ where
         (Ok(outcome), None) => Ok(outcome),
         // A log record at the very end of the call was interrupted.
         (Ok(_) | Err(_), Some(raised)) => Err(raised),
-        (Err(error), None) => Err(later.unwrap_or_else(|| crate::errors::to_py(&error))),
+        (Err(error), None) => Err(later.unwrap_or_else(|| to_py(&error))),
     }
 }

@@ -1,21 +1,22 @@
 //! The reader of streams for Python, and its batches. The GIL is held only to read arguments.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
-use headrace_core::endpoint::{Form, OptionSpec, OptionValue, Takes};
+use headrace_core::endpoint::Form;
 use headrace_core::{EntryTable, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, entry_lines, quoted};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString};
 
 use crate::capsules;
-use crate::consumer::seconds;
 use crate::counters::{PyReadCounters, Reading};
-use crate::endpoint::{PyEndpoint, option_values};
-use crate::errors::{ONE_CALLER, raise, to_py};
+use crate::endpoint::PyEndpoint;
+use crate::errors::to_py;
 use crate::log;
+use crate::one_caller::{self, ONE_CALLER};
+use crate::options::{column_values, seconds};
 use crate::panics::contained;
 use crate::shown;
 use crate::signals::without_gil;
@@ -33,17 +34,7 @@ pub(crate) struct PyReader {
 impl PyReader {
     /// Locks the reader for this call, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Reader>> {
-        match self.inner.try_lock() {
-            Ok(inner) => Ok(inner),
-            Err(TryLockError::WouldBlock) => {
-                Err(raise("ConcurrentUseError", format!("the reader is in use by another call: {ONE_CALLER}")))
-            }
-            // The binding panicked. The core contains its own panics, so its state is consistent.
-            Err(TryLockError::Poisoned(poisoned)) => {
-                self.inner.clear_poison();
-                Ok(poisoned.into_inner())
-            }
-        }
+        one_caller::lock(&self.inner, || format!("the reader is in use by another call: {ONE_CALLER}"))
     }
 }
 
@@ -163,20 +154,6 @@ impl PyReader {
         let batches = RecordBatchIterator::new(batches, slf.get().schema.clone());
         capsules::export_stream(py, batches, requested_schema)
     }
-}
-
-/// The options of `table` as they were given; sequences of names are column names.
-pub(crate) fn column_values(options: &Bound<'_, PyDict>, table: &[OptionSpec]) -> PyResult<Vec<(String, OptionValue)>> {
-    let mut values = option_values(options)?;
-    for (name, value) in &mut values {
-        let given = options.get_item(&*name)?.filter(|given| !given.is_instance_of::<PyString>());
-        let takes_columns =
-            table.iter().any(|spec| spec.name == name && matches!(spec.takes, Takes::Columns | Takes::RenamedColumns));
-        if let Some(names) = given.filter(|_| takes_columns).and_then(|given| given.extract::<Vec<String>>().ok()) {
-            *value = OptionValue::Names(names);
-        }
-    }
-    Ok(values)
 }
 
 fn next_for_arrow(reader: &Bound<'_, PyReader>) -> Option<Result<RecordBatch, ArrowError>> {

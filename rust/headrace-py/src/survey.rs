@@ -6,7 +6,7 @@ use headrace_core::Survey;
 use pyo3::prelude::*;
 
 use crate::endpoint::PyEndpoint;
-use crate::errors::raise;
+use crate::exception::raise;
 use crate::panics::contained;
 use crate::signals::without_gil;
 use crate::stream_facts::{Id, PyGroupInfo, PyStreamInfo, id, pair};

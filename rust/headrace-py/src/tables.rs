@@ -11,8 +11,8 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::endpoint::{option_values, to_dict, to_python};
 use crate::errors::to_py;
+use crate::options::{option_values, to_dict, to_python};
 
 /// Name, whether it is headrace's own, kind for each mode of `classify`, whether it passes by itself, whether it means that the
 /// server was not reached or the connection was lost, whether the row is at fault, `written`, advice, text.
