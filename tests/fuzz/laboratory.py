@@ -56,6 +56,8 @@ def fuzz(this: Run) -> str:
     """
     target, decisions = this.options.target, this.options.decisions
     executions = this.options.executions or (20_000 if target == "read" else 1_000_000)
+    if target == THREADS and this.options.first:
+        raise SystemExit("--first: an execution of threads depends on all before it; --decisions repeats a single one")
     if target in RUST or target == THREADS:
         features, test = ([], f"fuzz_tests::{target}::{target}") if target in RUST else (["shuttle"], THREAD_TEST)
         words = [*compile_tests("fuzz", *features), "--", "--exact", test, "--nocapture"]

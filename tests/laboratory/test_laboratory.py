@@ -111,6 +111,20 @@ def test_the_exit_status_says_whether_something_was_wrong_or_stopped(work: str, 
     assert done.returncode == status
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["threads", "--first", "3"], "--first: an execution of threads depends on all before it; --decisions repeats"),
+        (["read", "--decisions", "3"], "--decisions: read is not a target in Rust; --first repeats an execution of it"),
+    ],
+)
+def test_an_option_that_a_target_of_the_fuzzing_does_not_have_is_refused(words: list[str], message: str) -> None:
+    command = [sys.executable, "-m", "laboratory", "fuzz", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(message)
+
+
 def test_a_wrong_name_or_option_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(TESTS), "TMPDIR": str(tmp_path)}
     for words in (["nothing"], ["fuzz", "scanner", "--executions", "many"], ["fuzz", "scanner", "--execution", "3"]):

@@ -133,11 +133,14 @@ fn no_type_shows_a_secret() {
         shown.debug("Error", error);
         shown.display("Error", error);
     }
-    through_a_server(&mut shown);
+    let had_server = through_a_server(&mut shown).is_some();
 
     for (name, text) in &shown.0 {
         assert!(!text.contains(CANARY), "{name} shows it: {text}");
         assert!(!text.contains("99, 97, 110"), "{name} shows its bytes: {text}");
+    }
+    if !had_server {
+        return; // some types have values only with one
     }
     // Each of these types was checked manually, cannot hold a secret, or has no `Debug`.
     let seen: BTreeSet<_> = shown.0.iter().map(|(name, _)| *name).collect();
@@ -177,9 +180,9 @@ fn pairs(endpoint: &Endpoint) -> Vec<(String, OptionValue)> {
     endpoint.options().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The texts of a dispatcher while connected, and after a refused connection.
-fn through_a_server(shown: &mut Shown) {
-    let Some(server) = Server::start(&["--requirepass", CANARY]) else { return };
+/// The texts of a dispatcher while connected, and after a refused connection. `None`: there is no server.
+fn through_a_server(shown: &mut Shown) -> Option<()> {
+    let server = Server::start(&["--requirepass", CANARY])?;
     let with = |username: &[(&str, &str)]| {
         let socket = server.socket();
         endpoint(&[&[("unix_socket", socket.to_str().unwrap()), ("password", CANARY)], username].concat())
@@ -202,6 +205,7 @@ fn through_a_server(shown: &mut Shown) {
         shown.debug("LoopDispatcher", &dispatcher);
         shown.debug("Progress", &dispatcher.advance().unwrap());
     }
+    Some(())
 }
 
 /// The names of the types in these files and folders under `src`, except private ones.
