@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Never, Protocol, Self, SupportsIndex, TypedDict, final
+from typing import Any, Final, Literal, Never, Protocol, Self, SupportsIndex, TypedDict, Unpack, final
 
 from typing_extensions import disjoint_base
 
@@ -292,22 +292,7 @@ class LoopDispatcher:
 
         With `is_awaited` a future gets its outcome.
         """
-    def open_batch(
-        self,
-        data: _ArrowArray | _ArrowStream,
-        *,
-        payload: str | None = None,
-        fields: Sequence[str] | None = None,
-        fields_from: str | None = None,
-        json: bool | Sequence[str] | None = None,
-        message_id: str | None = None,
-        stream_key: str | None = None,
-        shard_key: str | None = None,
-        entry_id: str | None = None,
-        rows_per_entry: int | None = None,
-        arrow_ipc: bool = False,
-        codec: Literal["lz4", "zstd"] | None = None,
-    ) -> LoopBatch:
+    def open_batch(self, data: _ArrowArray | _ArrowStream, **keywords: Unpack[_Layout]) -> LoopBatch:
         """Open Arrow data for `produce_rows`. The arguments are those of `Dispatcher.produce_batch`."""
     def produce_rows(self, batch: LoopBatch) -> int | None:
         """Take the next rows, at most about 1,024, if there is room now. Return how many, or None if all were taken."""

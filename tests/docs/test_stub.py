@@ -13,6 +13,7 @@ import pytest
 
 import headrace
 from headrace import _headrace
+from headrace.tables import LAYOUT
 
 STUB = Path(_headrace.__file__).with_name("_headrace.pyi")
 HINT = "the doc comment in rust/headrace-py is the source: run tools/stub_docstrings.py"
@@ -53,6 +54,8 @@ def parameters(node: ast.FunctionDef) -> Iterator[Parameter]:
     named += [(a, inspect.Parameter.KEYWORD_ONLY) for a in given.kwonlyargs]
     for (argument, kind), default in zip(named, defaults, strict=True):
         yield argument.arg, kind, inspect.Parameter.empty if default is None else ast.literal_eval(default)
+    if given.kwarg is not None:
+        yield given.kwarg.arg, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.empty
 
 
 def signature(found: object) -> list[Parameter]:
@@ -90,6 +93,7 @@ def test_layout_keyword_arguments_match_produce_batch() -> None:
     assert isinstance(layout, ast.ClassDef)
     passed_on = [ast.unparse(each) for each in layout.body if isinstance(each, ast.AnnAssign)]
     assert passed_on == [ast.unparse(each) for each in node.args.kwonlyargs]
+    assert {each.arg for each in node.args.kwonlyargs} == set(LAYOUT)
 
 
 @pytest.mark.parametrize("name", ["Dispatcher", "Endpoint"])

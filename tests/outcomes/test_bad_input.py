@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,9 +12,11 @@ import pyarrow as pa
 import pytest
 
 from headrace import ClosedError, ConfigError, Dispatcher, Endpoint, HeadraceError, MessageError, SchemaError
+from headrace.tables import LAYOUT
 from headrace.testing import LocalServer
 from support import Certs, Monitor
 from support.endpoints import CANARY
+from support.pipelines import endpoint_to
 
 #: redis-py types its replies too loosely to be useful here.
 Connect = Callable[..., Any]
@@ -254,6 +257,7 @@ OTHERS = "; fields writes numbers and times, json also lists and structs"
 NAMES = "a sequence of column names, such as ['id']"
 IDS = "(supported: int8 to int64, uint8 to uint64, utf8, large_utf8, utf8_view, arrow.uuid)"
 COLUMNS = "(columns: payload, id, list, struct, real, fixed, ts)"
+COLUMN_OPTIONS = ("payload", "fields_from", "message_id", "stream_key", "shard_key", "entry_id")
 ONE_OF = "payload, fields, fields_from and json are mutually exclusive"
 
 
@@ -313,6 +317,8 @@ ONE_OF = "payload, fields, fields_from and json are mutually exclusive"
         ({"json": 1}, f"json must be True, False or {NAMES}: got 1"),
         ({"fields": "id"}, f"fields must be {NAMES}: got 'id'"),
         ({"fields": True}, f"fields must be {NAMES}: got True"),
+        *(({name: 5}, f"{name} must be the name of a column, such as 'id': got 5") for name in COLUMN_OPTIONS),
+        ({"arrow_ipc": "yes"}, "arrow_ipc must be True or False: got 'yes'"),
         ({"payload": "payload", "fields": ["id"]}, ONE_OF),
         ({"payload": "payload", "json": True}, ONE_OF),
         ({"fields": ["id"], "json": ["id"]}, ONE_OF),
@@ -322,6 +328,20 @@ def test_invalid_layouts_are_refused(dispatcher: Dispatcher, layout: dict[str, A
     for data in (BATCH, pa.Table.from_batches([BATCH, BATCH]), BATCH.slice(1)):
         error = check(lambda data=data: dispatcher.produce_batch(data, **layout), SchemaError, message)  # type: ignore[misc]
         assert isinstance(error, TypeError)
+
+
+def test_each_keyword_of_a_layout_is_accepted(any_server: LocalServer) -> None:
+    """The signature that `help()` shows and what the function reads are written apart from each other."""
+    keywords: dict[str, Any] = dict.fromkeys(inspect.signature(Dispatcher.produce_batch).parameters)
+    del keywords["self"], keywords["data"]
+    assert list(keywords) == list(LAYOUT)
+    with Dispatcher(endpoint_to(any_server)) as dispatcher:
+        dispatcher.produce_batch(BATCH, **keywords)
+        assert dispatcher.flush().delivered == len(BATCH)
+        for value in (None, "payload"):
+            unknown: dict[str, Any] = {"paylod": value}
+            with pytest.raises(TypeError, match=r"^produce_batch\(\) got an unexpected keyword argument 'paylod'$"):
+                dispatcher.produce_batch(BATCH, **unknown)
 
 
 @pytest.mark.parametrize("layout", [{}, {"json": True}], ids=["payload", "json"])

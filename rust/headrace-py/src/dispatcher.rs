@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
-use headrace_core::{BatchLayout, Counters, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument, LayoutOptions};
+use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
 
@@ -15,7 +15,7 @@ use crate::counters::PyCounters;
 use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
 use crate::exception::raise;
-use crate::layout;
+use crate::layout::layout;
 use crate::one_caller::{self, ONE_CALLER};
 use crate::options::option_values;
 use crate::panics::contained;
@@ -157,40 +157,19 @@ impl PyDispatcher {
     ///         written no (unknown in a batch that was begun).
     ///     KeyboardInterrupt, SystemExit: Raised by the reader's own Python code, such as a generator behind
     ///         `pyarrow.RecordBatchReader.from_batches`. Their subclasses are raised as `ReaderError`.
-    #[pyo3(signature = (data, *, payload = None, fields = None, fields_from = None, json = None, message_id = None, stream_key = None, shard_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
-    #[allow(clippy::too_many_arguments)] // the keyword arguments of the Python method
+    #[pyo3(
+        signature = (data, **keywords),
+        text_signature = "($self, data, *, payload=None, fields=None, fields_from=None, json=None, message_id=None, stream_key=None, shard_key=None, entry_id=None, rows_per_entry=None, arrow_ipc=False, codec=None)"
+    )]
     fn produce_batch(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        payload: Option<String>,
-        fields: Option<&Bound<'_, PyAny>>,
-        fields_from: Option<String>,
-        json: Option<&Bound<'_, PyAny>>,
-        message_id: Option<String>,
-        stream_key: Option<String>,
-        shard_key: Option<String>,
-        entry_id: Option<String>,
-        rows_per_entry: Option<&Bound<'_, PyAny>>,
-        arrow_ipc: bool,
-        codec: Option<&Bound<'_, PyAny>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         contained(py, || {
             let mut inner = self.lock()?;
-            let options = LayoutOptions {
-                payload,
-                json: json.map(layout::json).transpose()?.unwrap_or_default(),
-                fields: fields.map(|fields| layout::columns("fields", fields)).transpose()?,
-                fields_from,
-                message_id,
-                stream_key,
-                shard_key,
-                entry_id,
-                rows_per_entry: rows_per_entry.map(layout::rows_per_entry).transpose()?,
-                arrow_ipc,
-                codec: codec.map(layout::codec).transpose()?,
-            };
-            let layout = BatchLayout::try_from(options).map_err(|error| to_py(&error))?;
+            let layout = layout(keywords)?;
             let mut reader = read(data)?;
             let mut plan = inner.plan(reader.schema(), &layout).map_err(|e| to_py(&e))?;
             reader.read_only(&plan.columns());

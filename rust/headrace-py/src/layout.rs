@@ -1,29 +1,67 @@
-//! Converts the keyword arguments of `produce_batch`, each on its own; the core checks how they fit together.
+//! The keyword arguments of `produce_batch`, each converted on its own; the core checks how they fit together.
 
 use headrace_core::ipc::Codec;
-use headrace_core::{Error, JsonColumns, MAX_ROWS_PER_ENTRY};
+use headrace_core::{BatchLayout, Error, JsonColumns, LAYOUT_OPTIONS, LayoutOptions, MAX_ROWS_PER_ENTRY};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyString};
+use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 
 use crate::errors::to_py;
 use crate::exception::raise;
 use crate::shown::repr;
 
-pub(crate) fn json(value: &Bound<'_, PyAny>) -> PyResult<JsonColumns> {
+/// The layout that keyword arguments select. None is equivalent to an argument that is not given.
+pub(crate) fn layout(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<BatchLayout> {
+    let mut options = LayoutOptions::default();
+    for (name, value) in keywords.into_iter().flatten() {
+        let name = name.cast::<PyString>()?.to_string_lossy();
+        if value.is_none() && LAYOUT_OPTIONS.iter().any(|option| option.name == name) {
+            continue;
+        }
+        match &*name {
+            "payload" => options.payload = Some(column(&name, &value)?),
+            "fields" => options.fields = Some(columns("fields", "a", &value)?),
+            "fields_from" => options.fields_from = Some(column(&name, &value)?),
+            "json" => options.json = json(&value)?,
+            "message_id" => options.message_id = Some(column(&name, &value)?),
+            "stream_key" => options.stream_key = Some(column(&name, &value)?),
+            "shard_key" => options.shard_key = Some(column(&name, &value)?),
+            "entry_id" => options.entry_id = Some(column(&name, &value)?),
+            "rows_per_entry" => options.rows_per_entry = Some(rows_per_entry(&value)?),
+            "arrow_ipc" => options.arrow_ipc = is_true(&name, &value)?,
+            "codec" => options.codec = Some(codec(&value)?),
+            _ => {
+                let message = format!("produce_batch() got an unexpected keyword argument '{name}'");
+                return Err(PyTypeError::new_err(message));
+            }
+        }
+    }
+    BatchLayout::try_from(options).map_err(|error| to_py(&error))
+}
+
+fn column(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
+    value.extract().map_err(|_| wrong(argument, "the name of a column, such as 'id'", value))
+}
+
+fn columns(argument: &str, otherwise: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    // Python takes a single string as a sequence of one-letter names, which is never meant.
+    let names = if value.is_instance_of::<PyString>() { None } else { value.extract().ok() };
+    names.ok_or_else(|| wrong(argument, &format!("{otherwise} sequence of column names, such as ['id']"), value))
+}
+
+fn json(value: &Bound<'_, PyAny>) -> PyResult<JsonColumns> {
     Ok(match value.extract::<bool>() {
         Ok(false) => JsonColumns::None,
         Ok(true) => JsonColumns::All,
-        Err(_) => {
-            JsonColumns::Named(names("json", "True, False or a sequence of column names, such as ['id']", value)?)
-        }
+        Err(_) => JsonColumns::Named(columns("json", "True, False or a", value)?),
     })
 }
 
-pub(crate) fn columns(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    names(argument, "a sequence of column names, such as ['id']", value)
+fn is_true(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.extract().map_err(|_| wrong(argument, "True or False", value))
 }
 
-pub(crate) fn rows_per_entry(value: &Bound<'_, PyAny>) -> PyResult<usize> {
+fn rows_per_entry(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     let is_int = value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>();
     let rows = if is_int { value.extract().ok() } else { None };
     rows.filter(|rows| (1..=MAX_ROWS_PER_ENTRY).contains(rows)).ok_or_else(|| {
@@ -33,7 +71,7 @@ pub(crate) fn rows_per_entry(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     })
 }
 
-pub(crate) fn codec(value: &Bound<'_, PyAny>) -> PyResult<Codec> {
+fn codec(value: &Bound<'_, PyAny>) -> PyResult<Codec> {
     if let Ok(name) = value.extract::<&str>() {
         return Codec::named(name).map_err(|error| to_py(&error));
     }
@@ -41,11 +79,7 @@ pub(crate) fn codec(value: &Bound<'_, PyAny>) -> PyResult<Codec> {
     Err(to_py(&Error::config("codec", format!("codec must be None, \"lz4\" or \"zstd\": got {got}"))))
 }
 
-fn names(argument: &str, allowed: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    // Python takes a single string as a sequence of one-letter names, which is never meant.
-    let names = if value.is_instance_of::<PyString>() { None } else { value.extract::<Vec<String>>().ok() };
-    names.ok_or_else(|| {
-        let got = repr(value);
-        raise("SchemaError", format!("{argument} must be {allowed}: got {got}"))
-    })
+/// The error for an argument of the wrong type.
+fn wrong(argument: &str, allowed: &str, value: &Bound<'_, PyAny>) -> PyErr {
+    raise("SchemaError", format!("{argument} must be {allowed}: got {}", repr(value)))
 }

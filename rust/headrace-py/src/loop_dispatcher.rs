@@ -9,8 +9,7 @@ use headrace_core::endpoint::Form;
 use headrace_core::import::Reader;
 use headrace_core::report::{AwaitedOutcome, OutcomeRouter};
 use headrace_core::{
-    BatchLayout, BatchPlan, Counters, DeliveryReport, Dispatcher, DispatcherOptions, Error, IdArgument, LayoutOptions,
-    LoopDispatcher,
+    BatchLayout, BatchPlan, Counters, DeliveryReport, Dispatcher, DispatcherOptions, Error, IdArgument, LoopDispatcher,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -23,7 +22,7 @@ use crate::dispatcher::{given_id, with_bytes, with_key};
 use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
 use crate::exception::raise;
-use crate::layout;
+use crate::layout::layout;
 use crate::one_caller;
 use crate::options::option_values;
 use crate::outcome;
@@ -176,39 +175,15 @@ impl PyLoopDispatcher {
     }
 
     /// Open Arrow data for `produce_rows`. The arguments are those of `Dispatcher.produce_batch`.
-    #[pyo3(signature = (data, *, payload = None, fields = None, fields_from = None, json = None, message_id = None, stream_key = None, shard_key = None, entry_id = None, rows_per_entry = None, arrow_ipc = false, codec = None))]
-    #[allow(clippy::too_many_arguments)] // the keyword arguments of the Python method
+    #[pyo3(signature = (data, **keywords))]
     fn open_batch(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        payload: Option<String>,
-        fields: Option<&Bound<'_, PyAny>>,
-        fields_from: Option<String>,
-        json: Option<&Bound<'_, PyAny>>,
-        message_id: Option<String>,
-        stream_key: Option<String>,
-        shard_key: Option<String>,
-        entry_id: Option<String>,
-        rows_per_entry: Option<&Bound<'_, PyAny>>,
-        arrow_ipc: bool,
-        codec: Option<&Bound<'_, PyAny>>,
+        keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyLoopBatch> {
         contained(py, || {
-            let options = LayoutOptions {
-                payload,
-                json: json.map(layout::json).transpose()?.unwrap_or_default(),
-                fields: fields.map(|fields| layout::columns("fields", fields)).transpose()?,
-                fields_from,
-                message_id,
-                stream_key,
-                shard_key,
-                entry_id,
-                rows_per_entry: rows_per_entry.map(layout::rows_per_entry).transpose()?,
-                arrow_ipc,
-                codec: codec.map(layout::codec).transpose()?,
-            };
-            let layout = BatchLayout::try_from(options).map_err(|error| to_py(&error))?;
+            let layout = layout(keywords)?;
             let mut batch = OpenBatch { reader: read(data)?, layout, plan: None, current: None };
             if let Some(dispatcher) = self.lock()?.dispatcher.dispatcher() {
                 batch.plan(dispatcher).map_err(|error| to_py(&error))?;
