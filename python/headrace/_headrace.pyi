@@ -280,7 +280,7 @@ class Dispatcher:
 @final
 class LoopDispatcher:
     """The native half of `headrace.AsyncDispatcher`, which documents it. No call waits."""
-    def __new__(cls, endpoint: Endpoint, options: dict[str, object], skips_failed: bool = False) -> Self: ...
+    def __new__(cls, endpoint: Endpoint, options: dict[str, object]) -> Self: ...
     def produce(
         self,
         payload: bytes | bytearray | memoryview | str,

@@ -93,15 +93,7 @@ class AsyncDispatcher:
     """
 
     def __init__(self, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> None:
-        mode = options.get("exactly_once")
-        self._is_script = mode in ("auto", "script")
-        self._native = _headrace.LoopDispatcher(endpoint, resolved({**options}), self._is_script)
-        if mode == "idmp" and options.get("exactly_once_key") != "message_id":
-            message = (
-                "exactly_once_key must be 'message_id' with exactly_once 'idmp' in an AsyncDispatcher, got "
-                f"{options.get('exactly_once_key', 'row')!r}: tasks do not produce in the same order in every run"
-            )
-            raise ConfigError(message, option="exactly_once_key")
+        self._native = _headrace.LoopDispatcher(endpoint, resolved({**options}))
         self._endpoint = endpoint
         self._unread = UnreadReports(endpoint)
         self._process = os.getpid()
@@ -279,12 +271,6 @@ class AsyncDispatcher:
             MessageError: The token or the version has the wrong type or is out of range.
             StateError: Messages are still waiting for their outcomes: await `flush` first.
         """
-        if self._is_script:
-            message = (
-                "begin needs exactly_once 'idmp' in an AsyncDispatcher, got 'script': tasks do not produce in the "
-                "same order in every run"
-            )
-            raise ConfigError(message, option="exactly_once")
         if self._line:
             raise StateError("messages wait for room: await flush before begin")
         self._native.begin(token, version)

@@ -24,9 +24,7 @@ from .conftest import Run
 @pytest.mark.parametrize("mode", ["script", "auto"])
 def test_begin_is_refused_without_idmp(any_server: LocalServer, mode: Any) -> None:
     dispatcher = AsyncDispatcher(endpoint_to(any_server), exactly_once=mode)
-    with pytest.raises(
-        ConfigError, match="begin needs exactly_once 'idmp' in an AsyncDispatcher, got 'script'"
-    ) as caught:
+    with pytest.raises(ConfigError, match="begin needs exactly_once 'idmp' on an event loop, got 'script'") as caught:
         dispatcher.begin("token")
     assert caught.value.option == "exactly_once"
     with pytest.raises(ConfigError, match="begin needs exactly_once"):

@@ -3,6 +3,7 @@
 mod event_loop;
 mod layout;
 mod options;
+mod tasks;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -34,6 +35,7 @@ use crate::shards::Shards;
 pub use event_loop::{LoopDispatcher, Progress};
 pub use layout::{JsonColumns, LAYOUT_OPTIONS, LayoutOptions};
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
+pub use tasks::TaskDispatcher;
 
 /// The longest token, in bytes.
 const MAX_TOKEN: usize = 1024;

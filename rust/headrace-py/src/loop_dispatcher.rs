@@ -2,15 +2,13 @@
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use headrace_core::endpoint::Form;
 use headrace_core::import::Reader;
-use headrace_core::report::{AwaitedOutcome, OutcomeRouter};
-use headrace_core::{
-    BatchLayout, BatchPlan, Counters, DeliveryReport, Dispatcher, DispatcherOptions, Error, IdArgument, LoopDispatcher,
-};
+use headrace_core::report::AwaitedOutcome;
+use headrace_core::{BatchLayout, BatchPlan, Counters, DeliveryReport, Dispatcher, DispatcherOptions, TaskDispatcher};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -40,79 +38,19 @@ pub(crate) struct PyLoopDispatcher {
     counters: Arc<Counters>,
 }
 
-/// A dispatcher, and which of its messages are awaited by tasks.
+/// A dispatcher, and the sockets that the caller knows of; None: some may be closed now.
 struct Driven {
-    dispatcher: LoopDispatcher,
-    router: OutcomeRouter,
-    /// The sockets that the caller knows of; None: some may be closed now.
+    dispatcher: TaskDispatcher,
     sockets: Option<Vec<Socket>>,
-    /// Messages that were taken, and those of them that have an outcome.
-    taken: u64,
-    settled: u64,
-    /// With a script: failures are declared handled once no message is waiting. Until then no more are taken: they would fail
-    /// too.
-    skips_failed: bool,
-    is_to_skip: bool,
 }
 
 impl Driven {
-    /// Takes a message if there is room.
-    fn produce(
-        &mut self,
-        payload: &[u8],
-        id: IdArgument<'_>,
-        key: Option<&[u8]>,
-        is_awaited: bool,
-    ) -> headrace_core::Result<bool> {
-        if self.is_to_skip {
-            return Ok(false);
-        }
-        let Some(dispatcher) = self.dispatcher.dispatcher() else { return Ok(false) };
-        let produced = match key {
-            None => dispatcher.produce(payload, id),
-            Some(key) => dispatcher.produce_with_key(payload, id, key),
-        };
-        match produced {
-            Ok(()) => {
-                self.router.expect(is_awaited, 1);
-                self.taken += 1;
-                Ok(true)
-            }
-            Err(Error::Full) => Ok(false),
-            Err(error) => {
-                self.expect_unawaited();
-                Err(error)
-            }
-        }
-    }
-
-    /// Records that the messages that the last call took, if any, are not awaited.
-    fn expect_unawaited(&mut self) {
-        let Some(dispatcher) = self.dispatcher.dispatcher() else { return };
-        let more = dispatcher.unreported() - (self.taken - self.settled);
-        if more > 0 {
-            self.router.expect(false, more);
-            self.taken += more;
-        }
-    }
-
     /// Passes the outcomes of a report to the futures that await them: `futures` has one for each message, in order.
-    fn settle(&mut self, report: &DeliveryReport, futures: &Bound<'_, PyAny>) {
-        let count = report.delivered() + report.failed();
-        if count > 0 {
-            self.settled += count;
-            self.is_to_skip |= self.skips_failed && report.failed() > 0;
+    fn settle(&mut self, report: Option<&DeliveryReport>, futures: &Bound<'_, PyAny>) -> u64 {
+        if let Some(report) = report {
+            self.dispatcher.settle(report, |awaited| receive(futures, awaited).is_ok());
         }
-        // Even without outcomes: it counts retries.
-        self.router.route(report, |awaited| receive(futures, awaited).is_ok());
-        if self.is_to_skip
-            && self.settled == self.taken
-            && let Some(dispatcher) = self.dispatcher.dispatcher()
-            // Not while a WAIT is in flight, with nothing to confirm: its reply leads here again.
-            && dispatcher.skip_failed().is_ok()
-        {
-            self.is_to_skip = false;
-        }
+        self.dispatcher.settled()
     }
 }
 
@@ -132,23 +70,13 @@ impl PyLoopDispatcher {
 
 #[pymethods]
 impl PyLoopDispatcher {
-    /// With `skips_failed`, failures are declared handled as soon as no message is waiting: for a script.
     #[new]
-    #[pyo3(signature = (endpoint, options, skips_failed = false))]
-    fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>, skips_failed: bool) -> PyResult<Self> {
+    fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let options = DispatcherOptions::new(option_values(options)?, Form::Typed).map_err(|e| to_py(&e))?;
         let mut dispatcher = Dispatcher::new(endpoint.get().0.clone(), options).map_err(|e| to_py(&e))?;
         let counters = dispatcher.counters();
-        let driven = Driven {
-            dispatcher: LoopDispatcher::new(dispatcher, Box::new(Logged)),
-            router: OutcomeRouter::default(),
-            sockets: Some(Vec::new()),
-            taken: 0,
-            settled: 0,
-            skips_failed,
-            is_to_skip: false,
-        };
-        Ok(Self { inner: Mutex::new(driven), counters })
+        let dispatcher = TaskDispatcher::new(dispatcher, Box::new(Logged)).map_err(|e| to_py(&e))?;
+        Ok(Self { inner: Mutex::new(Driven { dispatcher, sockets: Some(Vec::new()) }), counters })
     }
 
     /// Take one message if there is room for it now, and return whether it was taken.
@@ -168,7 +96,7 @@ impl PyLoopDispatcher {
             let id = given_id(message_id)?;
             with_key(key, |key| {
                 with_bytes("payload", payload, |payload| {
-                    driven.produce(payload, id, key, is_awaited).map_err(|error| to_py(&error))
+                    driven.dispatcher.produce(payload, id, key, is_awaited).map_err(|error| to_py(&error))
                 })
             })
         })
@@ -185,9 +113,8 @@ impl PyLoopDispatcher {
         contained(py, || {
             let layout = layout(keywords)?;
             let mut batch = OpenBatch { reader: read(data)?, layout, plan: None, current: None };
-            if let Some(dispatcher) = self.lock()?.dispatcher.dispatcher() {
-                batch.plan(dispatcher).map_err(|error| to_py(&error))?;
-            }
+            let planned = self.lock()?.dispatcher.produce_unawaited(|dispatcher| batch.plan(dispatcher));
+            planned.transpose().map_err(|error| to_py(&error))?;
             Ok(PyLoopBatch(Mutex::new(batch)))
         })
     }
@@ -199,14 +126,10 @@ impl PyLoopDispatcher {
             let Ok(mut batch) = batch.get().0.try_lock() else {
                 return Err(raise("InternalError", "a batch is in use, or a defect in headrace ended an earlier call"));
             };
-            if driven.is_to_skip {
-                return Ok(Some(0));
-            }
-            let Some(dispatcher) = driven.dispatcher.dispatcher() else { return Ok(Some(0)) };
-            let batch = &mut *batch;
-            let taken = without_gil(py, |_| batch.produce(dispatcher));
-            driven.expect_unawaited();
-            taken
+            let (dispatcher, batch) = (&mut driven.dispatcher, &mut *batch);
+            let taken =
+                without_gil(py, |_| dispatcher.produce_unawaited(|dispatcher| batch.produce(dispatcher)).transpose());
+            taken.map(|taken| taken.unwrap_or(Some(0)))
         })
     }
 
@@ -220,15 +143,13 @@ impl PyLoopDispatcher {
             let mut driven = self.lock()?;
             let dispatcher = &mut driven.dispatcher;
             let progress = py.detach(|| dispatcher.advance()).map_err(|error| to_py(&error))?;
-            if let Some(report) = progress.report {
-                driven.settle(&report, futures);
-            }
+            let settled = driven.settle(progress.report.as_ref(), futures);
             let sockets = progress.sockets.iter();
             let sockets: Vec<_> = sockets.map(|socket| (socket.connection, socket.fd, socket.writable)).collect();
             let seconds = progress.deadline.map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64());
             let changed = (driven.sockets.as_ref() != Some(&sockets)).then(|| sockets.clone());
             driven.sockets = Some(sockets);
-            Ok((changed, seconds, driven.settled))
+            Ok((changed, seconds, settled))
         })
     }
 
@@ -236,25 +157,23 @@ impl PyLoopDispatcher {
     fn end_batch(&self, py: Python<'_>, futures: &Bound<'_, PyAny>) -> PyResult<u64> {
         contained(py, || {
             let mut driven = self.lock()?;
-            driven.dispatcher.interrupt();
-            let Some(dispatcher) = driven.dispatcher.dispatcher() else { return Ok(driven.settled) };
-            let report = without_gil(py, |signals| dispatcher.flush(Some(Duration::ZERO), signals))?;
+            let dispatcher = &mut driven.dispatcher;
+            let report = without_gil(py, |signals| dispatcher.end_batch(signals))?;
             driven.sockets = None;
-            driven.settle(&report, futures);
-            Ok(driven.settled)
+            Ok(driven.settle(report.as_ref(), futures))
         })
     }
 
     /// Put an outcome that a future had, but no task received, into the next report.
     fn put_back(&self, outcome: &Bound<'_, PyAny>) -> PyResult<()> {
-        let router = &mut self.lock()?.router;
-        outcome::with_outcome(outcome, |awaited| router.put_back(awaited));
+        let dispatcher = &mut self.lock()?.dispatcher;
+        outcome::with_outcome(outcome, |awaited| dispatcher.put_back(awaited));
         Ok(())
     }
 
     /// Return the outcomes since the last report, except those that futures had.
     fn report(&self) -> PyResult<PyReport> {
-        Ok(PyReport(self.lock()?.router.take()))
+        Ok(PyReport(self.lock()?.dispatcher.report()))
     }
 
     /// Begin a batch under a token; `headrace.AsyncDispatcher.begin` wraps it.
@@ -262,10 +181,7 @@ impl PyLoopDispatcher {
     fn begin(&self, py: Python<'_>, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
         contained(py, || {
             let (token, version) = (batch_name::token(token)?, batch_name::version(version)?);
-            match self.lock()?.dispatcher.dispatcher() {
-                Some(dispatcher) => dispatcher.begin(token, version).map_err(|e| to_py(&e)),
-                None => Err(raise("StateError", "messages wait for their outcomes: flush before begin")),
-            }
+            self.lock()?.dispatcher.begin(token, version).map_err(|e| to_py(&e))
         })
     }
 
@@ -273,12 +189,7 @@ impl PyLoopDispatcher {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         contained(py, || {
             let dispatcher = &mut self.lock()?.dispatcher;
-            py.detach(|| {
-                dispatcher.interrupt();
-                if let Some(dispatcher) = dispatcher.dispatcher() {
-                    dispatcher.close();
-                }
-            });
+            py.detach(|| dispatcher.close());
             Ok(())
         })
     }
@@ -297,14 +208,14 @@ impl PyLoopDispatcher {
     /// The number of messages that were taken.
     #[getter]
     fn taken(&self) -> PyResult<u64> {
-        Ok(self.lock()?.taken)
+        Ok(self.lock()?.dispatcher.taken())
     }
 
     /// The number of messages that have no outcome yet.
     #[getter]
     fn unsettled(&self) -> PyResult<u64> {
-        let driven = self.lock()?;
-        Ok(driven.taken - driven.settled)
+        let dispatcher = &self.lock()?.dispatcher;
+        Ok(dispatcher.taken() - dispatcher.settled())
     }
 }
 
