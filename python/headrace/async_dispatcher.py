@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import math
 import os
-import weakref
 from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from headrace import _headrace
 from headrace._headrace import Delivered
 from headrace.dispatcher import FLUSH_AFTER_EXCEPTION, DispatcherOptions
+from headrace.dispatcher_base import DispatcherBase, describe_options
 from headrace.endpoint import Endpoint
 from headrace.errors import ClosedError, ConfigError, StateError
 from headrace.failure import Failure
-from headrace.forgotten import tell, without_outcome
-from headrace.report import DeliveryReport, UnhandledFailures, counted, delivery_error, not_delivered
+from headrace.report import DeliveryReport, counted, delivery_error, not_delivered
 from headrace.retry import resolved
-from headrace.stats import Stats, read_stats
-from headrace.tables import DISPATCHER, documented, signature
-from headrace.unread import UnreadReports
 
 if TYPE_CHECKING:
     from headrace._headrace import _ArrowArray, _ArrowStream, _Layout
@@ -52,7 +47,7 @@ class _Turn:
         self.is_over = False
 
 
-class AsyncDispatcher:
+class AsyncDispatcher(DispatcherBase):
     """Sends messages to an endpoint on an asyncio event loop, and returns an outcome for each.
 
     ```python
@@ -92,12 +87,14 @@ class AsyncDispatcher:
         ConfigError: An option is unknown or invalid.
     """
 
+    _forgotten_text = (
+        ", because their event loop ended, and may not have been sent: await flush(), or use `async with "
+        "AsyncDispatcher(…) as dispatcher:`"
+    )
+
     def __init__(self, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> None:
         self._native = _headrace.LoopDispatcher(endpoint, resolved({**options}))
-        self._endpoint = endpoint
-        self._unread = UnreadReports(endpoint)
         self._process = os.getpid()
-        self._is_lost = False
         self._is_closed = False
         # Looked up once: each message needs them.
         self._produce = self._native.produce
@@ -123,12 +120,7 @@ class AsyncDispatcher:
         self._wakes_at = math.inf
         #: By connection and descriptor: whether the loop waits until the socket is writable.
         self._sockets: dict[tuple[int, int], bool] = {}
-        _open_dispatchers.add(self)
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The endpoint that messages are sent to."""
-        return self._endpoint
+        self._opened(endpoint)
 
     @property
     def closed(self) -> bool:
@@ -275,10 +267,6 @@ class AsyncDispatcher:
             raise StateError("messages wait for room: await flush before begin")
         self._native.begin(token, version)
 
-    def stats(self) -> Stats:
-        """Return the counters of this dispatcher since its creation. Any thread may call this, at any time."""
-        return read_stats(self._native.counters)
-
     @property
     def counters(self) -> _headrace.Counters:
         """The counters so far; `stats` reads them."""
@@ -343,36 +331,12 @@ class AsyncDispatcher:
         if unhandled := self._unread.take():
             error.add_note(f"headrace: unhandled delivery failures: {delivery_error(unhandled)}")
 
-    def __del__(self) -> None:
-        # Without `_sockets` the constructor did not finish.
-        if "_sockets" in self.__dict__:
-            self._tell_of_the_forgotten(self._unread.take_dropped)
-
-    def _tell_of_the_forgotten(self, take: Callable[[], list[UnhandledFailures]]) -> None:
-        """Warn once of messages that will have no outcome, and of failures in reports that were not read."""
-        if self._is_closed or self._is_lost or self._process != os.getpid():
-            return
+    def _forgotten(self) -> int | None:
+        if self._is_closed or self._process != os.getpid():
+            return None
         with contextlib.suppress(RuntimeError):  # a call panicked
             self._take_report()
-        if unhandled := take():
-            tell(f"{delivery_error(unhandled)}; the report of {self!r} was not read")
-        count = self._native.unsettled + sum(not turn.future.done() for turn in self._line)
-        if count:
-            self._is_lost = True
-            lost = without_outcome(count, self._endpoint)
-            tell(
-                f"{lost}, because their event loop ended, and may not have been sent: await flush(), or use `async "
-                "with AsyncDispatcher(…) as dispatcher:`"
-            )
-
-    def __reduce__(self) -> NoReturn:
-        msg = "a dispatcher cannot be pickled: it owns a connection; pickle the endpoint, and create a dispatcher there"
-        raise TypeError(msg)
-
-    def __repr__(self) -> str:
-        if "_endpoint" not in self.__dict__:  # in a traceback of the constructor
-            return "<AsyncDispatcher: not created>"
-        return f"<AsyncDispatcher: {self._endpoint}>"
+        return self._native.unsettled + sum(not turn.future.done() for turn in self._line)
 
     def _bind(self) -> None:
         """Bind the dispatcher to the running loop, or raise if it may not be used there."""
@@ -653,19 +617,4 @@ def _kept(value: _Bytes) -> _Bytes:
         return value
 
 
-_open_dispatchers: weakref.WeakSet[AsyncDispatcher] = weakref.WeakSet()
-
-
-@atexit.register
-def _warn_at_exit() -> None:
-    """Warn for each dispatcher with messages left, because its loop may never be closed."""
-    for dispatcher in tuple(_open_dispatchers):
-        dispatcher._tell_of_the_forgotten(dispatcher._unread.take)
-
-
-_KEYWORDS: Final = {name: option for name, option in DISPATCHER.items() if not name.startswith("retry")}
-
-AsyncDispatcher.__doc__ = documented(AsyncDispatcher.__doc__, _KEYWORDS)
-AsyncDispatcher.__init__.__signature__ = signature(  # type: ignore[attr-defined]
-    AsyncDispatcher.__init__, [*_KEYWORDS.values(), DISPATCHER["retry"]]
-)
+describe_options(AsyncDispatcher, AsyncDispatcher.__init__)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypedDict, Unpack
 
 from headrace import _headrace
+from headrace.dispatcher_base import DispatcherBase, describe_options
 from headrace.endpoint import Endpoint
 from headrace.failure import Failure
-from headrace.forgotten import tell, without_outcome
-from headrace.report import DeliveryReport, UnhandledFailures, counted, delivery_error, not_delivered
+from headrace.report import DeliveryReport, counted, delivery_error, not_delivered
 from headrace.retry import RetryPolicy, resolved
-from headrace.tables import DISPATCHER, documented, signature
-from headrace.unread import UnreadReports
-
-if TYPE_CHECKING:
-    from headrace.stats import Stats
 
 __all__ = ["Dispatcher", "DispatcherOptions"]
 
@@ -48,7 +41,7 @@ class DispatcherOptions(TypedDict, total=False):
     retry: RetryPolicy | None
 
 
-class Dispatcher(_headrace.Dispatcher):
+class Dispatcher(_headrace.Dispatcher, DispatcherBase):
     """Sends messages to an endpoint over one pipelined connection, and returns an outcome for each.
 
     ```python
@@ -86,9 +79,7 @@ class Dispatcher(_headrace.Dispatcher):
         ConfigError: An option is unknown or invalid.
     """
 
-    _endpoint: Endpoint
-    _is_lost: bool
-    _unread: UnreadReports
+    _forgotten_text = ", and may not have been sent: call flush(), or use `with Dispatcher(…) as dispatcher:`"
 
     def __new__(cls, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> Self:  # noqa: D102, see the class
         return cls._make(endpoint, resolved({**options}))
@@ -101,16 +92,8 @@ class Dispatcher(_headrace.Dispatcher):
     @classmethod
     def _make(cls, endpoint: Endpoint, options: dict[str, object], *, text: bool = False) -> Self:
         self = super().__new__(cls, endpoint, options, text)
-        self._endpoint = endpoint
-        self._is_lost = False
-        self._unread = UnreadReports(endpoint)
-        _open_dispatchers.add(self)
+        self._opened(endpoint)
         return self
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The endpoint that messages are sent to."""
-        return self._endpoint
 
     # `produce`, `produce_batch`, `begin` and `skip_failed` are inherited: no Python frame on the hot path.
 
@@ -155,12 +138,6 @@ class Dispatcher(_headrace.Dispatcher):
         if isinstance(outcome, str):
             return outcome
         raise not_delivered(Failure(0, *outcome), self._endpoint)
-
-    def stats(self) -> Stats:
-        """Return the counters of this dispatcher since its creation. Any thread may call this, at any time."""
-        from headrace.stats import read_stats  # a tenth of the time that importing this module takes
-
-        return read_stats(self.counters)
 
     def close(self) -> None:
         """Flush, then close the connection. A second call does nothing.
@@ -216,48 +193,14 @@ class Dispatcher(_headrace.Dispatcher):
         if unhandled := self._unread.take():
             error.add_note(f"headrace: unhandled delivery failures: {delivery_error(unhandled)}")
 
-    def __del__(self) -> None:
-        # Without `_endpoint` the constructor did not finish.
-        if "_endpoint" in self.__dict__:
-            self._tell_of_the_forgotten(self._unread.take_dropped)
-
-    def _tell_of_the_forgotten(self, take: Callable[[], list[UnhandledFailures]]) -> None:
-        """Warn once of messages that will have no outcome, and of failures in reports that were not read."""
-        if self._is_lost:
-            return
-        if unhandled := take():
-            tell(f"{delivery_error(unhandled)}; the report of {self!r} was not read")
+    def _forgotten(self) -> int:
         try:
-            count = 0 if self.closed else self.unreported
+            return 0 if self.closed else self.unreported
         except RuntimeError:  # a daemon thread is in a call as the process ends, or a call panicked
-            counts = self.counters.read()
-            count = counts["messages"] - counts["delivered"] - sum(counts["failed_by_code"].values())
-        if count:
-            self._is_lost = True
-            lost = without_outcome(count, self._endpoint)
-            tell(f"{lost}, and may not have been sent: call flush(), or use `with Dispatcher(…) as dispatcher:`")
-
-    def __reduce__(self) -> NoReturn:
-        msg = "a dispatcher cannot be pickled: it owns a connection; pickle the endpoint, and create a dispatcher there"
-        raise TypeError(msg)
-
-    def __repr__(self) -> str:
-        return f"<Dispatcher: {self._endpoint}>"
+            counts: dict[str, Any] = self.counters.read()
+            failed: int = sum(counts["failed_by_code"].values())
+            unsettled: int = counts["messages"] - counts["delivered"] - failed
+            return unsettled
 
 
-_open_dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
-
-
-@atexit.register
-def _warn_at_exit() -> None:
-    """Warn for each dispatcher with messages left, because objects in frames of daemon threads are never collected."""
-    for dispatcher in tuple(_open_dispatchers):
-        dispatcher._tell_of_the_forgotten(dispatcher._unread.take)
-
-
-_KEYWORDS: Final = {name: option for name, option in DISPATCHER.items() if not name.startswith("retry")}
-
-Dispatcher.__doc__ = documented(Dispatcher.__doc__, _KEYWORDS)
-Dispatcher.__new__.__signature__ = signature(  # type: ignore[attr-defined]
-    Dispatcher.__new__, [*_KEYWORDS.values(), DISPATCHER["retry"]]
-)
+describe_options(Dispatcher, Dispatcher.__new__)

@@ -386,6 +386,6 @@ def test_each_public_name_is_resolved_listed_and_cached() -> None:
 
 def test_help_shows_the_public_names() -> None:
     text = script("help('headrace')", options=("-W", "ignore")).stdout
-    assert "class Dispatcher(headrace._headrace.Dispatcher)" in text
+    assert "class Dispatcher(headrace._headrace.Dispatcher, headrace.dispatcher_base.DispatcherBase)" in text
     assert "class AsyncDispatcher(" in text
     assert "inspect(endpoint" in text
