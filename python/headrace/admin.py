@@ -1,6 +1,7 @@
 """Administration of streams: commands of any kind, what servers say about streams and groups, single dead letters.
 
-It is for tools that look after streams, such as the command `headrace`. Programs that write and read need none of it.
+It also has what tools need that take options as text, or that print entries without an Arrow library. All of it is for
+tools that look after streams, such as the command `headrace`. Programs that write and read need none of it.
 
 A pending entry has one counter of deliveries, which all consumers of its group share. Up to `MOST_DELIVERIES`, those of
 headrace count deliveries in it; above it they count failures, each by one more.
@@ -8,10 +9,11 @@ headrace count deliveries in it; above it they count failures, each by one more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
+from headrace import _headrace
 from headrace._headrace import (
     MOST_DELIVERIES,
     Commands,
@@ -23,6 +25,10 @@ from headrace._headrace import (
     time_zones,
 )
 
+if TYPE_CHECKING:
+    from headrace import Dispatcher, Endpoint, ReadBatch
+    from headrace._headrace import Rows
+
 __all__ = [
     "MOST_DELIVERIES",
     "Commands",
@@ -30,9 +36,69 @@ __all__ = [
     "GroupInfo",
     "StreamInfo",
     "Survey",
+    "dispatcher_from_text",
+    "endpoint_from_text",
+    "entries",
+    "given_options",
+    "json_lines",
+    "json_rows",
     "marker_key",
     "time_zones",
 ]
+
+
+def endpoint_from_text(options: Mapping[str, str | bytes], url: str | None = None) -> Endpoint:
+    """Build an `Endpoint` from options that are text (`"6379"`, `"true"`) or bytes, and override those of the URL.
+
+    Raises:
+        ConfigError: As for `Endpoint`.
+    """
+    from headrace.endpoint import Endpoint
+
+    try:
+        made = _headrace.Endpoint.__new__(Endpoint, {**options}, url=url, text=True, options_win=True)
+        return made._warned()
+    finally:
+        del options, url  # not for tracebacks with locals
+
+
+def dispatcher_from_text(endpoint: Endpoint, options: Mapping[str, str | None]) -> Dispatcher:
+    """Make a `Dispatcher` from options that are text (`"8192"`, `"true"`) or None for no value.
+
+    The fields of a `RetryPolicy` are options of their own, such as `retry_deadline`.
+
+    Raises:
+        ConfigError: An option is unknown or invalid.
+    """
+    from headrace import Dispatcher
+
+    return Dispatcher._from_text(endpoint, options)
+
+
+def given_options(endpoint: Endpoint) -> dict[str, object]:
+    """Return the options that an endpoint was given, by name. Passwords and keys are among them."""
+    return endpoint._state()[0]
+
+
+def json_lines(batch: ReadBatch) -> bytes:
+    """Return the entries of a batch as lines of JSON: `id`, `timestamp`, `stream`, `fields`.
+
+    The reader must have `metadata=["entry_id", "entry_ms"]` and `fields_as="list"`.
+    """
+    return batch._json_lines()
+
+
+def entries(batch: ReadBatch) -> list[tuple[str, int, list[tuple[str, bytes]] | None]]:
+    """Return the entries of a batch as tuples: ID, milliseconds of the ID, and fields; None if the entry was deleted.
+
+    The reader must have `metadata=["entry_id", "entry_ms"]` and `fields_as="list"`.
+    """
+    return batch._entries()
+
+
+def json_rows(rows: Rows) -> list[bytes]:
+    """Return each row that `headrace.unpack_arrow` returned as a JSON object without its nulls."""
+    return rows._json_rows()
 
 
 @dataclass(frozen=True, slots=True)

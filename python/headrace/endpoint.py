@@ -262,14 +262,6 @@ class Endpoint(_headrace.Endpoint):
         finally:
             del options, url  # not for tracebacks with locals
 
-    @classmethod
-    def _from_text_over(cls, options: Mapping[str, object], url: str | None) -> Self:
-        """Build an endpoint from options that are text or bytes and take precedence over those of the URL."""
-        try:
-            return super().__new__(cls, _checked(options), url=url, text=True, options_win=True)._warned()
-        finally:
-            del options, url  # not for tracebacks with locals
-
     def find_shards(self) -> Self:
         """Return the same endpoint with the shards that its stream has, to read what another program writes.
 

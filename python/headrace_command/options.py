@@ -125,9 +125,10 @@ def endpoint_of(
         ConfigError: An option is wrong.
         UsageError: A terminal is needed and there is none, or the arguments contain a secret.
     """
-    from headrace import ConfigError, Endpoint
+    from headrace import ConfigError
+    from headrace.admin import endpoint_from_text
 
-    given: dict[str, object] = {**connection_options(arguments), **(options or {})}
+    given: dict[str, str | bytes] = {**connection_options(arguments), **(options or {})}
     given["stream_key"] = _NO_STREAM.encode() if stream is None else stream
     url, variable = _url(arguments, given, messages)
     for name in ("tls_key", "sentinel_tls_key"):
@@ -138,7 +139,7 @@ def endpoint_of(
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            endpoint = Endpoint._from_text_over(given, url)
+            endpoint = endpoint_from_text(given, url)
     except ConfigError as error:
         if error.option != "url":
             raise
@@ -152,7 +153,7 @@ def endpoint_of(
     return endpoint
 
 
-def _url(arguments: Namespace, given: dict[str, object], messages: Messages) -> tuple[str | None, str | None]:
+def _url(arguments: Namespace, given: dict[str, str | bytes], messages: Messages) -> tuple[str | None, str | None]:
     """The URL of the server, and the variable that it is from."""
     if arguments.url is not None:
         if "@" in arguments.url and ":" in arguments.url.partition("://")[2].rpartition("@")[0]:

@@ -44,6 +44,19 @@ def test_the_command_uses_public_modules_only() -> None:
     assert [name for name in imported if "_headrace" in name.split(".")] == []
 
 
+def test_the_command_uses_no_private_attributes_of_headrace() -> None:
+    trees = [ast.parse(file.read_text()) for file in Path(headrace_command.__file__).parent.rglob("*.py")]
+    used = {
+        node.attr
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and re.match(r"_[^_]", node.attr)
+        if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    }
+    # Those of named tuples, of hashlib, of argparse, and of its parser here.
+    assert used == {"_replace", "_asdict", "_Hash", "_actions", "_check_value", "_unknown"}
+
+
 def test_help_of_each_verb_has_no_password_option() -> None:
     for verb in VERBS:
         ended = subprocess.run([HEADRACE, verb.name, "--help"], capture_output=True, check=True)

@@ -86,9 +86,11 @@ def _connection(endpoint: Endpoint, server: Address) -> list[str]:
 
 
 def _tls(endpoint: Endpoint) -> list[str]:
+    from headrace.admin import given_options
+
     words = ["--tls"]
     # The endpoint has no property for this option, which may hold the key itself.
-    key = endpoint._state()[0].get("tls_key")
+    key = given_options(endpoint).get("tls_key")
     for option, value in (("--cacert", endpoint.tls_ca_cert), ("--cert", endpoint.tls_cert), ("--key", key)):
         if value is not None and "-----BEGIN" not in str(value):
             words += [option, str(value)]
@@ -173,7 +175,9 @@ def own_options(arguments: Namespace, endpoint: Endpoint) -> list[str]:
         if "@" not in arguments.url and "?" not in arguments.url:
             words += ["-u", arguments.url]
         else:  # it may hold passwords, so its other parts become options
-            state, _ = endpoint._state()
+            from headrace.admin import given_options
+
+            state = given_options(endpoint)
             given = {name: _text(state[name]) for name, _, _, _ in SERVER + STREAM if name in state}
     for name, value in given.items():
         flag = "--" + name.replace("_", "-")

@@ -68,10 +68,11 @@ class Rows:
             MessageError, ValueError: It has no such rows.
         """
         from headrace import unpack, unpack_arrow
+        from headrace.admin import json_rows
 
         fields = {name.replace("\\\\", "\\"): value for name, value in entry.fields or ()}
         if self._unpack == "arrow_ipc":
-            payloads = unpack_arrow(fields, self._payload_field)._json_rows()
+            payloads = json_rows(unpack_arrow(fields, self._payload_field))
         else:
             payloads = unpack(fields, self._payload_field)
         if self._unpack == "payload":

@@ -97,7 +97,7 @@ class _Reading:
                 noticed(text)
 
         options: ReaderOptions = {
-            # What `ReadBatch._entries` and `ReadBatch._json_lines` need.
+            # What `admin.entries` and `admin.json_lines` need.
             "metadata": ["entry_id", "entry_ms"],
             "fields_as": "list",
             "on_loss": "report",
@@ -119,21 +119,26 @@ class _Reading:
         return span._replace(start="latest" if first is None and self._run.arguments.follow else first or "earliest")
 
     def _shower(self) -> Callable[[ReadBatch], None]:
+        from headrace.admin import json_lines
+
         if self._is_plain:
-            return lambda batch: self._run.output.payload(batch._json_lines(), end=b"")
+            return lambda batch: self._run.output.payload(json_lines(batch), end=b"")
         return self._show_entries if self._rows is None else self._show_rows
 
     def _show_entries(self, batch: ReadBatch) -> None:
+        from headrace.admin import entries
+
         stream = batch.stream
-        for entry in batch._entries():
+        for entry in entries(batch):
             self._printer.entry(stream, Entry(*entry))
 
     def _show_rows(self, batch: ReadBatch) -> None:
         from headrace import HeadraceError
+        from headrace.admin import entries
 
         assert self._rows is not None
         is_bare, is_terminal, stream = self._run.arguments.payload, self._run.output.is_terminal, batch.stream
-        for values in batch._entries():
+        for values in entries(batch):
             entry = Entry(*values)
             try:
                 rows = self._rows.of(entry)

@@ -239,7 +239,7 @@ def _source(inputs: Sequence[Input], form: str, arguments: Namespace, max_row_by
 
 
 def _dispatcher(endpoint: Endpoint, arguments: Namespace, options: dict[str, str]) -> Dispatcher:
-    from headrace import Dispatcher
+    from headrace.admin import dispatcher_from_text
 
     given: dict[str, str | None] = {**options}
     if arguments.retry or any(name.startswith("retry_") for name in options):
@@ -252,7 +252,7 @@ def _dispatcher(endpoint: Endpoint, arguments: Namespace, options: dict[str, str
         given["payload_field"] = arguments.payload_field
     if arguments.ts_field is not None:
         given["ts_field"] = arguments.ts_field or None
-    return Dispatcher._from_text(endpoint, given)
+    return dispatcher_from_text(endpoint, given)
 
 
 def _letters(run: Run, tally: Tally) -> Letters | None:
