@@ -15,13 +15,13 @@ use super::shared::Shared;
 use super::turns::Turns;
 use super::{session, shared};
 use crate::error::{Error, Result};
-use crate::reading::{Exchange, Standing};
+use crate::reading::{Buffers, Exchange, Standing};
 use crate::resp::EntryId;
 
-/// One consumer. Each line has a connection that reads and one of the keeper.
+/// One consumer.
 #[derive(Debug)]
 pub(crate) struct Bare {
-    lines: Vec<(Session, KeeperSession)>,
+    lines: Vec<Line>,
     shared: Arc<Shared>,
     turns: Turns,
     /// The line that was last asked for what is there already.
@@ -29,6 +29,15 @@ pub(crate) struct Bare {
     renews: Option<Duration>,
     epoch: Instant,
     now: Duration,
+}
+
+/// The streams that are read together: a connection that reads, and one of the keeper.
+#[derive(Debug)]
+struct Line {
+    session: Session,
+    keeper: KeeperSession,
+    reads: Buffers,
+    keeps: Buffers,
 }
 
 impl Bare {
@@ -39,7 +48,7 @@ impl Bare {
         let line = |(place, keys): (usize, &Vec<&[u8]>)| {
             let session = session(keys, options, groups.len(), &plan, (Arc::clone(&shared), place));
             let keeper = KeeperSession::new(Arc::clone(&shared.shares()[place]), options.names.clone(), now);
-            (session, keeper)
+            Line { session, keeper, reads: Buffers::default(), keeps: Buffers::default() }
         };
         Self {
             lines: groups.iter().enumerate().map(line).collect(),
@@ -54,19 +63,35 @@ impl Bare {
 
     pub(crate) fn set_now(&mut self, now: Duration) {
         self.now = now;
-        self.lines.iter_mut().for_each(|(session, _)| session.now = now);
+        self.lines.iter_mut().for_each(|line| line.session.now = now);
     }
 
     fn instant(&self) -> Instant {
         self.epoch + self.now
     }
 
-    pub(crate) fn reader(&mut self, at: usize) -> &mut dyn Exchange {
-        &mut self.lines[at].0
+    /// A connection of a line, that of the keeper if it `keeps`, and the session that uses it.
+    pub(crate) fn connection(&mut self, at: usize, keeps: bool) -> (&mut dyn Exchange, &mut Buffers) {
+        let Line { session, keeper, reads, keeps: kept } = &mut self.lines[at];
+        if keeps { (keeper, kept) } else { (session, reads) }
     }
 
-    pub(crate) fn keeper(&mut self, at: usize) -> &mut dyn Exchange {
-        &mut self.lines[at].1
+    /// The connection was lost.
+    pub(crate) fn disconnected(&mut self, at: usize, keeps: bool) {
+        let (session, buffers) = self.connection(at, keeps);
+        session.disconnected();
+        *buffers = Buffers::default();
+    }
+
+    /// Lets a session write to its connection.
+    fn write<T>(&mut self, at: usize, write: impl FnOnce(&mut Session, &mut Buffers) -> T) -> T {
+        let Line { session, reads, .. } = &mut self.lines[at];
+        let awaited = session.awaits_reply();
+        let written = write(session, reads);
+        if !awaited {
+            reads.asked();
+        }
+        written
     }
 
     fn ledger(&self, at: usize) -> MutexGuard<'_, Ledger> {
@@ -81,27 +106,28 @@ impl Bare {
     }
 
     fn isolating(&self) -> Option<usize> {
-        self.lines.iter().position(|(session, _)| session.isolates())
+        self.lines.iter().position(|line| line.session.isolates())
     }
 
     /// How long the line waits for more entries before it asks again.
     pub(crate) fn pause(&self, at: usize) -> Duration {
-        self.lines[at].0.pause()
+        self.lines[at].session.pause()
     }
 
     /// Lets a line ask, whose pause is over. `left`: of the caller's time.
     pub(crate) fn request(&mut self, at: usize, left: Duration) {
         let (isolating, total, now) = (self.isolating(), self.lines.len(), self.instant());
         let reads = if total == 1 { Reads::Waits } else { self.turns.reads(at, now) };
-        let session = &mut self.lines[at].0;
+        let session = &mut self.lines[at].session;
         session.let_isolate(isolating.is_none_or(|isolating| isolating == at));
         if reads == Reads::No {
-            return session.request_work();
+            return self.request_work(at);
         }
         if !session.pause().is_zero() {
             session.paused();
         }
-        session.request(Some(if reads == Reads::Waits { left } else { Duration::ZERO }));
+        let waits = if reads == Reads::Waits { left } else { Duration::ZERO };
+        self.write(at, |session, buffers| session.request(Some(waits), buffers));
         if reads == Reads::Now {
             self.asked = Some(at);
         }
@@ -109,18 +135,18 @@ impl Bare {
 
     /// Lets a line send the caller's decisions.
     pub(crate) fn request_work(&mut self, at: usize) {
-        self.lines[at].0.request_work();
+        self.write(at, Session::request_work);
     }
 
     /// Lets the server prepare the next page of a line.
     pub(crate) fn read_ahead(&mut self, at: usize) {
-        self.lines[at].0.request(None);
+        self.write(at, |session, buffers| session.request(None, buffers));
     }
 
     /// Notes that what had arrived for a line was read.
     pub(crate) fn answered(&mut self, at: usize) {
         let now = self.instant();
-        let session = &self.lines[at].0;
+        let session = &self.lines[at].session;
         if self.asked == Some(at) && !session.awaits_reply() && !session.has_more() {
             self.asked = None;
             self.turns.had_nothing(at, now);
@@ -131,7 +157,7 @@ impl Bare {
     pub(crate) fn take(&mut self) -> Option<(usize, bool, Result<ConsumerBatch>)> {
         let isolating = self.isolating();
         for at in self.turns.order().filter(|at| isolating.is_none_or(|isolating| isolating == *at)) {
-            let Some(batch) = self.lines[at].0.take() else { continue };
+            let Some(batch) = self.lines[at].session.take() else { continue };
             return Some((at, self.turns.took(at, self.now), batch));
         }
         None
@@ -141,7 +167,7 @@ impl Bare {
     pub(crate) fn is_ready(&self) -> bool {
         let isolating = self.isolating();
         let may = |at: usize| isolating.is_none_or(|isolating| isolating == at);
-        self.lines.iter().enumerate().any(|(at, (session, _))| may(at) && session.is_ready())
+        self.lines.iter().enumerate().any(|(at, line)| may(at) && line.session.is_ready())
     }
 
     /// An error that the next call raises.
@@ -152,15 +178,15 @@ impl Bare {
     /// Lets the server be asked again about streams that it refused.
     pub(crate) fn try_again(&mut self) {
         let is_stranded = self.standing() == Standing::Refused;
-        self.lines.iter_mut().for_each(|(session, _)| session.try_again(is_stranded));
+        self.lines.iter_mut().for_each(|line| line.session.try_again(is_stranded));
     }
 
     pub(crate) fn standing(&self) -> Standing {
-        Standing::greatest(self.lines.iter().map(|(session, _)| session.standing()))
+        Standing::greatest(self.lines.iter().map(|line| line.session.standing()))
     }
 
     pub(crate) fn drop_stream(&mut self, at: usize, stream: usize) -> bool {
-        self.lines[at].0.drop_stream(stream)
+        self.lines[at].session.drop_stream(stream)
     }
 
     // What the keeper's thread does.
@@ -168,12 +194,13 @@ impl Bare {
     /// The time until the keeper of a line has something to send.
     pub(crate) fn keeper_left(&mut self, at: usize) -> Duration {
         let (renews, now) = (self.renews, self.now);
-        self.lines[at].1.left(&self.shared, renews, now).0
+        self.lines[at].keeper.left(&self.shared, renews, now).0
     }
 
     pub(crate) fn keeper_request(&mut self, at: usize) {
         let now = self.now;
-        self.lines[at].1.request(now);
+        let Line { keeper, keeps, .. } = &mut self.lines[at];
+        keeper.request(now, keeps);
     }
 
     // What the caller says.
@@ -226,21 +253,21 @@ impl Bare {
     /// The server has the decisions that the caller made so far, and nothing is left to give back.
     pub(crate) fn is_settled(&self) -> bool {
         self.shared.ledgers().all(|ledger| ledger.is_settled())
-            && !self.lines.iter().any(|(session, _)| session.looks_back())
+            && !self.lines.iter().any(|line| line.session.looks_back())
     }
 
     pub(crate) fn closes(&mut self) {
-        self.lines.iter_mut().for_each(|(session, _)| session.closes = true);
+        self.lines.iter_mut().for_each(|line| line.session.closes = true);
     }
 
     pub(crate) fn blocks(&self, at: usize) -> bool {
-        self.lines[at].0.blocks()
+        self.lines[at].session.blocks()
     }
 
     /// Gives everything back that the caller has not decided on. `may_come_late`: the server may yet execute the last request of a
     /// lost connection.
     pub(crate) fn give_back(&mut self, at: usize, may_come_late: bool) {
-        let session = &mut self.lines[at].0;
+        let session = &mut self.lines[at].session;
         session.drop_ready(may_come_late);
         session.release_all();
     }

@@ -15,7 +15,7 @@ use super::turns::Turns;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::{ServerChange, Watch};
-use crate::reading::{Exchange, Pool, PoolPass, Standing, TRIES_EVERY, Trouble};
+use crate::reading::{Pool, PoolPass, Standing, TRIES_EVERY, Trouble};
 use crate::retry::{RetryEnd, RetryWait};
 
 /// All connections that read: one; in a cluster, one for each slot that holds some of the streams, or those that slots share.
@@ -104,8 +104,9 @@ impl Drive {
             }
             // Even with no time left to wait, return what has arrived.
             let isolating = self.isolating();
-            let has_more = self.lines.iter().enumerate().any(|(at, Line { session, .. })| {
-                isolating.is_none_or(|isolating| isolating == at) && (session.is_ready() || session.is_suspended())
+            let has_more = (0..self.lines.len()).any(|at| {
+                isolating.is_none_or(|isolating| isolating == at)
+                    && (self.lines[at].session.is_ready() || self.pool.is_suspended(at))
             });
             if !has_more && self.failed.is_empty() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);

@@ -13,11 +13,10 @@ use super::shared::{Shared, lock};
 use super::sync::{Builder, JoinHandle, Mutex};
 use super::work::{Known, Names, Work, refusal};
 use crate::endpoint::Endpoint;
-use crate::error::{Fault, Result, code};
+use crate::error::{Fault, Result};
 use crate::net::Watch;
 use crate::random;
-use crate::reading::{Asked, Channel, Exchange, Input, Link, Members, Outbox, Pool, Trouble};
-use crate::resp::framing::Framing;
+use crate::reading::{Asked, Buffers, Channel, Exchange, Link, Members, Pool, Trouble, protocol};
 use crate::retry::RetryPolicy;
 
 /// How long the reading connection has the first chance to send the caller's decisions.
@@ -200,9 +199,9 @@ impl Members for Keepers<'_> {
         self.due.get(at).is_some_and(|due| *due)
     }
 
-    fn request(&mut self, at: usize, _: bool, _: Option<Instant>) -> Asked {
+    fn request(&mut self, at: usize, _: bool, _: Option<Instant>, buffers: &mut Buffers) -> Asked {
         let session = &mut self.lines[at].session;
-        session.request(clock::now());
+        session.request(clock::now(), buffers);
         if session.awaits_reply() { Asked::Yes } else { Asked::No }
     }
 
@@ -213,11 +212,6 @@ impl Members for Keepers<'_> {
     fn step(&mut self, at: usize, channel: &mut Channel, watch: &mut dyn Watch) -> std::result::Result<bool, Trouble> {
         let line = &mut self.lines[at];
         line.link.step(channel, &mut line.session, watch).map_err(Trouble::Fault)
-    }
-
-    fn send(&mut self, at: usize, channel: &mut Channel) {
-        let line = &mut self.lines[at];
-        let _ = line.link.send(channel, &mut line.session);
     }
 
     fn answered(&mut self, at: usize) -> Option<bool> {
@@ -262,9 +256,6 @@ pub(super) struct KeeperSession {
     keys: Vec<Arc<[u8]>>,
     names: Names,
     in_flight: VecDeque<Work>,
-    outbox: Outbox,
-    input: Input,
-    framing: Framing,
     known: Known,
     now: Duration,
     /// When it last renewed the leases.
@@ -274,18 +265,7 @@ pub(super) struct KeeperSession {
 impl KeeperSession {
     pub(super) fn new(ledger: Arc<Mutex<Ledger>>, names: Names, now: Duration) -> Self {
         let keys = lock(&ledger).keys().to_vec();
-        Self {
-            ledger,
-            keys,
-            names,
-            in_flight: VecDeque::new(),
-            outbox: Outbox::default(),
-            input: Input::default(),
-            framing: Framing::default(),
-            known: Known::default(),
-            now,
-            renewed: now,
-        }
+        Self { ledger, keys, names, in_flight: VecDeque::new(), known: Known::default(), now, renewed: now }
     }
 
     /// The time until it has something to send, and whether work is waiting already.
@@ -309,12 +289,12 @@ impl KeeperSession {
     }
 
     /// Writes the next commands. No reply may be due.
-    pub(super) fn request(&mut self, now: Duration) {
+    pub(super) fn request(&mut self, now: Duration, buffers: &mut Buffers) {
         self.now = now;
         for _ in 0..MAX_WORK {
             let Some(work) = lock(&self.ledger).take() else { return };
             let key = self.keys.get(work.stream).map(AsRef::as_ref).unwrap_or_default();
-            work.write(&mut self.outbox.bytes, key, &self.names, &mut self.known);
+            work.write(&mut buffers.out, key, &self.names, &mut self.known);
             self.in_flight.push_back(work);
         }
     }
@@ -338,34 +318,17 @@ impl KeeperSession {
 }
 
 impl Exchange for KeeperSession {
-    fn unsent(&self) -> &[u8] {
-        self.outbox.unsent()
+    fn awaits_reply(&self) -> bool {
+        !self.in_flight.is_empty()
     }
 
-    fn sent(&mut self, count: usize) {
-        self.outbox.sent(count);
-    }
-
-    fn space(&mut self) -> &mut [u8] {
-        self.input.space()
-    }
-
-    fn received(&mut self, count: usize) -> std::result::Result<(), Fault> {
-        self.input.filled(count);
-        while let Some(work) = self.in_flight.front().cloned() {
-            let Some(length) = self.framing.find(self.input.unread()).map_err(protocol)? else { return Ok(()) };
-            self.framing = Framing::default();
-            let reply = self.input.unread().get(..length).unwrap_or_default().to_vec();
-            self.input.consume(length);
-            let ledger = Arc::clone(&self.ledger);
-            self.answered(&work, &reply, &mut lock(&ledger))?;
-            self.in_flight.pop_front();
-        }
-        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
-    }
-
-    fn due(&self) -> usize {
-        self.in_flight.len()
+    fn answer(&mut self, buffers: &mut Buffers) -> std::result::Result<bool, Fault> {
+        let Some(work) = self.in_flight.front().cloned() else { return Ok(false) };
+        let Some(reply) = buffers.take_reply()? else { return Ok(false) };
+        let ledger = Arc::clone(&self.ledger);
+        self.answered(&work, reply, &mut lock(&ledger))?;
+        self.in_flight.pop_front();
+        Ok(true)
     }
 
     fn disconnected(&mut self) {
@@ -374,15 +337,8 @@ impl Exchange for KeeperSession {
             ledger.returned(work);
         }
         drop(ledger);
-        self.outbox.clear();
-        self.input.clear();
-        self.framing = Framing::default();
         self.known.forget();
     }
-}
-
-fn protocol(reason: &'static str) -> Fault {
-    Fault::new(code::PROTOCOL, format!("the server's reply cannot be read: it sent {reason}"))
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -420,7 +376,7 @@ mod tests {
         let mut turn = Turn::default();
         assert!(turn.is_due(line, &shared, renews));
         assert!(shared.ledger(0).take().is_some(), "the other connection sends it");
-        line.session.request(now);
+        line.session.request(now, &mut Buffers::default());
         assert!(!line.session.awaits_reply());
         assert!(!turn.has_moved && turn.until <= PATIENCE, "the leases are renewed in time");
     }

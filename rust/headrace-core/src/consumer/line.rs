@@ -15,7 +15,7 @@ use super::work::Names;
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result};
 use crate::net::Watch;
-use crate::reading::{Allowed, Channel, Exchange, Link, Trouble};
+use crate::reading::{Allowed, Buffers, Channel, Exchange, Link, Trouble};
 
 /// What each connection of a consumer does first; the same for all.
 #[derive(Debug)]
@@ -108,11 +108,6 @@ impl Line {
         self.session.awaits_reply()
     }
 
-    /// Whether its reply is on its way, or has arrived and was not read to its end.
-    pub(super) fn is_busy(&self) -> bool {
-        self.session.awaits_reply() || self.session.is_suspended()
-    }
-
     /// Whether the server has all decisions of the caller, and nothing is left to give back.
     pub(super) fn is_settled(&self) -> bool {
         self.ledger().is_settled() && !self.session.looks_back()
@@ -193,23 +188,28 @@ impl Line {
         Ok(())
     }
 
-    /// Sends the caller's decisions, and asks for entries if `reads` says so. Returns the time up to which entries that arrived
+    /// Writes the caller's decisions, and asks for entries if `reads` says so. Returns the time up to which entries that arrived
     /// wait for more.
-    pub(super) fn request(&mut self, reads: Reads, deadline: Option<Instant>) -> Option<Instant> {
+    pub(super) fn request(
+        &mut self,
+        reads: Reads,
+        deadline: Option<Instant>,
+        buffers: &mut Buffers,
+    ) -> Option<Instant> {
         let now = Instant::now();
         let pause = self.session.pause();
         let until = if pause.is_zero() { now } else { *self.lingers.get_or_insert(now + pause.min(left(deadline))) };
         self.session.now = clock::now();
         self.reads = reads != Reads::No && now >= until;
         if !self.reads {
-            self.session.request_work();
+            self.session.request_work(buffers);
             return Some(until).filter(|_| reads != Reads::No);
         }
         self.lingers = None;
         if !pause.is_zero() {
             self.session.paused();
         }
-        self.session.request(Some(if reads == Reads::Waits { left(deadline) } else { Duration::ZERO }));
+        self.session.request(Some(if reads == Reads::Waits { left(deadline) } else { Duration::ZERO }), buffers);
         None
     }
 
@@ -231,11 +231,6 @@ impl Line {
             return Ok(());
         }
         self.link.lose(fault, watch)
-    }
-
-    /// Sends what the socket accepts. A fault shows again in the next call.
-    pub(super) fn send(&mut self, channel: &mut Channel) {
-        let _ = self.link.send(channel, &mut self.session);
     }
 
     /// Notes that the connection has ended.

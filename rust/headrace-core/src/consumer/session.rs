@@ -22,11 +22,9 @@ use super::stream::{Pending, Stream};
 use super::sync::MutexGuard;
 use super::work::{Known, Names, Work};
 use crate::entries::{ColumnsPlan, SpareColumns};
-use crate::error::{Fault, Result, code};
-use crate::reading::{Exchange, Input, Outbox};
+use crate::error::{Fault, Result};
+use crate::reading::{Buffers, Exchange};
 use crate::resp::EntryId;
-use crate::resp::framing::Framing;
-use crate::resp::stream_reply::StreamReply;
 
 /// The most pending entries of one lookup, and of one claim.
 const PAGE: u64 = 1_000;
@@ -93,9 +91,7 @@ enum Ahead {
     No,
     /// Once the end of the reply has arrived.
     May,
-    /// The request must be sent before the reply is read.
-    Sends,
-    /// It was sent.
+    /// They were.
     Asked,
 }
 
@@ -128,21 +124,14 @@ pub(super) struct Session {
     spare: SpareColumns,
     in_flight: VecDeque<Ask>,
     ahead: Ahead,
-    outbox: Outbox,
-    input: Input,
-    reply: Option<StreamReply>,
     /// The entries of the reply were delivered at this time or later.
     since: Duration,
-    framing: Framing,
     pages: Vec<Page>,
-    needed: usize,
     ready: VecDeque<Ready>,
     linger: Linger,
     known: Known,
     /// The stream whose turn it is.
     turn: usize,
-    waited: Duration,
-    busy: Duration,
     pub(super) now: Duration,
     /// When entries were last requested.
     asked_at: Duration,
@@ -177,19 +166,12 @@ impl Session {
             spare: SpareColumns::new(plan),
             in_flight: VecDeque::new(),
             ahead: Ahead::No,
-            outbox: Outbox::default(),
-            input: Input::default(),
-            reply: None,
             since: Duration::ZERO,
-            framing: Framing::default(),
             pages: Vec::new(),
-            needed: 1,
             ready: VecDeque::new(),
             linger: Linger::No,
             known: Known::default(),
             turn: 0,
-            waited: Duration::ZERO,
-            busy: Duration::ZERO,
             now: Duration::ZERO,
             asked_at: Duration::ZERO,
             taken_at: Duration::ZERO,
@@ -327,66 +309,34 @@ impl Session {
 }
 
 impl Exchange for Session {
-    fn unsent(&self) -> &[u8] {
-        self.outbox.unsent()
+    fn awaits_reply(&self) -> bool {
+        !self.in_flight.is_empty()
     }
 
-    fn sent(&mut self, count: usize) {
-        self.outbox.sent(count);
-    }
-
-    fn space(&mut self) -> &mut [u8] {
-        self.input.space()
-    }
-
-    fn received(&mut self, count: usize) -> std::result::Result<(), Fault> {
-        self.input.filled(count);
-        if self.ahead == Ahead::Sends {
+    fn answer(&mut self, buffers: &mut Buffers) -> std::result::Result<bool, Fault> {
+        if self.ahead == Ahead::May && self.ask_ahead(buffers)? {
             self.ahead = Ahead::Asked;
+            // The request must be sent before the reply is read.
+            buffers.suspend();
+            return Ok(false);
         }
-        loop {
-            if self.ahead == Ahead::May && self.ask_ahead()? {
-                self.ahead = Ahead::Sends;
-                return Ok(());
-            }
-            if self.in_flight.is_empty() {
-                break;
-            }
-            if self.input.unread().len() < self.needed {
-                return Ok(());
-            }
-            let is_answered = match self.answer() {
-                Ok(is_answered) => is_answered,
-                Err(fault) => self.refused(fault).map(|()| true)?,
-            };
-            if !is_answered {
-                return Ok(());
-            }
-            self.in_flight.pop_front();
-            self.needed = 1;
-            let is_ahead = self.ahead == Ahead::Asked;
-            if is_ahead {
-                self.ahead = Ahead::No;
-            }
-            if is_ahead || self.in_flight.is_empty() {
-                self.hand_out();
-                self.check_alone();
-            }
+        let is_answered = match self.read_reply(buffers) {
+            Ok(is_answered) => is_answered,
+            Err(fault) => self.refused(fault).map(|()| true)?,
+        };
+        if !is_answered {
+            return Ok(false);
         }
-        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
-    }
-
-    fn took(&mut self, waited: Duration, busy: Duration) {
-        self.waited += waited;
-        self.busy += busy;
-    }
-
-    fn due(&self) -> usize {
-        self.in_flight.len()
-    }
-
-    fn is_suspended(&self) -> bool {
-        self.ahead == Ahead::Sends
+        self.in_flight.pop_front();
+        let is_ahead = self.ahead == Ahead::Asked;
+        if is_ahead {
+            self.ahead = Ahead::No;
+        }
+        if is_ahead || self.in_flight.is_empty() {
+            self.hand_out();
+            self.check_alone();
+        }
+        Ok(true)
     }
 
     fn blocks_for(&self) -> Duration {
@@ -406,12 +356,7 @@ impl Exchange for Session {
                 _ => {}
             }
         }
-        self.outbox.clear();
-        self.input.clear();
-        self.reply = None;
         self.ahead = Ahead::No;
-        self.framing = Framing::default();
-        self.needed = 1;
         self.linger = Linger::No;
         self.known.forget();
         self.ledger().reader_waits = false;
@@ -429,8 +374,4 @@ impl Exchange for Session {
         }
         self.check_alone();
     }
-}
-
-fn protocol(reason: &'static str) -> Fault {
-    Fault::new(code::PROTOCOL, format!("the server's reply cannot be read: it sent {reason}"))
 }

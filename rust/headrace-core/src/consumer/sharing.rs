@@ -1,13 +1,13 @@
 //! The lines of a consumer as members of the connections that they share.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::clock;
 use super::line::{Line, Namesakes, Reads};
 use super::turns::Turns;
 use crate::error::{Error, Fault};
 use crate::net::Watch;
-use crate::reading::{Asked, Channel, Exchange, Link, Members, Trouble};
+use crate::reading::{Asked, Buffers, Channel, Exchange, Link, Members, Trouble};
 
 /// The goal of the passes.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ impl Members for Sharing<'_> {
         matches!(self.aim, Aim::Batch(_))
     }
 
-    fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked {
+    fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>, buffers: &mut Buffers) -> Asked {
         // An entry that must be alone is requested only while no other line has requested one.
         let may_isolate = self.lines.iter().enumerate().all(|(other, line)| other == at || !line.session.isolates());
         let line = &mut self.lines[at];
@@ -63,28 +63,28 @@ impl Members for Sharing<'_> {
         let reads = if is_shared && reads == Reads::Waits { Reads::Now } else { reads };
         line.session.let_isolate(may_isolate);
         line.session.share(is_shared);
-        let until = line.request(reads, deadline).or(rests);
-        if line.is_busy() { Asked::Yes } else { until.map_or(Asked::No, Asked::At) }
+        let until = line.request(reads, deadline, buffers).or(rests);
+        if line.awaits_reply() { Asked::Yes } else { until.map_or(Asked::No, Asked::At) }
     }
 
-    fn want(&mut self, at: usize) {
+    fn want(&mut self, at: usize, buffers: &mut Buffers) {
         if let Aim::Batch(deadline) = self.aim {
             let line = &mut self.lines[at];
             if line.has_begun() {
-                line.request(self.turns.reads(at, Instant::now()), deadline);
+                line.request(self.turns.reads(at, Instant::now()), deadline, buffers);
             }
         }
     }
 
-    fn request_ahead(&mut self, at: usize, is_shared: bool) -> bool {
+    fn request_ahead(&mut self, at: usize, is_shared: bool, buffers: &mut Buffers) -> bool {
         let line = &mut self.lines[at];
         line.session.now = clock::now();
         if !line.has_begun() || (is_shared && !line.session.may_read_ahead()) {
             return false;
         }
         line.session.share(is_shared);
-        line.session.request(None);
-        line.is_busy()
+        line.session.request(None, buffers);
+        line.awaits_reply()
     }
 
     fn connect(&mut self, at: usize, members: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>, Error> {
@@ -106,10 +106,6 @@ impl Members for Sharing<'_> {
         line.step(channel, watch).map_err(Trouble::Fault)
     }
 
-    fn send(&mut self, at: usize, channel: &mut Channel) {
-        self.lines[at].send(channel);
-    }
-
     fn answered(&mut self, at: usize) -> Option<bool> {
         let line = &self.lines[at];
         if !line.reads() {
@@ -120,10 +116,6 @@ impl Members for Sharing<'_> {
             self.turns.had_nothing(at, Instant::now());
         }
         Some(has_more)
-    }
-
-    fn waited(&mut self, at: usize, time: Duration) {
-        self.lines[at].session.took(time, Duration::ZERO);
     }
 
     fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use super::line::{Line, left};
 use super::sessions::Sessions;
 use crate::error::Error;
 use crate::net::Watch;
-use crate::reading::{Asked, Channel, Exchange, Link, Members, Trouble};
+use crate::reading::{Asked, Buffers, Channel, Exchange, Link, Members, Trouble};
 
 /// All sessions and their sockets, for one or more passes.
 pub(super) struct Sharing<'a> {
@@ -22,11 +22,11 @@ impl<'a> Sharing<'a> {
         Self { begins: !sessions.has_begun(), lines, sessions, deadline }
     }
 
-    /// Lets a session send its next request. Returns whether it did.
-    fn ask(&mut self, at: usize, is_shared: bool, waits: Option<Duration>) -> bool {
+    /// Lets a session write its next request. Returns whether it did.
+    fn ask(&mut self, at: usize, is_shared: bool, waits: Option<Duration>, buffers: &mut Buffers) -> bool {
         self.sessions.with(at, |session| {
             session.share(is_shared);
-            session.request(waits);
+            session.request(waits, buffers);
             session.awaits_reply()
         })
     }
@@ -53,22 +53,22 @@ impl Members for Sharing<'_> {
         self.sessions.is_active(at) && self.sessions.get(at).awaits_reply()
     }
 
-    fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked {
+    fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>, buffers: &mut Buffers) -> Asked {
         let put_off = rests.or_else(|| self.lines[at].lingers(at, self.sessions, self.deadline));
         if let Some(until) = put_off {
             return Asked::At(until);
         }
         let waits = if is_shared { Duration::ZERO } else { left(self.deadline) };
-        if self.ask(at, is_shared, Some(waits)) { Asked::Yes } else { Asked::No }
+        if self.ask(at, is_shared, Some(waits), buffers) { Asked::Yes } else { Asked::No }
     }
 
-    fn want(&mut self, at: usize) {
+    fn want(&mut self, at: usize, buffers: &mut Buffers) {
         let waits = left(self.deadline);
-        self.sessions.with(at, |session| session.request(Some(waits)));
+        self.sessions.with(at, |session| session.request(Some(waits), buffers));
     }
 
-    fn request_ahead(&mut self, at: usize, is_shared: bool) -> bool {
-        !self.sessions.get(at).is_ready() && self.ask(at, is_shared, None)
+    fn request_ahead(&mut self, at: usize, is_shared: bool, buffers: &mut Buffers) -> bool {
+        !self.sessions.get(at).is_ready() && self.ask(at, is_shared, None, buffers)
     }
 
     fn connect(&mut self, at: usize, _: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>, Error> {
@@ -82,17 +82,8 @@ impl Members for Sharing<'_> {
         self.sessions.with(at, |session| link.step(channel, session, watch)).map_err(Trouble::Fault)
     }
 
-    fn send(&mut self, at: usize, channel: &mut Channel) {
-        let link = &self.lines[at].link;
-        let _ = self.sessions.with(at, |session| link.send(channel, session));
-    }
-
     fn answered(&mut self, at: usize) -> Option<bool> {
         Some(self.sessions.get(at).has_more())
-    }
-
-    fn waited(&mut self, at: usize, time: Duration) {
-        self.sessions.with(at, |session| session.took(time, Duration::ZERO));
     }
 
     fn disconnected(&mut self, at: usize) {

@@ -9,11 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::ReadBatch;
+use super::buffers::{Buffers, Read};
 use super::errors::{bad_field, data_loss, is_of_stream, protocol, stream_refused, stream_replaced};
 use super::exchange::Exchange;
-use super::info::InfoReply;
-use super::input::Input;
-use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::paging::Paging;
 use super::position::{Place, Position};
@@ -23,7 +21,7 @@ use super::standing::Standing;
 use crate::entries::{BadValue, ColumnsPlan, EntryColumns};
 use crate::error::{Fault, Result};
 use crate::resp::EntryId;
-use crate::resp::stream_reply::{EntrySink, Limits, Scanned, Shape, StreamReply, Wrong};
+use crate::resp::stream_reply::{EntrySink, Limits, Shape, StreamReply};
 use crate::stream_facts::{Loss, NOT_COUNTED, StreamInfo};
 
 /// One stream, read from its newest entry.
@@ -135,13 +133,7 @@ pub(crate) struct BackwardSession {
     /// The last entry that was read, if it does not fit its columns.
     bad: Option<(EntryId, BadValue)>,
     in_flight: Option<Ask>,
-    outbox: Outbox,
-    input: Input,
-    reply: Option<StreamReply>,
-    info: InfoReply,
     page: Page,
-    /// The number of bytes that must have arrived before scanning again helps.
-    needed: usize,
     ready: VecDeque<Taken>,
     /// Whether the caller knows where the streams begin.
     has_begun: bool,
@@ -149,8 +141,6 @@ pub(crate) struct BackwardSession {
     doubt: Option<&'static str>,
     /// The streams that did not exist when reading began, until the caller knows.
     missing: Vec<Arc<[u8]>>,
-    waited: Duration,
-    busy: Duration,
 }
 
 impl BackwardSession {
@@ -164,34 +154,26 @@ impl BackwardSession {
             open: None,
             bad: None,
             in_flight: None,
-            outbox: Outbox::default(),
-            input: Input::default(),
-            reply: None,
-            info: InfoReply::default(),
             page: Page::default(),
-            needed: 1,
             ready: VecDeque::new(),
             has_begun: false,
             lost: Loss { entries: 0, exact: true },
             doubt: None,
             missing: Vec::new(),
-            waited: Duration::ZERO,
-            busy: Duration::ZERO,
         }
     }
 
     /// Reads what has arrived of a page; returns whether the page is complete.
-    fn read_page(&mut self, count: u64) -> std::result::Result<bool, Fault> {
+    fn read_page(&mut self, count: u64, buffers: &mut Buffers) -> std::result::Result<bool, Fault> {
         loop {
             let Some(stream) = self.streams.get_mut(self.at) else { return Ok(true) };
-            if self.reply.is_none() {
+            let limits = Limits { reply_entries: count, ..Limits::default() };
+            if buffers.begin_reply(|| StreamReply::new(Shape::Entries, limits)) {
                 self.page = Page::default();
                 if self.open.is_none() {
                     self.columns.stream(&stream.key);
                 }
             }
-            let limits = Limits { reply_entries: count, ..Limits::default() };
-            let reply = self.reply.get_or_insert_with(|| StreamReply::new(Shape::Entries, limits));
             let mut sink = Sink {
                 stream,
                 columns: &mut self.columns,
@@ -203,39 +185,28 @@ impl BackwardSession {
                 is_left_out: false,
                 size: 0,
             };
-            let scanned = reply.scan(self.input.unread(), &mut sink);
+            let read = buffers.read(&mut sink);
             if self.page.is_out_of_order {
                 return Err(protocol("entries that are not in the order of their IDs"));
             }
-            let Scanned { consumed, done, needed } = match scanned {
-                Ok(scanned) => scanned,
-                Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
-                Err(Wrong::Error(text)) => {
-                    let fault = Fault::from_reply(self.input.unread().get(text.clone()).unwrap_or_default());
-                    self.input.consume(text.end + 2);
-                    self.reply = None;
-                    return self.refuse(fault.of_command("XREVRANGE")).map(|()| true);
+            match read? {
+                Read::Part => return Ok(false),
+                Read::Full => {
+                    self.push_batch(None);
+                    let key = Arc::clone(&self.streams[self.at].key);
+                    self.columns.stream(&key);
                 }
-            };
-            self.input.consume(consumed);
-            self.needed = needed.max(1);
-            if done {
-                self.reply = None;
-                self.end_page(count);
-                return Ok(true);
+                Read::Whole => {
+                    self.end_page(count, buffers.was_slow());
+                    return Ok(true);
+                }
+                Read::Refused(fault) => return self.refuse(fault.of_command("XREVRANGE")).map(|()| true),
             }
-            if needed > 0 {
-                return Ok(false);
-            }
-            // The columns have reached their maximum size.
-            self.push_batch(None);
-            let key = Arc::clone(&self.streams[self.at].key);
-            self.columns.stream(&key);
         }
     }
 
-    fn end_page(&mut self, count: u64) {
-        let is_slow = self.waited > self.busy;
+    /// `is_slow`: whether the server was slower than the caller.
+    fn end_page(&mut self, count: u64, is_slow: bool) {
         let (page, has_bad) = (self.page, self.bad.is_some());
         let Some(stream) = self.streams.get_mut(self.at) else { return };
         let is_full = page.entries >= count;
@@ -355,13 +326,12 @@ impl Pages for BackwardSession {
         !self.is_finished()
     }
 
-    fn request(&mut self, _waits: Option<Duration>) {
+    fn request(&mut self, _waits: Option<Duration>, buffers: &mut Buffers) {
         if self.in_flight.is_some() || self.is_ready() || self.left == 0 {
             return;
         }
         let Some(stream) = self.streams.get(self.at) else { return };
-        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
-        let out = &mut self.outbox.bytes;
+        let out = &mut buffers.out;
         self.in_flight = Some(match stream.next {
             _ if stream.begun.is_none() => {
                 request::info(out, &stream.key);
@@ -435,66 +405,35 @@ impl Pages for BackwardSession {
 }
 
 impl Exchange for BackwardSession {
-    fn unsent(&self) -> &[u8] {
-        self.outbox.unsent()
+    fn awaits_reply(&self) -> bool {
+        self.in_flight.is_some()
     }
 
-    fn sent(&mut self, count: usize) {
-        self.outbox.sent(count);
-    }
-
-    fn space(&mut self) -> &mut [u8] {
-        self.input.space()
-    }
-
-    fn received(&mut self, count: usize) -> std::result::Result<(), Fault> {
-        self.input.filled(count);
-        if self.input.unread().len() < self.needed {
-            return Ok(());
-        }
-        let ask = self.in_flight;
-        if let Some(Ask::Page { count }) = ask
-            && !self.read_page(count)?
-        {
-            return Ok(());
-        }
-        if let Some(Ask::Begin | Ask::End) = ask {
-            let taken = self.info.take(&mut self.input);
-            if let Ok(None) = taken {
-                self.needed = self.input.unread().len() + 1;
-                return Ok(());
+    fn answer(&mut self, buffers: &mut Buffers) -> std::result::Result<bool, Fault> {
+        let Some(ask) = self.in_flight else { return Ok(false) };
+        if let Ask::Page { count } = ask {
+            if !self.read_page(count, buffers)? {
+                return Ok(false);
             }
-            match (taken, self.streams.get_mut(self.at)) {
+        } else {
+            match (buffers.take_info(), self.streams.get_mut(self.at)) {
+                (Ok(None), _) => return Ok(false),
                 (Err(fault), _) => self.refuse(fault)?,
-                (Ok(Some(info)), Some(stream)) if ask == Some(Ask::Begin) => {
+                (Ok(Some(info)), Some(stream)) if ask == Ask::Begin => {
                     self.missing.extend(info.is_missing.then(|| Arc::clone(&stream.key)));
                     stream.begin(info);
                 }
-                (Ok(info), _) => self.end(&info.unwrap_or_default()),
+                (Ok(Some(info)), _) => self.end(&info),
             }
         }
-        (self.in_flight, self.needed) = (None, 1);
+        self.in_flight = None;
         self.go_on();
-        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
-    }
-
-    fn took(&mut self, waited: Duration, busy: Duration) {
-        self.waited += waited;
-        self.busy += busy;
-    }
-
-    fn due(&self) -> usize {
-        self.in_flight.iter().len()
+        Ok(true)
     }
 
     /// What was read stays; the next page starts below it.
     fn disconnected(&mut self) {
         self.in_flight = None;
-        self.outbox.clear();
-        self.input.clear();
-        self.reply = None;
-        self.info = InfoReply::default();
-        self.needed = 1;
         self.go_on();
     }
 }
@@ -647,8 +586,9 @@ mod tests {
         let entry =
             |id: &str, value: &str| format!("*2\r\n${}\r\n{id}\r\n*2\r\n$1\r\nv\r\n$1\r\n{value}\r\n", id.len());
         let reply = format!("*3\r\n{}{}{}", entry("100-0", "1"), entry("99-0", "x"), entry("98-0", "2"));
-        session.space()[..reply.len()].copy_from_slice(reply.as_bytes());
-        session.received(reply.len()).unwrap();
+        let mut buffers = Buffers::default();
+        buffers.space()[..reply.len()].copy_from_slice(reply.as_bytes());
+        session.received(reply.len(), &mut buffers).unwrap();
         let batch = session.take().unwrap();
         assert_eq!((batch.place.unwrap().id, batch.result.unwrap().last_id()), (id(100), id(100)));
         let error = session.take().unwrap();

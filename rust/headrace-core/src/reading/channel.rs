@@ -1,7 +1,8 @@
-//! A connection to a server, which sessions use in turn: its socket, and how long the server has been silent.
+//! A connection to a server, which sessions use in turn: its socket, its bytes, and how long the server has been silent.
 
 use std::time::{Duration, Instant};
 
+use super::buffers::Buffers;
 use super::exchange::Exchange;
 use super::trouble::Trouble;
 use crate::error::Fault;
@@ -10,6 +11,7 @@ use crate::net::{Progress, Transport, Wanted, Watch};
 #[derive(Debug)]
 pub(crate) struct Channel {
     transport: Transport,
+    buffers: Buffers,
     /// How long the server may take for a reply: `command_timeout`.
     silence: Duration,
     progress: Progress,
@@ -25,7 +27,29 @@ pub(super) struct Received {
 
 impl Channel {
     pub(super) fn new(transport: Transport, silence: Duration) -> Self {
-        Self { transport, silence, progress: Progress::new(Instant::now()) }
+        Self { transport, buffers: Buffers::default(), silence, progress: Progress::new(Instant::now()) }
+    }
+
+    /// Where a session writes its requests.
+    pub(super) fn buffers(&mut self) -> &mut Buffers {
+        &mut self.buffers
+    }
+
+    /// Notes that a session asked while no reply was due: it has not waited for the server yet.
+    pub(super) fn asked(&mut self) {
+        debug_assert_eq!(self.buffers.unread(), 0, "bytes that no session has read");
+        self.buffers.asked();
+        self.progress.made(Instant::now());
+    }
+
+    /// Notes that the caller waited for the server.
+    pub(super) fn waited(&mut self, time: Duration) {
+        self.buffers.took(time, Duration::ZERO);
+    }
+
+    /// Whether the session that uses it has stopped in the middle of a reply.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.buffers.is_suspended()
     }
 
     /// Gives `ask` the socket. No reply to a session may be due on it.
@@ -39,18 +63,17 @@ impl Channel {
         found
     }
 
-    /// Receives what has arrived. `None`: nothing, and nothing has yet to be read.
+    /// Receives what has arrived for the session that uses it. `None`: nothing, and nothing has yet to be read.
     pub(super) fn receive(&mut self, session: &mut (impl Exchange + ?Sized)) -> Result<Option<Received>, Fault> {
-        let goes_on = session.is_suspended();
-        let bytes = if goes_on { 0 } else { self.transport.receive(session.space())? };
+        let goes_on = self.is_suspended();
+        let bytes = if goes_on { 0 } else { self.transport.receive(self.buffers.space())? };
         if bytes == 0 && !goes_on {
             return Ok(None);
         }
-        let (started, due) = (Instant::now(), session.due());
-        session.received(bytes)?;
+        let started = Instant::now();
+        let is_answered = session.received(bytes, &mut self.buffers)?;
         let now = Instant::now();
-        session.took(Duration::ZERO, now - started);
-        let is_answered = session.due() < due;
+        self.buffers.took(Duration::ZERO, now - started);
         if is_answered {
             self.progress.made(now);
         }
@@ -58,31 +81,26 @@ impl Channel {
     }
 
     /// Sends what the socket accepts. Returns whether any bytes moved, and whether they end a request.
-    pub(super) fn send(&mut self, session: &mut (impl Exchange + ?Sized)) -> Result<(bool, bool), Fault> {
+    pub(super) fn send(&mut self) -> Result<(bool, bool), Fault> {
         let mut moved = self.transport.push()? > 0;
-        let is_request = !session.unsent().is_empty();
+        let is_request = !self.buffers.unsent().is_empty();
         let mut bytes = 0;
-        while !session.unsent().is_empty() {
-            let count = self.transport.send(session.unsent())?;
+        while !self.buffers.unsent().is_empty() {
+            let count = self.transport.send(self.buffers.unsent())?;
             if count == 0 {
                 break;
             }
-            session.sent(count);
+            self.buffers.sent(count);
             bytes += count;
             moved = true;
         }
-        let is_whole = is_request && session.unsent().is_empty();
+        let is_whole = is_request && self.buffers.unsent().is_empty();
         if is_whole {
             self.progress.made(Instant::now());
         } else if bytes > 0 {
             self.progress.moved(bytes, Instant::now());
         }
         Ok((moved, is_whole))
-    }
-
-    /// The session that is about to use it has not waited for the server yet.
-    pub(super) fn given(&mut self) {
-        self.progress.made(Instant::now());
     }
 
     /// How long the server may still be silent, while a reply to the session is due; `Err`: how long it has been, too long.
@@ -93,8 +111,8 @@ impl Channel {
     }
 
     /// The socket, and the events to wait for.
-    pub(super) fn wanted(&mut self, session: &dyn Exchange) -> (&mut Transport, Wanted) {
-        let writable = !session.unsent().is_empty() || self.transport.wants_write();
+    pub(super) fn wanted(&mut self) -> (&mut Transport, Wanted) {
+        let writable = !self.buffers.unsent().is_empty() || self.transport.wants_write();
         (&mut self.transport, Wanted { bytes: 1, writable })
     }
 

@@ -51,7 +51,7 @@ pub(crate) fn is_of_stream(fault: &Fault) -> bool {
     matches!(&*fault.code, "WRONGTYPE" | "NOPERM")
 }
 
-pub(super) fn protocol(reason: &'static str) -> Fault {
+pub(crate) fn protocol(reason: &'static str) -> Fault {
     Fault::new(code::PROTOCOL, format!("the server's reply cannot be read: it sent {reason}"))
 }
 

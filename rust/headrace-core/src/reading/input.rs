@@ -7,7 +7,7 @@ const LARGE: usize = 4 * SIZE;
 
 /// A growing buffer of at most four times the bytes of the largest entry.
 #[derive(Debug, Default)]
-pub(crate) struct Input {
+pub(super) struct Input {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -15,12 +15,12 @@ pub(crate) struct Input {
 
 impl Input {
     /// The bytes that have not been consumed.
-    pub(crate) fn unread(&self) -> &[u8] {
+    pub(super) fn unread(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
     /// The space for the next bytes. It grows only as bytes arrive, not by what a header declares.
-    pub(crate) fn space(&mut self) -> &mut [u8] {
+    pub(super) fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
             if self.bytes.len() > LARGE {
@@ -40,18 +40,20 @@ impl Input {
     }
 
     /// Notes that `count` bytes arrived in [`space`](Self::space).
-    pub(crate) fn filled(&mut self, count: usize) {
+    pub(super) fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.bytes.len());
     }
 
     /// Notes that the first `count` bytes were read.
-    pub(crate) fn consume(&mut self, count: usize) {
+    pub(super) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// Forgets the bytes of a lost connection.
-    pub(crate) fn clear(&mut self) {
-        (self.start, self.end) = (0, 0);
+    /// Takes the first `count` bytes.
+    pub(super) fn take(&mut self, count: usize) -> &[u8] {
+        let start = self.start;
+        self.consume(count);
+        self.bytes.get(start..self.start).unwrap_or_default()
     }
 }
 

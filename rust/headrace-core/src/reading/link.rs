@@ -216,7 +216,7 @@ impl Link {
             return Err(switched);
         }
         let received = self.receive(channel, session, watch)?;
-        match self.send(channel, session) {
+        match self.send(channel) {
             Ok(sent) => Ok(received || sent),
             Err(fault) => {
                 // The server's last reply may have arrived already, and explains more than a broken pipe.
@@ -253,12 +253,8 @@ impl Link {
     }
 
     /// Sends what the socket accepts. Returns whether any bytes moved.
-    pub(crate) fn send(
-        &self,
-        channel: &mut Channel,
-        session: &mut (impl Exchange + ?Sized),
-    ) -> std::result::Result<bool, Fault> {
-        let (moved, is_request) = channel.send(session)?;
+    pub(super) fn send(&self, channel: &mut Channel) -> std::result::Result<bool, Fault> {
+        let (moved, is_request) = channel.send()?;
         if is_request {
             self.counters.requests.add(1);
         }

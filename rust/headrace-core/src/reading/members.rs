@@ -1,7 +1,8 @@
 //! What a pool of connections needs from the sessions that use them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::buffers::Buffers;
 use super::channel::Channel;
 use super::exchange::Exchange;
 use super::link::Link;
@@ -43,15 +44,15 @@ pub(crate) trait Members {
         true
     }
 
-    /// Lets the session send its next request. `is_shared`: others use the connection too, so the server must not wait for
+    /// Lets the session write its next request. `is_shared`: others use the connection too, so the server must not wait for
     /// entries. `rests`: the time before which no entries are requested.
-    fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>) -> Asked;
+    fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>, buffers: &mut Buffers) -> Asked;
 
     /// Notes that the caller now wants what the session, which is alone on its connection, has requested.
-    fn want(&mut self, _at: usize) {}
+    fn want(&mut self, _at: usize, _buffers: &mut Buffers) {}
 
     /// Lets the session request entries while the caller works. Returns whether it did.
-    fn request_ahead(&mut self, _at: usize, _is_shared: bool) -> bool {
+    fn request_ahead(&mut self, _at: usize, _is_shared: bool, _buffers: &mut Buffers) -> bool {
         false
     }
 
@@ -64,15 +65,9 @@ pub(crate) trait Members {
     /// Receives what has arrived, then sends what the socket accepts. Returns whether any bytes moved.
     fn step(&mut self, at: usize, channel: &mut Channel, watch: &mut dyn Watch) -> Result<bool, Trouble>;
 
-    /// Sends what the socket accepts. A fault shows again in the next step.
-    fn send(&mut self, at: usize, channel: &mut Channel);
-
     /// Notes that its replies were read. Returns whether they had entries, or another request may return some immediately;
     /// `None`: it did not ask for entries.
     fn answered(&mut self, at: usize) -> Option<bool>;
-
-    /// Notes that the caller waited for its reply.
-    fn waited(&mut self, _at: usize, _time: Duration) {}
 
     /// Notes that its connection is lost because of this fault. It has not [ended](Self::disconnected) yet.
     fn lose(&mut self, at: usize, fault: Fault, watch: &mut dyn Watch) -> Result<(), Error> {

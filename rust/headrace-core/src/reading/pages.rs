@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::ReadBatch;
+use super::buffers::Buffers;
 use super::exchange::Exchange;
 use super::position::Place;
 use super::standing::Standing;
@@ -45,7 +46,7 @@ pub(crate) trait Pages: Exchange + Debug + Send {
 
     /// Writes the next commands, unless replies are due, batches are ready or there is nothing to ask for. `waits`: how long the
     /// server may wait for new entries; `None`: new entries are not requested.
-    fn request(&mut self, waits: Option<Duration>);
+    fn request(&mut self, waits: Option<Duration>, buffers: &mut Buffers);
 
     /// Whether a request without a wait may return something, or entries that arrived wait for more.
     fn has_more(&self) -> bool;

@@ -117,18 +117,24 @@ impl Pool {
         let active = self.active(place, members);
         let may_try = |at: &usize| members.link(*at).next_try().is_none_or(|next| next <= now);
         let Some(next) = active.into_iter().find(may_try) else { return };
-        if members.request_ahead(next, is_shared) {
+        let Some(channel) = self.assignment.channel(place) else { return };
+        if members.request_ahead(next, is_shared, channel.buffers()) {
+            channel.asked();
+            // A fault shows again in the next pass.
+            let _ = members.link(next).send(channel);
             self.assignment.took_turn(place, next);
             self.give(place, next, members);
-            if let Some(channel) = self.assignment.channel(place) {
-                members.send(next, channel);
-            }
         }
     }
 
     /// Whether the session can use an open connection.
     pub(crate) fn is_connected(&self, at: usize) -> bool {
         self.assignment.place(at).is_some_and(|place| self.assignment.holder(place).is_some())
+    }
+
+    /// Whether the session has stopped in the middle of a reply that has arrived.
+    pub(crate) fn is_suspended(&mut self, at: usize) -> bool {
+        self.assignment.channels().any(|(channel, holder)| holder == at && channel.is_suspended())
     }
 
     /// Gives the session the connection that it uses, unless another session waits for a reply on it.
@@ -147,7 +153,7 @@ impl Pool {
     ) -> std::result::Result<Vec<Failed>, Error> {
         let now = Instant::now();
         let mut timeout = until.map_or(WATCH_EVERY, |until| until.saturating_duration_since(now).min(WATCH_EVERY));
-        let (mut sockets, mut waiting) = (Vec::new(), Vec::new());
+        let mut sockets = Vec::new();
         let mut silent = None;
         for (channel, at) in self.assignment.channels() {
             if !members.waits(at) {
@@ -158,8 +164,7 @@ impl Pool {
                 Ok(patience) => timeout = timeout.min(patience),
                 Err(time) => silent = Some((at, time)),
             }
-            sockets.push(channel.wanted(session));
-            waiting.push(at);
+            sockets.push(channel.wanted());
         }
         if let Some((at, time)) = silent {
             let seconds = time.as_secs_f64();
@@ -169,9 +174,7 @@ impl Pool {
         }
         let is_interrupted = Transport::wait_any(&mut sockets, &[], timeout);
         let waited = now.elapsed();
-        for at in waiting {
-            members.waited(at, waited);
-        }
+        self.assignment.channels().filter(|(_, at)| members.waits(*at)).for_each(|(channel, _)| channel.waited(waited));
         if is_interrupted && watch.interrupted() { Err(Error::Interrupted) } else { Ok(Vec::new()) }
     }
 
@@ -231,16 +234,13 @@ impl Pool {
     /// The connection of session `at`, if it is open, and no reply is due on it.
     fn idle_place(&self, at: usize, members: &dyn Members) -> Option<usize> {
         let place = self.assignment.place(at)?;
-        self.assignment.holder(place).filter(|holder| !is_busy(*holder, members)).map(|_| place)
+        self.assignment.holder(place).filter(|holder| !members.session(*holder).awaits_reply()).map(|_| place)
     }
 
     /// Gives the connection to a session. No reply may be due on it.
     fn give(&mut self, place: usize, to: usize, members: &mut dyn Members) {
         let Some(from) = self.assignment.holder(place).filter(|holder| *holder != to) else { return };
         self.assignment.give(place, to);
-        if let Some(channel) = self.assignment.channel(place) {
-            channel.given();
-        }
         members.hand_over(from, to);
     }
 
@@ -318,9 +318,12 @@ impl Pool {
         let mut active = self.active(place, members);
         let count = active.len();
         let is_shared = self.assignment.is_shared(place);
-        if is_busy(holder, members) {
-            if !is_shared && !active.is_empty() {
-                members.want(holder);
+        if members.session(holder).awaits_reply() {
+            if !is_shared
+                && !active.is_empty()
+                && let Some(channel) = self.assignment.channel(place)
+            {
+                members.want(holder, channel.buffers());
             }
         } else {
             let now = Instant::now();
@@ -334,11 +337,13 @@ impl Pool {
             if !takes_turns && let Some(last) = active.iter().position(|at| *at == holder) {
                 active.rotate_left(last + 1);
             }
+            let Some(channel) = self.assignment.channel(place) else { return Ok(Pass::Idle) };
             let (mut asks, mut pause) = (None, None);
             for at in active {
                 // Its slot was refused a moment ago, or its entries wait for more.
                 let next_try = members.link(at).next_try().filter(|next| *next > now);
-                match next_try.map_or_else(|| members.request(at, is_shared, rests), Asked::At) {
+                let request = || members.request(at, is_shared, rests, channel.buffers());
+                match next_try.map_or_else(request, Asked::At) {
                     Asked::Yes => asks = Some(at),
                     Asked::No => continue,
                     Asked::At(until) => {
@@ -349,6 +354,7 @@ impl Pool {
                 break;
             }
             let Some(asks) = asks else { return Ok(pause.map_or(Pass::Idle, Pass::Paused)) };
+            channel.asked();
             if takes_turns {
                 self.assignment.took_turn(place, asks);
             } else {
@@ -361,7 +367,7 @@ impl Pool {
         match members.step(holder, channel, watch) {
             Ok(false) => Ok(Pass::Idle),
             Ok(true) => {
-                if !is_busy(holder, members)
+                if !members.session(holder).awaits_reply()
                     && let Some(has_more) = members.answered(holder)
                 {
                     self.assignment.answered(place, has_more, count, Instant::now());
@@ -466,12 +472,6 @@ impl Pool {
             self.assignment.took_turn(place, at);
         }
     }
-}
-
-/// Whether a reply to the session is on its way, or has arrived and was not read to its end.
-fn is_busy(at: usize, members: &dyn Members) -> bool {
-    let session = members.session(at);
-    session.awaits_reply() || session.is_suspended()
 }
 
 /// Whether the server waits for entries before it replies to the session.

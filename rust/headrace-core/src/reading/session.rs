@@ -16,11 +16,8 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::errors::protocol;
+use super::buffers::Buffers;
 use super::exchange::Exchange;
-use super::info::InfoReply;
-use super::input::Input;
-use super::outbox::Outbox;
 use super::pages::{Pages, Taken};
 use super::position::Place;
 use super::sink::Page;
@@ -29,7 +26,7 @@ use super::stream::Stream;
 use crate::entries::{ColumnsPlan, SpareColumns};
 use crate::error::Fault;
 use crate::resp::EntryId;
-use crate::resp::stream_reply::{Shape, StreamReply};
+use crate::resp::stream_reply::Shape;
 use crate::stream_facts::Loss;
 
 /// How much a session reads at a time, and what it does about lost entries.
@@ -103,19 +100,11 @@ pub(crate) struct Session {
     look_ahead: LookAhead,
     /// Set if the last command in flight was sent before the preceding page was read: the requested page begins with this entry.
     ahead: Option<EntryId>,
-    outbox: Outbox,
-    input: Input,
-    reply: Option<StreamReply>,
-    info: InfoReply,
     pages: Vec<(usize, Page)>,
-    /// The number of bytes that must have arrived before scanning again helps.
-    needed: usize,
     ready: VecDeque<Taken>,
     /// The streams whose open batches are complete. Each is made when it is taken: one batch exists at a time, not one for each
     /// of many streams.
     due: VecDeque<usize>,
-    /// Whether the rest of a reply that has arrived waits until the batches before it are taken.
-    is_suspended: bool,
     /// Whether any stream may have changed since [`hand_out`](Self::hand_out) looked at all, or one needs a description. If not,
     /// only the streams in `touched` have: with many streams, a look at all of them costs more than a page.
     is_unsettled: bool,
@@ -136,9 +125,6 @@ pub(crate) struct Session {
     missing: Vec<Arc<[u8]>>,
     /// The number of entries lost so far in all streams, and whether it is exact.
     lost: Loss,
-    /// How long the caller waited for the pages of this request; `busy`: how long it took to read them.
-    waited: Duration,
-    busy: Duration,
 }
 
 impl Session {
@@ -152,15 +138,9 @@ impl Session {
             in_flight: VecDeque::new(),
             look_ahead: LookAhead::No,
             ahead: None,
-            outbox: Outbox::default(),
-            input: Input::default(),
-            reply: None,
-            info: InfoReply::default(),
             pages: Vec::new(),
-            needed: 1,
             ready: VecDeque::new(),
             due: VecDeque::new(),
-            is_suspended: false,
             is_unsettled: true,
             touched: Vec::new(),
             open_bytes: 0,
@@ -170,8 +150,6 @@ impl Session {
             doubt: None,
             missing: Vec::new(),
             lost: Loss { entries: 0, exact: true },
-            waited: Duration::ZERO,
-            busy: Duration::ZERO,
         }
     }
 }
@@ -272,12 +250,43 @@ impl Pages for Session {
         self.linger = Linger::Over;
     }
 
-    fn request(&mut self, waits: Option<Duration>) {
-        self.ask(waits);
+    fn request(&mut self, waits: Option<Duration>, buffers: &mut Buffers) {
+        self.ask(waits, buffers);
     }
 }
 
 impl Exchange for Session {
+    fn awaits_reply(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    fn answer(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
+        let Some(ask) = self.in_flight.front().copied() else { return Ok(false) };
+        if self.look_ahead == LookAhead::May && self.ask_ahead(buffers) {
+            // The request must be sent before the page is read.
+            buffers.suspend();
+            return Ok(false);
+        }
+        let is_answered = match ask {
+            Ask::Page { stream, count } => self.read_entries(Shape::Entries, stream, count, buffers)?,
+            Ask::Follow { count, .. } => self.read_entries(Shape::Streams, 0, count, buffers)?,
+            Ask::Info { stream } => self.read_info(stream, buffers)?,
+            Ask::Passed { count } => self.pass_reply(Shape::Entries, count, buffers)?,
+            Ask::Role => self.read_role(buffers)?,
+            Ask::CatchUp { block } => self.read_caught_up(block, buffers)?,
+        };
+        if !is_answered {
+            return Ok(false);
+        }
+        self.in_flight.pop_front();
+        self.is_unsettled |= !matches!(ask, Ask::Page { .. });
+        let is_ahead = self.check_ahead();
+        if is_ahead || self.in_flight.is_empty() {
+            self.hand_out();
+        }
+        Ok(true)
+    }
+
     fn blocks_for(&self) -> Duration {
         let block = |ask: &Ask| match ask {
             Ask::Follow { block, .. } => *block,
@@ -287,41 +296,10 @@ impl Exchange for Session {
         self.in_flight.iter().find_map(block).unwrap_or_default()
     }
 
-    fn is_suspended(&self) -> bool {
-        self.is_suspended
-    }
-
-    fn due(&self) -> usize {
-        self.in_flight.len()
-    }
-
-    fn unsent(&self) -> &[u8] {
-        self.outbox.unsent()
-    }
-
-    fn sent(&mut self, count: usize) {
-        self.outbox.sent(count);
-    }
-
-    fn space(&mut self) -> &mut [u8] {
-        self.input.space()
-    }
-
-    fn took(&mut self, waited: Duration, busy: Duration) {
-        self.waited += waited;
-        self.busy += busy;
-    }
-
     fn disconnected(&mut self) {
         self.in_flight.clear();
         self.stop_looking_ahead();
         self.ahead = None;
-        self.outbox.clear();
-        self.input.clear();
-        self.reply = None;
-        self.info = InfoReply::default();
-        self.needed = 1;
-        self.is_suspended = false;
         self.is_unsettled = true;
         self.is_refused = false;
         self.linger = Linger::No;
@@ -332,39 +310,5 @@ impl Exchange for Session {
             stream.is_doubtful |= stream.asked.is_none() && !stream.has_anchor && !stream.standing.is_left_out();
         }
         self.complete_full();
-    }
-
-    fn received(&mut self, count: usize) -> Result<(), Fault> {
-        self.input.filled(count);
-        self.is_suspended = false;
-        while let Some(ask) = self.in_flight.front().copied() {
-            if self.look_ahead == LookAhead::May && self.ask_ahead() {
-                // The request must be sent before the page is read.
-                self.is_suspended = true;
-                return Ok(());
-            }
-            if self.input.unread().len() < self.needed {
-                return Ok(());
-            }
-            let is_answered = match ask {
-                Ask::Page { stream, count } => self.read_entries(Shape::Entries, stream, count)?,
-                Ask::Follow { count, .. } => self.read_entries(Shape::Streams, 0, count)?,
-                Ask::Info { stream } => self.read_info(stream)?,
-                Ask::Passed { count } => self.pass_reply(Shape::Entries, count)?,
-                Ask::Role => self.read_role()?,
-                Ask::CatchUp { block } => self.read_caught_up(block)?,
-            };
-            if !is_answered {
-                return Ok(());
-            }
-            self.in_flight.pop_front();
-            self.needed = 1;
-            self.is_unsettled |= !matches!(ask, Ask::Page { .. });
-            let is_ahead = self.check_ahead();
-            if is_ahead || self.in_flight.is_empty() {
-                self.hand_out();
-            }
-        }
-        if self.input.unread().is_empty() { Ok(()) } else { Err(protocol("a reply that no command was waiting for")) }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::super::sink::Page;
 use super::super::stream::Stream;
-use super::{Ahead, Ask, Session, protocol};
+use super::{Ahead, Ask, Session};
 use crate::error::Fault;
+use crate::reading::{Buffers, protocol};
 use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
@@ -20,14 +21,14 @@ impl Session {
 
     /// Sends the caller's decisions, and requests the entries after those of the first reply, if all of that has arrived. Returns
     /// whether it did.
-    pub(super) fn ask_ahead(&mut self) -> Result<bool, Fault> {
+    pub(super) fn ask_ahead(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let (Some(Ask::New { count, .. }), 1) = (self.in_flight.front(), self.in_flight.len()) else {
             return Ok(false);
         };
         let count = *count;
-        self.begin_reply(count, 1);
+        self.begin_reply(count, 1, buffers);
         let mut key = Key { streams: &self.streams, pages: &mut self.pages, violation: None };
-        let rest = self.reply.as_mut().and_then(|reply| reply.look_ahead(self.input.unread(), &mut key));
+        let rest = buffers.look_ahead(&mut key);
         if let Some(violation) = key.violation {
             return Err(protocol(violation));
         }
@@ -39,8 +40,8 @@ impl Session {
         if is_last || is_old || self.is_ready() || !self.may_ask_ahead() {
             return Ok(false);
         }
-        self.send_work();
-        self.ask_new(None, rest.entries as usize);
+        self.send_work(buffers);
+        self.ask_new(None, rest.entries as usize, buffers);
         Ok(true)
     }
 }

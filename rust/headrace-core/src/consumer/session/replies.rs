@@ -8,45 +8,44 @@ use redis::{Value, parse_redis_value};
 use super::super::rules;
 use super::super::sink::Sink;
 use super::super::stream::Pending;
-use super::{Ask, PAGE, Session, protocol};
+use super::{Ask, PAGE, Session};
 use crate::error::Fault;
-use crate::reading::Standing;
-use crate::resp::framing::{Framing, MAX_REPLY};
-use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
+use crate::reading::{Buffers, Read, Standing, protocol};
+use crate::resp::stream_reply::{Limits, Shape, StreamReply};
 use crate::resp::value::{bytes, integer, list};
 use crate::resp::{EntryId, entry_id};
 
 impl Session {
     /// Reads what has arrived of the next reply; returns whether it was complete. A refusal is a fault, with which
     /// [`refused`](Self::refused) deals.
-    pub(super) fn answer(&mut self) -> Result<bool, Fault> {
+    pub(super) fn read_reply(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let misread = || protocol("a reply that does not fit the command");
         match self.in_flight.front() {
             None => return Ok(false),
             Some(Ask::New { stream, count, .. }) => {
                 let (stream, count) = (*stream, *count);
-                if !self.read_entries(count, None)? {
+                if !self.read_entries(count, None, buffers)? {
                     return Ok(false);
                 }
-                self.end_new(stream, count);
+                self.end_new(stream, count, buffers.was_slow());
             }
             Some(Ask::Read { part, .. }) => {
                 let part = part.clone();
-                return self.read_entries(part.len() as u64, Some(&part));
+                return self.read_entries(part.len() as u64, Some(&part), buffers);
             }
             Some(Ask::Work(work)) => {
                 let work = work.clone();
-                let Some(reply) = self.read_value()? else { return Ok(false) };
+                let Some(reply) = read_value(buffers)? else { return Ok(false) };
                 self.ledger().replied(&work, &reply).ok_or_else(misread)?;
             }
             Some(Ask::Pending { stream, last }) => {
                 let (stream, last) = (*stream, *last);
-                let Some(reply) = self.read_value()? else { return Ok(false) };
+                let Some(reply) = read_value(buffers)? else { return Ok(false) };
                 self.plan_pending(stream, last, &reply).ok_or_else(misread)?;
             }
             Some(Ask::Claim { stream }) => {
                 let stream = *stream;
-                let Some(reply) = self.read_value()? else { return Ok(false) };
+                let Some(reply) = read_value(buffers)? else { return Ok(false) };
                 self.take_claims(stream, &reply).ok_or_else(misread)?;
             }
         }
@@ -54,11 +53,10 @@ impl Session {
     }
 
     /// Reads what has arrived of a reply with entries; returns whether the reply is complete.
-    fn read_entries(&mut self, count: u64, wanted: Option<&[Pending]>) -> Result<bool, Fault> {
+    fn read_entries(&mut self, count: u64, wanted: Option<&[Pending]>, buffers: &mut Buffers) -> Result<bool, Fault> {
         loop {
             let streams = if wanted.is_some() { 1 } else { self.streams.len() as u64 };
-            self.begin_reply(count, streams);
-            let Some(reply) = &mut self.reply else { return Ok(true) };
+            self.begin_reply(count, streams, buffers);
             let (mut violation, mut has_strays, mut deleted) = (None, false, Vec::new());
             let mut sink = Sink {
                 streams: &mut self.streams,
@@ -72,7 +70,7 @@ impl Session {
                 is_left_out: false,
                 size: 0,
             };
-            let scanned = reply.scan(self.input.unread(), &mut sink);
+            let read = buffers.read(&mut sink);
             for (stream, id) in deleted {
                 self.ledger().lost(stream, id, self.now);
             }
@@ -82,48 +80,33 @@ impl Session {
             if let Some(violation) = violation {
                 return Err(protocol(violation));
             }
-            let Scanned { consumed, done, needed } = match scanned {
-                Ok(scanned) => scanned,
-                Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
-                Err(Wrong::Error(text)) => {
-                    let fault = Fault::from_reply(self.input.unread().get(text.clone()).unwrap_or_default());
-                    self.input.consume(text.end + 2);
-                    self.reply = None;
-                    return Err(fault);
+            match read? {
+                Read::Whole => return Ok(true),
+                Read::Part => return Ok(false),
+                Read::Refused(fault) => return Err(fault),
+                Read::Full => {
+                    let full = self.pages.last().map(|page| page.stream);
+                    if let Some(at) = full {
+                        self.push_batch(at);
+                    }
                 }
-            };
-            self.input.consume(consumed);
-            self.needed = needed;
-            if done {
-                self.reply = None;
-                return Ok(true);
-            }
-            if needed > 0 {
-                return Ok(false);
-            }
-            // The columns have reached their maximum size in the middle of a reply.
-            let full = self.pages.last().map(|page| page.stream);
-            if let Some(at) = full {
-                self.push_batch(at);
             }
         }
     }
 
     /// Starts a reply of `streams` streams with at most `count` entries each, unless one is being read already.
-    pub(super) fn begin_reply(&mut self, count: u64, streams: u64) {
-        if self.reply.is_none() {
+    pub(super) fn begin_reply(&mut self, count: u64, streams: u64, buffers: &mut Buffers) {
+        let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
+        if buffers.begin_reply(|| StreamReply::new(Shape::Streams, limits)) {
             self.pages.clear();
             // However late the reply arrives.
             self.since = self.asked_at;
-            let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
-            self.reply = Some(StreamReply::new(Shape::Streams, limits));
         }
     }
 
-    /// Ends a reply with new entries of one stream, or of all that are not read apart.
-    fn end_new(&mut self, of: Option<usize>, count: u64) {
-        let is_slow = self.waited > self.busy;
-        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
+    /// Ends a reply with new entries of one stream, or of all that are not read apart. `is_slow`: whether the server was slower than
+    /// the caller.
+    fn end_new(&mut self, of: Option<usize>, count: u64, is_slow: bool) {
         self.ledger().reader_waits = false;
         for (at, stream) in self.streams.iter_mut().enumerate() {
             if of.map_or(stream.standing == Standing::Read, |of| of == at) {
@@ -138,24 +121,6 @@ impl Session {
             stream.is_behind = page.entries >= count;
             stream.paging.page(page.largest, stream.is_behind, is_slow);
         }
-    }
-
-    /// A whole reply that has no entries; `None`: it has not arrived yet.
-    fn read_value(&mut self) -> Result<Option<Value>, Fault> {
-        let unread = self.input.unread();
-        let Some(length) = self.framing.find(unread).map_err(protocol)? else {
-            self.needed = unread.len() + 1;
-            return if unread.len() > MAX_REPLY { Err(protocol("a reply that is too large")) } else { Ok(None) };
-        };
-        self.framing = Framing::default();
-        let reply = unread.get(..length).unwrap_or_default();
-        let value = match reply.strip_prefix(b"-") {
-            Some(line) => Err(Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line))),
-            None => parse_redis_value(reply).map(Some).map_err(|_| protocol("something that is not a reply")),
-        };
-        self.input.consume(length);
-        self.needed = 1;
-        value
     }
 
     /// Handles the reply to XPENDING: plans to read the entries that this consumer does not hold.
@@ -248,5 +213,14 @@ impl Session {
             stream.claimed = foreign;
         }
         Some(())
+    }
+}
+
+/// A whole reply that has no entries; `None`: it has not arrived yet. `Err`: the server's refusal, or what is wrong with the reply.
+fn read_value(buffers: &mut Buffers) -> Result<Option<Value>, Fault> {
+    let Some(reply) = buffers.take_reply()? else { return Ok(None) };
+    match reply.strip_prefix(b"-") {
+        Some(line) => Err(Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line))),
+        None => parse_redis_value(reply).map(Some).map_err(|_| protocol("something that is not a reply")),
     }
 }

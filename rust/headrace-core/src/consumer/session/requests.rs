@@ -8,19 +8,19 @@ use super::super::rules;
 use super::super::stream::{Pending, Stream};
 use super::super::work::{Action, Work};
 use super::{Alone, Ask, Linger, PAGE, Session};
-use crate::reading::{Exchange, Standing, TRIES_EVERY};
+use crate::reading::{Buffers, Exchange, Standing, TRIES_EVERY};
 
 /// The most pieces of work sent before a read.
 const MAX_WORK: usize = 16;
 
 impl Session {
     /// Sends the caller's decisions, and reads nothing.
-    pub(in crate::consumer) fn request_work(&mut self) {
+    pub(in crate::consumer) fn request_work(&mut self, buffers: &mut Buffers) {
         self.look_ahead(false);
         if self.in_flight.is_empty() {
-            self.send_work();
+            self.send_work(buffers);
             if self.looks_back() {
-                self.look_at_pending();
+                self.look_at_pending(buffers);
             }
         }
     }
@@ -28,12 +28,11 @@ impl Session {
     /// Writes the next commands, unless replies are due or batches are ready. `waits`: how long the server may wait for new
     /// entries; `None`: the caller has not asked for the next batch yet, so only new entries that are available already are read
     /// ahead.
-    pub(in crate::consumer) fn request(&mut self, waits: Option<Duration>) {
+    pub(in crate::consumer) fn request(&mut self, waits: Option<Duration>, buffers: &mut Buffers) {
         self.look_ahead(waits.is_some());
         if self.awaits_reply() || self.is_ready() || self.linger == Linger::Waits {
             return;
         }
-        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
         let now = self.now;
         for stream in &mut self.streams {
             if stream.rechecks_at.take_if(|at| *at <= now).is_some() && !stream.is_recovering() {
@@ -49,7 +48,7 @@ impl Session {
         if self.is_ready() {
             return;
         }
-        self.send_work();
+        self.send_work(buffers);
         let is_recovering = self.streams.iter().any(Stream::is_recovering);
         if is_recovering {
             // New entries that were read before form a batch of their own.
@@ -62,16 +61,16 @@ impl Session {
         }
         let Some(waits) = waits else {
             if self.may_read_ahead() {
-                self.ask_new(None, 0);
+                self.ask_new(None, 0, buffers);
             }
             return;
         };
         if is_recovering {
-            self.ask_pending();
+            self.ask_pending(buffers);
             return;
         }
         if self.linger == Linger::No {
-            self.ask_claims();
+            self.ask_claims(buffers);
         }
         let has_rows = self.streams.iter().any(|stream| stream.open.is_some());
         let is_claiming = self.in_flight.iter().any(|ask| matches!(ask, Ask::Claim { .. }));
@@ -80,7 +79,7 @@ impl Session {
         let longest = if self.options.acks { self.options.min_idle / 4 } else { Duration::MAX };
         let block = waits.min(self.options.block).min(longest).min(until_next.max(Duration::from_millis(1)));
         let is_over = has_rows || is_claiming || self.linger != Linger::No || waits.is_zero();
-        self.ask_new(if is_over { None } else { Some(block) }, 0);
+        self.ask_new(if is_over { None } else { Some(block) }, 0, buffers);
     }
 
     /// Whether new entries come next and are available, and the caller is fast enough.
@@ -105,22 +104,22 @@ impl Session {
         self.streams.iter().filter_map(of_stream).min().filter(|_| self.options.acks)
     }
 
-    pub(super) fn send_work(&mut self) {
+    pub(super) fn send_work(&mut self, buffers: &mut Buffers) {
         self.ledger().look_again(self.now);
         for _ in 0..MAX_WORK {
             let Some(work) = self.ledger().take() else { return };
-            self.send(work);
+            self.send(work, buffers);
         }
     }
 
-    pub(super) fn send(&mut self, work: Work) {
+    pub(super) fn send(&mut self, work: Work, buffers: &mut Buffers) {
         let key = self.streams.get(work.stream).map(|stream| Arc::clone(&stream.key)).unwrap_or_default();
-        work.write(&mut self.outbox.bytes, &key, &self.options.names, &mut self.known);
+        work.write(&mut buffers.out, &key, &self.options.names, &mut self.known);
         self.in_flight.push_back(Ask::Work(work));
     }
 
     /// Reads the next part of this consumer's pending entries, or looks for more of them.
-    pub(super) fn ask_pending(&mut self) {
+    pub(super) fn ask_pending(&mut self, buffers: &mut Buffers) {
         let total = self.streams.len();
         let mut is_put_off = false;
         for at in (self.turn..self.turn + total).map(|at| at % total) {
@@ -141,11 +140,11 @@ impl Session {
                 let action = Action::Isolate { deliveries: rules::isolated(alone.deliveries) };
                 let work = Work { stream: at, action, ids: vec![alone.id], is_repeated: false, since: self.now };
                 self.ledger().begin();
-                self.send(work);
+                self.send(work, buffers);
                 self.alone = Alone::Asked;
             }
             request::read_pending(
-                &mut self.outbox.bytes,
+                &mut buffers.out,
                 &self.options.names,
                 &self.streams[at].key,
                 after,
@@ -156,7 +155,7 @@ impl Session {
             return;
         }
         if !is_put_off {
-            self.look_at_pending();
+            self.look_at_pending(buffers);
         }
     }
 
@@ -166,17 +165,17 @@ impl Session {
     }
 
     /// Asks which entries are pending, one page per stream.
-    fn look_at_pending(&mut self) {
+    fn look_at_pending(&mut self, buffers: &mut Buffers) {
         for (at, stream) in self.streams.iter().enumerate() {
             if let Some((first, last)) = stream.recovery.filter(|_| !stream.standing.is_left_out()) {
-                request::pending(&mut self.outbox.bytes, &self.options.names, &stream.key, first, last, PAGE);
+                request::pending(&mut buffers.out, &self.options.names, &stream.key, first, last, PAGE);
                 self.in_flight.push_back(Ask::Pending { stream: at, last });
             }
         }
     }
 
     /// Takes over entries that other consumers held for too long, one page per stream.
-    pub(super) fn ask_claims(&mut self) {
+    pub(super) fn ask_claims(&mut self, buffers: &mut Buffers) {
         if self.options.claim_interval.is_none() || !self.options.acks {
             return;
         }
@@ -184,14 +183,14 @@ impl Session {
             let stream = &self.streams[at];
             if stream.claims_at <= self.now && !stream.standing.is_left_out() {
                 let (names, idle) = (&self.options.names, self.options.min_idle);
-                request::claim(&mut self.outbox.bytes, names, &stream.key, idle, stream.claim_cursor, PAGE);
+                request::claim(&mut buffers.out, names, &stream.key, idle, stream.claim_cursor, PAGE);
                 self.in_flight.push_back(Ask::Claim { stream: at });
             }
         }
     }
 
     /// Asks for new entries. `unread`: the number of entries of the previous reply that are not in a batch yet.
-    pub(super) fn ask_new(&mut self, block: Option<Duration>, unread: usize) {
+    pub(super) fn ask_new(&mut self, block: Option<Duration>, unread: usize, buffers: &mut Buffers) {
         let which = |is_one: fn(Standing) -> bool| -> Vec<usize> {
             (0..self.streams.len()).filter(|at| is_one(self.streams[*at].standing)).collect()
         };
@@ -207,18 +206,18 @@ impl Session {
             block = block.map(|block| block.min(TRIES_EVERY));
         }
         if !together.is_empty() {
-            self.ask_new_of(&together, count, block);
+            self.ask_new_of(&together, count, block, buffers);
         }
         for at in apart {
-            self.ask_new_of(&[at], count, None);
+            self.ask_new_of(&[at], count, None, buffers);
         }
         self.asked_at = self.now;
         self.ledger().reader_waits = block.is_some();
     }
 
-    fn ask_new_of(&mut self, streams: &[usize], count: u64, block: Option<Duration>) {
+    fn ask_new_of(&mut self, streams: &[usize], count: u64, block: Option<Duration>, buffers: &mut Buffers) {
         let keys: Vec<&[u8]> = streams.iter().map(|at| &*self.streams[*at].key).collect();
-        request::read_new(&mut self.outbox.bytes, &self.options.names, &keys, count, block, self.options.acks);
+        request::read_new(&mut buffers.out, &self.options.names, &keys, count, block, self.options.acks);
         let stream = if let [only] = streams { Some(*only) } else { None };
         self.in_flight.push_back(Ask::New { stream, count, block });
     }

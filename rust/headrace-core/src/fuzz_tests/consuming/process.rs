@@ -13,7 +13,6 @@ use super::options::Options;
 use super::server::{Client, Said, answer};
 use super::world::World;
 use crate::consumer::{Bare, ConsumerBatch};
-use crate::reading::Exchange;
 use crate::resp::EntryId;
 
 /// A batch, of which the program has yet to decide on some rows.
@@ -145,10 +144,6 @@ impl Process {
         }
     }
 
-    fn exchange(&mut self, line: usize, keeps: bool) -> &mut dyn Exchange {
-        if keeps { self.bare.keeper(line) } else { self.bare.reader(line) }
-    }
-
     fn wire(&mut self, line: usize, keeps: bool) -> &mut Wire<Client, Said> {
         &mut self.wires[line][usize::from(keeps)]
     }
@@ -162,7 +157,7 @@ impl Process {
         }
         self.may_come_late |= !keeps && lates.iter().any(is_of_line);
         self.bare.set_now(world.now);
-        self.exchange(line, keeps).disconnected();
+        self.bare.disconnected(line, keeps);
         let wire = self.wire(line, keeps);
         wire.is_open = true;
         wire.server.looked.clear();
@@ -174,7 +169,7 @@ impl Process {
         }
         self.lost += 1;
         self.bare.set_now(world.now);
-        self.exchange(line, keeps).disconnected();
+        self.bare.disconnected(line, keeps);
         let until = world.now + self.options.min_idle * 4 / 5;
         let wire = self.wire(line, keeps);
         let client = wire.server.clone();
@@ -196,10 +191,11 @@ impl Process {
     }
 
     fn send(&mut self, line: usize, keeps: bool, weather: Weather, chance: &mut Chance) -> bool {
-        let unsent = self.exchange(line, keeps).unsent().to_vec();
+        let (_, buffers) = self.bare.connection(line, keeps);
+        let unsent = buffers.unsent().to_vec();
         let is_cut = weather == Weather::Rough && chance.one_in(3);
         let count = if is_cut { chance.below(unsent.len() + 1) } else { unsent.len() };
-        self.exchange(line, keeps).sent(count);
+        buffers.sent(count);
         self.wire(line, keeps).send(&unsent[..count]);
         count > 0
     }
@@ -213,17 +209,17 @@ impl Process {
         lates: &mut Vec<Late>,
         chance: &mut Chance,
     ) -> Result<bool, Wrong> {
-        let goes_on = self.exchange(line, keeps).is_suspended();
+        let (session, buffers) = self.bare.connection(line, keeps);
+        let goes_on = buffers.is_suspended();
         let wire = &mut self.wires[line][usize::from(keeps)];
         if !wire.is_open || (!goes_on && !wire.has_replies()) {
             return Ok(false);
         }
         let piece = if weather == Weather::Rough { wire.piece(chance) } else { usize::MAX };
-        let exchange: &mut dyn Exchange = if keeps { self.bare.keeper(line) } else { self.bare.reader(line) };
-        let (count, arrived) = if goes_on { (0, Vec::new()) } else { wire.deliver(exchange.space(), piece) };
-        let received = exchange.received(count);
+        let (count, arrived) = if goes_on { (0, Vec::new()) } else { wire.deliver(buffers.space(), piece) };
+        let received = session.received(count, buffers);
         let times = [chance.below(2), chance.below(2)].map(|ms| Duration::from_millis(ms as u64));
-        exchange.took(times[0], times[1]);
+        buffers.took(times[0], times[1]);
         let mut refused = Vec::new();
         for said in arrived {
             match said {
@@ -313,7 +309,7 @@ impl Process {
 
     /// Whether a session states that the server may wait for longer than it may.
     fn check_wait(&mut self, line: usize, left: Duration, liar: &mut Liar<Lie>) -> Result<(), Wrong> {
-        let mut waits = self.bare.reader(line).blocks_for();
+        let mut waits = self.bare.connection(line, false).0.blocks_for();
         if liar.lies(Lie::WaitLonger) {
             waits += Duration::from_secs(1);
         }
@@ -345,7 +341,7 @@ impl Process {
             return Ok(false);
         }
         self.bare.set_now(world.now);
-        if !self.exchange(line, true).awaits_reply() {
+        if !self.bare.connection(line, true).0.awaits_reply() {
             let left = self.bare.keeper_left(line);
             if !left.is_zero() {
                 return Ok(false);
@@ -364,7 +360,7 @@ impl Process {
     }
 
     pub fn awaits_reply(&mut self, line: usize) -> bool {
-        self.wire(line, false).is_open && self.exchange(line, false).awaits_reply()
+        self.wire(line, false).is_open && self.bare.connection(line, false).0.awaits_reply()
     }
 
     pub fn line_of(&self, key: usize) -> Option<(usize, usize)> {

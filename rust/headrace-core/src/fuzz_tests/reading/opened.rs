@@ -19,7 +19,7 @@ use super::server::{Reply, Said, Server};
 use crate::entries::{BodyPlan, ColumnsPlan, FieldsPlan, MetadataColumn, OnBadField, PackedPlan, Unpack};
 use crate::reader::Sessions;
 use crate::reading::{
-    Backward, BackwardSession, End, Pages, Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream,
+    Backward, BackwardSession, Buffers, End, Pages, Paging, Position, ReadBatch, Session, SessionOptions, Start, Stream,
 };
 use crate::resp::{EntryId, entry_id};
 
@@ -82,12 +82,23 @@ pub fn rows_of(batch: &ReadBatch, is_packed: bool) -> Vec<Row> {
     (0..batch.num_rows()).map(row).collect()
 }
 
+/// A connection, which several sessions use in turn.
+#[derive(Debug)]
+struct Connection {
+    wire: Wire<Server, (Time, Vec<Said>)>,
+    buffers: Buffers,
+    /// The session that asked last.
+    holder: usize,
+}
+
 /// A reader at work, and what it has reported so far.
 #[derive(Debug)]
 pub struct Opened {
     pub sessions: Sessions,
     pub options: Options,
-    wires: Vec<Wire<Server, (Time, Vec<Said>)>>,
+    /// One for each session, or one for all.
+    connections: Vec<Connection>,
+    is_shared: bool,
     /// When it was created.
     pub at: Time,
     /// The last ID of each stream when the server first described it: it does not wait for more up to its end.
@@ -121,15 +132,21 @@ impl Opened {
     pub fn new(history: &History, options: Options, chance: &mut Chance) -> Self {
         let plan = Arc::new(options.plan());
         let count = options.groups.len();
+        let connection = |holder| {
+            let wire = Wire::new(false, Server::default());
+            Connection { wire, buffers: Buffers::default(), holder }
+        };
         let all = options.groups.iter().map(|keys| session(history, keys, &options, &plan)).collect();
         let mut sessions = Sessions::new(all, options.reverse.is_some(), options.limit);
-        if count > 1 && chance.one_in(2) {
+        let is_shared = count > 1 && chance.one_in(2);
+        if is_shared {
             (0..count).for_each(|at| sessions.with(at, |session| session.share(true)));
         }
         Self {
             sessions,
             options,
-            wires: (0..count).map(|_| Wire::new(false, Server::default())).collect(),
+            connections: (0..if is_shared { 1 } else { count }).map(connection).collect(),
+            is_shared,
             at: history.clock,
             due: BTreeMap::new(),
             lacking: BTreeSet::new(),
@@ -141,6 +158,23 @@ impl Opened {
             refused: BTreeMap::new(),
             doubted: None,
         }
+    }
+
+    /// The number of the connection of a session.
+    fn place(&self, at: usize) -> usize {
+        if self.is_shared { 0 } else { at }
+    }
+
+    /// The connection of a session.
+    fn connection(&mut self, at: usize) -> &mut Connection {
+        let place = self.place(at);
+        &mut self.connections[place]
+    }
+
+    /// The session whose reply is due on the connection of this one.
+    fn due(&mut self, at: usize) -> Option<usize> {
+        let holder = self.connection(at).holder;
+        Some(holder).filter(|holder| self.sessions.get(*holder).awaits_reply())
     }
 
     fn is_ready(&self) -> bool {
@@ -169,7 +203,7 @@ impl Opened {
             return true;
         }
         let session = self.options.groups.iter().position(|group| group.contains(&key)).unwrap_or(0);
-        let server = &self.wires[session].server;
+        let server = &self.connections[self.place(session)].wire.server;
         let (added, present) =
             history.keys[key].life(at).map_or((0, 0), |life| (life.added(at), life.present(at).count() as u64));
         let all_are_gone = !place.is_entry && (place.id == EntryId::default() || place.added.is_none());
@@ -179,7 +213,7 @@ impl Opened {
     }
 
     pub fn sessions(&self) -> usize {
-        self.wires.len()
+        self.options.groups.len()
     }
 
     /// The number of streams that share the session of this one.
@@ -189,7 +223,7 @@ impl Opened {
 
     /// Lets all replicas receive everything, and all servers reply.
     pub fn settle(&mut self, history: &History) {
-        for wire in &mut self.wires {
+        for Connection { wire, .. } in &mut self.connections {
             wire.server.replica = wire.server.replica.map(|_| history.clock);
             wire.server.loads = false;
         }
@@ -197,7 +231,7 @@ impl Opened {
 
     /// Lets a replica receive more.
     pub fn replicate(&mut self, history: &History, chance: &mut Chance) {
-        for wire in &mut self.wires {
+        for Connection { wire, .. } in &mut self.connections {
             let later = |at: Time| at + chance.below((history.clock - at) as usize + 1) as Time;
             wire.server.replica = wire.server.replica.map(later);
         }
@@ -214,16 +248,19 @@ impl Opened {
         chance: &mut Chance,
     ) -> Result<(bool, Vec<(Time, Said)>), Wrong> {
         let begins = !self.sessions.has_begun();
-        if !self.sessions.is_active(at) || (begins && self.sessions.get(at).has_begun()) {
+        let due = self.due(at).filter(|due| *due != at);
+        if due.is_none() && (!self.sessions.is_active(at) || (begins && self.sessions.get(at).has_begun())) {
             return Ok((false, Vec::new()));
         }
+        // What another session has asked for is read first.
+        let at = due.unwrap_or(at);
         let is_rough = weather == Weather::Rough;
         // A drive stops as soon as something is ready.
         if self.is_ready() && !(is_rough && chance.one_in(8)) {
             return Ok((false, Vec::new()));
         }
-        if !self.wires[at].is_open {
-            self.wires[at] = Wire::new(true, server(chance));
+        if !self.connection(at).wire.is_open {
+            self.connection(at).wire = Wire::new(true, server(chance));
             return Ok((true, Vec::new()));
         }
         if !self.sessions.get(at).pause().is_zero() {
@@ -234,11 +271,11 @@ impl Opened {
         }
         let second = Duration::from_secs(1);
         let waits = if is_rough { *chance.pick(&[Duration::ZERO, second, Duration::MAX]) } else { Duration::MAX };
-        self.request(at, Some(waits))?;
+        self.request(at, Some(if self.is_shared { Duration::ZERO } else { waits }))?;
         let mut has_moved = self.send(at, is_rough, chance);
         while !is_rough || chance.below(4) > 0 {
             let is_over = weather == Weather::Silent || (is_rough && chance.one_in(3));
-            let is_answered = self.wires[at].answer(|server, words| {
+            let is_answered = self.connection(at).wire.answer(|server, words| {
                 server.answer(history, words, is_over, liar).map(|Reply { bytes, at, said }| (bytes, (at, said)))
             });
             if !is_answered {
@@ -257,27 +294,37 @@ impl Opened {
         if is_rough && chance.one_in(25) {
             self.disconnect(at);
         }
-        Ok((has_moved, said))
+        // A session that shares its connection asks again and again for what is there.
+        let rests = self.is_shared && self.due(at).is_none() && !self.sessions.get(at).has_more();
+        Ok((has_moved && !rests, said))
     }
 
     /// Lets a session ask, which must not ask for anything once it is finished.
     fn request(&mut self, at: usize, waits: Option<Duration>) -> Result<(), Wrong> {
         let is_finished = self.sessions.get(at).is_finished();
-        let before = self.sessions.get(at).unsent().len();
-        self.sessions.with(at, |session| session.request(waits));
-        let session = self.sessions.get(at);
-        if is_finished && session.unsent().len() > before {
-            return Err(format!("session {at} is finished, and asks {}", session.unsent().escape_ascii()));
+        let awaited = self.sessions.get(at).awaits_reply();
+        let place = self.place(at);
+        let Connection { buffers, holder, .. } = &mut self.connections[place];
+        let before = buffers.unsent().len();
+        self.sessions.with(at, |session| session.request(waits, buffers));
+        let unsent = buffers.unsent();
+        if is_finished && unsent.len() > before {
+            return Err(format!("session {at} is finished, and asks {}", unsent.escape_ascii()));
         }
-        if !session.unsent().is_empty() && !session.awaits_reply() {
-            return Err(format!("session {at} asks for {} and awaits nothing", session.unsent().escape_ascii()));
+        let awaits = self.sessions.get(at).awaits_reply();
+        if unsent.len() > before && !awaits {
+            return Err(format!("session {at} asks for {} and awaits nothing", unsent.escape_ascii()));
+        }
+        if !awaited && awaits {
+            *holder = at;
+            buffers.asked();
         }
         Ok(())
     }
 
     /// Lets the server prepare the next page, as a drive does once a batch of the session was taken.
     pub fn read_ahead(&mut self, at: usize, chance: &mut Chance) -> Result<(), Wrong> {
-        if !self.wires[at].is_open {
+        if !self.connection(at).wire.is_open || self.due(at).is_some_and(|due| due != at) {
             return Ok(());
         }
         if !self.sessions.get(at).is_ready() {
@@ -288,10 +335,11 @@ impl Opened {
     }
 
     fn send(&mut self, at: usize, is_rough: bool, chance: &mut Chance) -> bool {
-        let unsent = self.sessions.get(at).unsent().to_vec();
+        let Connection { wire, buffers, .. } = self.connection(at);
+        let unsent = buffers.unsent().to_vec();
         let count = if is_rough && chance.one_in(3) { chance.below(unsent.len() + 1) } else { unsent.len() };
-        self.sessions.with(at, |session| session.sent(count));
-        self.wires[at].send(&unsent[..count]);
+        buffers.sent(count);
+        wire.send(&unsent[..count]);
         count > 0
     }
 
@@ -303,22 +351,21 @@ impl Opened {
         said: &mut Vec<(Time, Said)>,
         chance: &mut Chance,
     ) -> Result<bool, Wrong> {
-        let goes_on = self.sessions.get(at).is_suspended();
-        let wire = &mut self.wires[at];
+        let place = self.place(at);
+        let Connection { wire, buffers, .. } = &mut self.connections[place];
+        let goes_on = buffers.is_suspended();
         if !wire.is_open || (!goes_on && !wire.has_replies()) {
             return Ok(false);
         }
         let piece = if is_rough { wire.piece(chance) } else { usize::MAX };
         let lost = self.sessions.lost();
-        let (received, arrived) = self.sessions.with(at, |session| {
-            let (count, arrived) = if goes_on { (0, Vec::new()) } else { wire.deliver(session.space(), piece) };
-            (session.received(count), arrived)
-        });
+        let (count, arrived) = if goes_on { (0, Vec::new()) } else { wire.deliver(buffers.space(), piece) };
+        let received = self.sessions.with(at, |session| session.received(count, buffers));
         said.extend(arrived.into_iter().flat_map(|(at, said)| said.into_iter().map(move |said| (at, said))));
         let loads = said.iter().any(|(_, said)| *said == Said::Loading);
         let refuses = said.iter().any(|(_, said)| matches!(said, Said::Refused { .. }));
         let times = [chance.below(2), chance.below(2)].map(|ms| Duration::from_millis(ms as u64));
-        self.sessions.with(at, |session| session.took(times[0], times[1]));
+        buffers.took(times[0], times[1]);
         let (now_lost, is_exact) = self.sessions.lost();
         if now_lost < lost.0 || (is_exact && !lost.1) {
             return Err(format!("the number of lost entries fell from {lost:?} to {now_lost}"));
@@ -334,8 +381,16 @@ impl Opened {
     }
 
     fn disconnect(&mut self, at: usize) {
-        self.sessions.with(at, |session| session.disconnected());
-        self.wires[at].is_open = false;
+        for at in if self.is_shared { 0..self.sessions() } else { at..at + 1 } {
+            self.sessions.with(at, |session| session.disconnected());
+        }
+        let connection = self.connection(at);
+        (connection.buffers, connection.wire.is_open) = (Buffers::default(), false);
+    }
+
+    /// Whether a session has something to send.
+    pub fn sends(&mut self, at: usize) -> bool {
+        !self.connection(at).buffers.unsent().is_empty()
     }
 
     /// Whether a session that is finished still asks.

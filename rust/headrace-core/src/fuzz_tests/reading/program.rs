@@ -656,7 +656,7 @@ impl<'a> Program<'a> {
         let opened = self.opened.as_mut().ok_or("no reader")?;
         self.seen.finished += 1;
         opened.check_silence()?;
-        if self.liar.lies(Lie::AskAgain) && opened.sessions.get(0).unsent().is_empty() {
+        if self.liar.lies(Lie::AskAgain) && !opened.sends(0) {
             return Err("a session that is finished asks".to_owned());
         }
         if opened.entries < opened.options.limit {

@@ -1,11 +1,11 @@
 //! Requests the next page before the current one is read, so that the server prepares it in the meantime.
 
-use super::super::errors::protocol;
+use super::super::buffers::{Buffers, Read};
 use super::super::pages::Pages;
 use super::{Ask, LookAhead, Session};
 use crate::error::Fault;
 use crate::resp::EntryId;
-use crate::resp::stream_reply::{Nowhere, Shape, Wrong};
+use crate::resp::stream_reply::{Nowhere, Shape};
 
 impl Session {
     /// Allows the current page to be scanned ahead, unless the size of the next request depends on its contents. Pages of several
@@ -25,13 +25,12 @@ impl Session {
     }
 
     /// Requests the page after the current one, if all of that has arrived. Returns whether it did.
-    pub(super) fn ask_ahead(&mut self) -> bool {
+    pub(super) fn ask_ahead(&mut self, buffers: &mut Buffers) -> bool {
         let (Some(Ask::Page { stream: at, count }), 1) = (self.in_flight.front().copied(), self.in_flight.len()) else {
             return false;
         };
-        self.begin_reply(Shape::Entries, at, count);
-        let rest = self.reply.as_mut().and_then(|reply| reply.look_ahead(self.input.unread(), &mut Nowhere));
-        let Some(rest) = rest else { return false };
+        self.begin_reply(Shape::Entries, at, count, buffers);
+        let Some(rest) = buffers.look_ahead(&mut Nowhere) else { return false };
         self.stop_looking_ahead();
         let stream = &self.streams[at];
         let read = self.pages.last().map_or(0, |(_, page)| page.entries);
@@ -41,7 +40,7 @@ impl Session {
         }
         let rows = stream.rows() + rest.entries as usize - usize::from(read == 0 && stream.has_anchor);
         let count = self.page_count(at, rows % self.options.batch_rows, rest.entries) + 1;
-        self.push_page(at, rest.last, count);
+        self.push_page(at, rest.last, count, buffers);
         self.ahead = Some(rest.last);
         true
     }
@@ -62,22 +61,9 @@ impl Session {
     }
 
     /// Skips what has arrived of a reply whose entries are not wanted; returns whether the reply is complete.
-    pub(super) fn pass_reply(&mut self, shape: Shape, count: u64) -> Result<bool, Fault> {
-        self.begin_reply(shape, 0, count);
-        let Some(reply) = &mut self.reply else { return Ok(true) };
-        let (consumed, is_done) = match reply.scan(self.input.unread(), &mut Nowhere) {
-            Ok(scanned) => {
-                self.needed = scanned.needed;
-                (scanned.consumed, scanned.done)
-            }
-            Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
-            // The next request shows whether the error persists.
-            Err(Wrong::Error(text)) => (text.end + 2, true),
-        };
-        self.input.consume(consumed);
-        if is_done {
-            self.reply = None;
-        }
-        Ok(is_done)
+    pub(super) fn pass_reply(&mut self, shape: Shape, count: u64, buffers: &mut Buffers) -> Result<bool, Fault> {
+        self.begin_reply(shape, 0, count, buffers);
+        // The next request shows whether an error persists.
+        Ok(matches!(buffers.read(&mut Nowhere)?, Read::Whole | Read::Refused(_)))
     }
 }

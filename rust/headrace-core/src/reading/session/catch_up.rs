@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use redis::{Value, parse_redis_value};
 
-use super::super::errors::protocol;
+use super::super::buffers::Buffers;
 use super::super::request;
 use super::super::stream::Stream;
 use super::{Ask, Session};
 use crate::error::Fault;
 use crate::resp::EntryId;
-use crate::resp::framing::Framing;
 use crate::resp::stream_reply::Shape;
 use crate::resp::value::{bytes, field};
 use crate::stream_facts::StreamInfo;
@@ -21,10 +20,10 @@ const TURN: Duration = Duration::from_millis(100);
 
 impl Session {
     /// Asks whether the server is a replica, if a stream needs to know; returns whether it did.
-    pub(super) fn ask_role(&mut self) -> bool {
+    pub(super) fn ask_role(&mut self, buffers: &mut Buffers) -> bool {
         let is_wanted = self.streams.iter().any(|stream| stream.lag.is_suspected());
         if is_wanted {
-            request::hello(&mut self.outbox.bytes);
+            request::hello(&mut buffers.out);
             self.in_flight.push_back(Ask::Role);
         }
         is_wanted
@@ -32,15 +31,10 @@ impl Session {
 
     /// Reads the server's role; returns whether the reply was complete. A server that refuses to state it does not count as a
     /// replica.
-    pub(super) fn read_role(&mut self) -> Result<bool, Fault> {
-        let unread = self.input.unread();
-        let Some(length) = Framing::default().find(unread).map_err(protocol)? else {
-            self.needed = unread.len() + 1;
-            return Ok(false);
-        };
-        let reply = parse_redis_value(&unread[..length]).unwrap_or(Value::Nil);
+    pub(super) fn read_role(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
+        let Some(reply) = buffers.take_reply()? else { return Ok(false) };
+        let reply = parse_redis_value(reply).unwrap_or(Value::Nil);
         let is_replica = matches!(field(&reply, "role").and_then(bytes), Some(b"replica" | b"slave"));
-        self.input.consume(length);
         for at in self.which(|stream| stream.lag.is_suspected()) {
             self.streams[at].lag.resolve(is_replica);
             if is_replica {
@@ -55,7 +49,7 @@ impl Session {
 
     /// Waits until the replica has the last entry that was read from a stream, or for a while if no entry shows that it has caught
     /// up; returns whether a stream requires it.
-    pub(super) fn ask_to_catch_up(&mut self, waits: Option<Duration>) -> bool {
+    pub(super) fn ask_to_catch_up(&mut self, waits: Option<Duration>, buffers: &mut Buffers) -> bool {
         let lagging = self.which(|stream| stream.lag.waits());
         if lagging.is_empty() {
             return false;
@@ -68,14 +62,14 @@ impl Session {
         let place = |stream: &'_ Stream| stream.lag.awaited().unwrap_or(EntryId::MAX);
         let places: Vec<_> =
             lagging.into_iter().map(|at| &self.streams[at]).map(|stream| (&*stream.key, place(stream))).collect();
-        request::follow(&mut self.outbox.bytes, places.into_iter(), 1, Some(block));
+        request::follow(&mut buffers.out, places.into_iter(), 1, Some(block));
         self.in_flight.push_back(Ask::CatchUp { block });
         true
     }
 
     /// Skips the reply for the streams that are waited for; returns whether it was complete.
-    pub(super) fn read_caught_up(&mut self, block: Duration) -> Result<bool, Fault> {
-        if !self.pass_reply(Shape::Streams, 1)? {
+    pub(super) fn read_caught_up(&mut self, block: Duration, buffers: &mut Buffers) -> Result<bool, Fault> {
+        if !self.pass_reply(Shape::Streams, 1, buffers)? {
             return Ok(false);
         }
         for stream in &mut self.streams {
@@ -147,16 +141,17 @@ mod tests {
 
     /// Sends the next commands. Returns their words.
     fn ask(session: &mut Session) -> String {
-        session.request(Some(Duration::MAX));
-        let sent = String::from_utf8(session.unsent().to_vec()).unwrap();
-        session.sent(sent.len());
+        let mut buffers = Buffers::default();
+        session.request(Some(Duration::MAX), &mut buffers);
+        let sent = String::from_utf8(buffers.out).unwrap();
         sent.split("\r\n").filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ").trim().to_owned()
     }
 
     fn say(session: &mut Session, replies: &[&str]) {
         let reply = replies.concat();
-        session.space()[..reply.len()].copy_from_slice(reply.as_bytes());
-        session.received(reply.len()).unwrap();
+        let mut buffers = Buffers::default();
+        buffers.space()[..reply.len()].copy_from_slice(reply.as_bytes());
+        session.received(reply.len(), &mut buffers).unwrap();
     }
 
     fn bulk(text: &str) -> String {

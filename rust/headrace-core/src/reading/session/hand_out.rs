@@ -167,6 +167,7 @@ mod tests {
 
     use arrow_schema::{DataType, Field};
 
+    use super::super::super::buffers::Buffers;
     use super::super::super::exchange::Exchange as _;
     use super::super::super::pages::Pages as _;
     use super::super::super::paging::Paging;
@@ -198,11 +199,11 @@ mod tests {
 
     /// Lets the session ask, and hands it these replies.
     fn answer(session: &mut Session, replies: &[String]) {
-        session.request(Some(Duration::ZERO));
-        session.sent(session.unsent().len());
+        let mut buffers = Buffers::default();
+        session.request(Some(Duration::ZERO), &mut buffers);
         let bytes = replies.concat();
-        session.space()[..bytes.len()].copy_from_slice(bytes.as_bytes());
-        session.received(bytes.len()).unwrap();
+        buffers.space()[..bytes.len()].copy_from_slice(bytes.as_bytes());
+        session.received(bytes.len(), &mut buffers).unwrap();
     }
 
     fn entry((id, value): &(u64, &str)) -> String {

@@ -1,36 +1,39 @@
 //! What the replies to a session mean, and what was lost before their entries.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::super::buffers::{Buffers, Read};
 use super::super::errors::{data_loss, protocol};
 use super::super::lag::Lag;
 use super::super::sink::{Page, Sink};
 use super::Session;
 use crate::error::Fault;
 use crate::resp::EntryId;
-use crate::resp::stream_reply::{Limits, Scanned, Shape, StreamReply, Wrong};
+use crate::resp::stream_reply::{Limits, Shape, StreamReply};
 use crate::stream_facts::{Loss, StreamInfo};
 
 impl Session {
     /// Starts a reply with entries whose first bytes have arrived, unless it was started before.
-    pub(super) fn begin_reply(&mut self, shape: Shape, stream: usize, count: u64) {
-        if self.reply.is_some() {
-            return;
-        }
-        self.pages.clear();
-        let mut streams = self.streams.len() as u64;
-        if shape == Shape::Entries {
-            self.pages.push((stream, Page::default()));
-            streams = 1;
-        }
+    pub(super) fn begin_reply(&mut self, shape: Shape, stream: usize, count: u64, buffers: &mut Buffers) {
+        let streams = if shape == Shape::Entries { 1 } else { self.streams.len() as u64 };
         let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
-        self.reply = Some(StreamReply::new(shape, limits));
+        if buffers.begin_reply(|| StreamReply::new(shape, limits)) {
+            self.pages.clear();
+            if shape == Shape::Entries {
+                self.pages.push((stream, Page::default()));
+            }
+        }
     }
 
     /// Reads what has arrived of a reply with entries; returns whether the reply is complete.
-    pub(super) fn read_entries(&mut self, shape: Shape, stream: usize, count: u64) -> Result<bool, Fault> {
-        self.begin_reply(shape, stream, count);
+    pub(super) fn read_entries(
+        &mut self,
+        shape: Shape,
+        stream: usize,
+        count: u64,
+        buffers: &mut Buffers,
+    ) -> Result<bool, Fault> {
+        self.begin_reply(shape, stream, count, buffers);
         let anchor = match (shape, self.streams.get(stream)) {
             (Shape::Entries, Some(stream)) if stream.has_anchor => Some(stream.after()),
             _ => None,
@@ -47,47 +50,33 @@ impl Session {
             before: EntryId::default(),
             size: 0,
         };
-        let Some(reply) = &mut self.reply else { return Ok(true) };
-        let scanned = reply.scan(self.input.unread(), &mut sink);
+        let read = buffers.read(&mut sink);
         if let Some(violation) = violation {
             return Err(protocol(violation));
         }
-        let Scanned { consumed, done, needed } = match scanned {
-            Ok(scanned) => scanned,
-            Err(Wrong::Violation(violation)) => return Err(protocol(violation.0)),
-            Err(Wrong::Error(text)) => {
-                let fault = Fault::from_reply(self.input.unread().get(text.clone()).unwrap_or_default());
-                self.input.consume(text.end + 2);
-                self.reply = None;
-                match shape {
-                    Shape::Entries => self.refuse(stream, fault.of_command("XRANGE"))?,
-                    Shape::Streams => self.refuse_all(fault.of_command("XREAD"))?,
+        match read? {
+            Read::Part => return Ok(false),
+            Read::Full => {
+                self.hand_out_full();
+                if self.spare.plan().is_packed() {
+                    // The entries after it may unpack to many times their size: the batches before them are taken first.
+                    buffers.suspend();
+                    return Ok(false);
                 }
-                return Ok(true);
+                return self.read_entries(shape, stream, count, buffers);
             }
-        };
-        self.input.consume(consumed);
-        self.needed = needed;
-        if !done && needed == 0 {
-            self.hand_out_full();
+            Read::Whole => {
+                self.is_refused &= shape != Shape::Streams;
+                self.end_pages(shape, count, buffers.was_slow());
+            }
+            Read::Refused(fault) if shape == Shape::Entries => self.refuse(stream, fault.of_command("XRANGE"))?,
+            Read::Refused(fault) => self.refuse_all(fault.of_command("XREAD"))?,
         }
-        if !done && needed == 0 && self.spare.plan().is_packed() {
-            // The entries after it may unpack to many times their size.
-            self.is_suspended = true;
-            return Ok(false);
-        }
-        if !done {
-            return Ok(needed == 0 && self.read_entries(shape, stream, count)?);
-        }
-        self.reply = None;
-        self.is_refused &= shape != Shape::Streams;
-        self.end_pages(shape, count);
         Ok(true)
     }
 
-    pub(super) fn end_pages(&mut self, shape: Shape, count: u64) {
-        let is_slow = self.waited > self.busy;
-        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
+    /// `is_slow`: whether the server was slower than the caller.
+    fn end_pages(&mut self, shape: Shape, count: u64, is_slow: bool) {
         for (at, page) in self.pages.drain(..) {
             let Some(stream) = self.streams.get_mut(at).filter(|stream| !stream.standing.is_left_out()) else {
                 continue;
@@ -108,13 +97,10 @@ impl Session {
     }
 
     /// Reads the reply to XINFO STREAM; returns whether it was complete.
-    pub(super) fn read_info(&mut self, at: usize) -> Result<bool, Fault> {
-        match self.info.take(&mut self.input) {
+    pub(super) fn read_info(&mut self, at: usize, buffers: &mut Buffers) -> Result<bool, Fault> {
+        match buffers.take_info() {
             Ok(Some(info)) => self.check(at, &info),
-            Ok(None) => {
-                self.needed = self.input.unread().len() + 1;
-                return Ok(false);
-            }
+            Ok(None) => return Ok(false),
             Err(fault) => self.refuse(at, fault)?,
         }
         Ok(true)

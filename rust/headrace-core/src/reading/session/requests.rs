@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::buffers::Buffers;
 use super::super::exchange::Exchange;
 use super::super::pages::Pages;
 use super::super::request;
@@ -24,7 +25,7 @@ impl Session {
     /// Writes the next commands, unless replies are due, batches are ready or there is nothing to ask for. Where the streams begin is
     /// asked also while an error of one of them is ready: a constructor waits for it. `waits`: how long the
     /// server may wait for new entries; `None`: new entries are not requested.
-    pub(super) fn ask(&mut self, waits: Option<Duration>) {
+    pub(super) fn ask(&mut self, waits: Option<Duration>, buffers: &mut Buffers) {
         if self.awaits_reply()
             || (self.is_ready() && self.has_begun())
             || self.linger == Linger::Waits
@@ -32,18 +33,17 @@ impl Session {
         {
             return;
         }
-        (self.waited, self.busy) = (Duration::ZERO, Duration::ZERO);
-        if self.is_unsettled && (self.ask_role() || self.ask_infos()) {
+        if self.is_unsettled && (self.ask_role(buffers) || self.ask_infos(buffers)) {
             return;
         }
         if self.is_ready() {
             // A constructor takes nothing before all streams have begun.
             if !self.has_begun() {
-                self.ask_to_catch_up(waits);
+                self.ask_to_catch_up(waits, buffers);
             }
             return;
         }
-        if self.ask_pages() || self.ask_to_catch_up(waits) || !self.options.follows {
+        if self.ask_pages(buffers) || self.ask_to_catch_up(waits, buffers) || !self.options.follows {
             return;
         }
         let Some(waits) = waits else { return };
@@ -59,11 +59,11 @@ impl Session {
         let waits = if is_refused { waits.min(TRIES_EVERY) } else { waits };
         let block = Some(waits.min(self.options.block)).filter(|block| self.linger == Linger::No && !block.is_zero());
         let places = followed.iter().map(|at| (&*self.streams[*at].key, self.streams[*at].after()));
-        request::follow(&mut self.outbox.bytes, places, count, block);
+        request::follow(&mut buffers.out, places, count, block);
         self.in_flight.push_back(Ask::Follow { count, block });
         if followed.len() <= FEW_STREAMS {
             for stream in followed {
-                self.ask_info(stream);
+                self.ask_info(stream, buffers);
             }
         }
     }
@@ -73,21 +73,21 @@ impl Session {
     }
 
     /// Asks the server to describe streams, as many as one request may name; returns whether one needs it.
-    fn ask_infos(&mut self) -> bool {
+    fn ask_infos(&mut self, buffers: &mut Buffers) -> bool {
         let unknown = self.which(Stream::needs_info);
         for stream in unknown.iter().take(MAX_INFOS) {
-            self.ask_info(*stream);
+            self.ask_info(*stream, buffers);
         }
         !unknown.is_empty()
     }
 
-    pub(super) fn ask_info(&mut self, stream: usize) {
-        request::info(&mut self.outbox.bytes, &self.streams[stream].key);
+    pub(super) fn ask_info(&mut self, stream: usize, buffers: &mut Buffers) {
+        request::info(&mut buffers.out, &self.streams[stream].key);
         self.in_flight.push_back(Ask::Info { stream });
     }
 
     /// Requests pages of the streams that are behind, as many as fit into one page together; returns whether it requested any.
-    pub(super) fn ask_pages(&mut self) -> bool {
+    pub(super) fn ask_pages(&mut self, buffers: &mut Buffers) -> bool {
         let mut bytes = 0;
         let total = self.streams.len();
         let first = self.turn;
@@ -107,9 +107,9 @@ impl Session {
             let first = if has_anchor { Some(stream.after()) } else { stream.after().next() };
             let Some(first) = first else { continue };
             let count = self.page_count(at, stream.rows(), 0) + u64::from(has_anchor);
-            self.push_page(at, first, count);
+            self.push_page(at, first, count, buffers);
             if !has_anchor && self.streams[at].oldest.is_none() {
-                self.ask_info(at);
+                self.ask_info(at, buffers);
             }
         }
         self.may_look_ahead();
@@ -123,10 +123,10 @@ impl Session {
     }
 
     /// Requests a page of `count` entries that begins with `first`.
-    pub(super) fn push_page(&mut self, at: usize, first: EntryId, count: u64) {
+    pub(super) fn push_page(&mut self, at: usize, first: EntryId, count: u64, buffers: &mut Buffers) {
         let stream = &self.streams[at];
         let last = stream.until.unwrap_or(EntryId::MAX);
-        request::range(&mut self.outbox.bytes, &stream.key, first, last, count);
+        request::range(&mut buffers.out, &stream.key, first, last, count);
         self.in_flight.push_back(Ask::Page { stream: at, count });
     }
 }
