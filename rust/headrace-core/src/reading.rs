@@ -43,7 +43,7 @@ pub(crate) use link::{Allowed, Link};
 pub(crate) use members::{Asked, Members};
 pub(crate) use pages::{Pages, Taken};
 pub(crate) use paging::Paging;
-pub(crate) use pool::{Pool, PoolPass};
+pub(crate) use pool::{Advance, Pool};
 pub(crate) use position::{Place, Position};
 pub(crate) use range::{End, Start, first_backward, last_backward};
 pub(crate) use session::{Session, SessionOptions};

@@ -15,7 +15,7 @@ use super::turns::Turns;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::{ServerChange, Watch};
-use crate::reading::{Pool, PoolPass, Standing, TRIES_EVERY, Trouble};
+use crate::reading::{Advance, Pool, Standing, TRIES_EVERY, Trouble};
 use crate::retry::{RetryEnd, RetryWait};
 
 /// All connections that read: one; in a cluster, one for each slot that holds some of the streams, or those that slots share.
@@ -62,12 +62,12 @@ impl Drive {
     /// Connects, and creates the groups.
     pub(super) fn until_open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         while !self.lines.iter().all(Line::has_begun) {
-            let PoolPass { has_moved, pause, failed } = self.pass(Aim::Begun, watch)?;
+            let Advance { has_moved, until, failed } = self.pass(Aim::Begun, watch)?;
             if let Some((_, error)) = failed.into_iter().next() {
                 return Err(error);
             }
             if !has_moved {
-                self.wait(pause, watch)?;
+                self.wait(until, watch)?;
             }
         }
         Ok(())
@@ -190,13 +190,13 @@ impl Drive {
     }
 
     /// Moves the bytes of requests that were already written, without waiting.
-    fn move_bytes(&mut self, watch: &mut dyn Watch) -> Result<PoolPass> {
+    fn move_bytes(&mut self, watch: &mut dyn Watch) -> Result<Advance> {
         self.pass(Aim::Work(&vec![false; self.lines.len()]), watch)
     }
 
     /// One pass over all connections, with a wait if nothing moved.
     fn run(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        let PoolPass { has_moved, pause, failed } = self.pass(Aim::Batch(deadline), watch)?;
+        let Advance { has_moved, until, failed } = self.pass(Aim::Batch(deadline), watch)?;
         self.failed.extend(failed.into_iter().map(|(_, error)| error));
         if let Some(at) = self.turns.order().next()
             && !self.pool.is_connected(at)
@@ -206,23 +206,21 @@ impl Drive {
         if has_moved || !self.failed.is_empty() {
             return Ok(());
         }
-        let until = [deadline, pause, self.turns.rests()].into_iter().fold(None, sooner);
+        let until = [deadline, until, self.turns.rests()].into_iter().fold(None, sooner);
         self.wait(until, watch)
     }
 
     /// One pass over all connections.
-    fn pass(&mut self, aim: Aim<'_>, watch: &mut dyn Watch) -> Result<PoolPass> {
+    fn pass(&mut self, aim: Aim<'_>, watch: &mut dyn Watch) -> Result<Advance> {
         let Self { pool, lines, turns, namesakes, .. } = self;
         let deadline = if let Aim::Batch(deadline) = aim { deadline } else { None };
-        pool.run(&mut Sharing { lines, turns, namesakes, aim }, deadline, watch)
+        pool.advance(&mut Sharing { lines, turns, namesakes, aim }, deadline, watch)
     }
 
     /// Waits until one of the sockets is ready, or until `until`.
     fn wait(&mut self, until: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        let Self { pool, lines, turns, namesakes, failed, .. } = self;
-        let silent = pool.wait(&mut Sharing { lines, turns, namesakes, aim: Aim::Begun }, until, watch)?;
-        failed.extend(silent.into_iter().map(|(_, error)| error));
-        Ok(())
+        let Self { pool, lines, turns, namesakes, .. } = self;
+        pool.wait(&Sharing { lines, turns, namesakes, aim: Aim::Begun }, until, watch)
     }
 
     /// Runs until the servers have the decisions that the caller has made so far, or `deadline` is over. Covers the lines of
@@ -260,7 +258,7 @@ impl Drive {
             let awaits_reply = open.iter().any(|at| self.lines[*at].awaits_reply());
             match (passed.has_moved, awaits_reply) {
                 (true, _) => {}
-                (false, true) => self.wait(sooner(deadline, passed.pause), watch)?,
+                (false, true) => self.wait(sooner(deadline, passed.until), watch)?,
                 // The keeper has taken the rest, or it is too early to connect.
                 (false, false) => thread::sleep(Duration::from_millis(1).min(left(deadline))),
             }
@@ -306,12 +304,12 @@ impl Drive {
                     }
                 }
             }
-            let PoolPass { has_moved, pause, failed } = self.pass(Aim::Work(&wanted), watch)?;
+            let Advance { has_moved, until, failed } = self.pass(Aim::Work(&wanted), watch)?;
             if let Some((_, error)) = failed.into_iter().next() {
                 return Err(error);
             }
             if !has_moved {
-                self.wait(sooner(pause, deadline), watch)?;
+                self.wait(sooner(until, deadline), watch)?;
             }
         }
     }

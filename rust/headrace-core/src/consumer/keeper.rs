@@ -125,14 +125,14 @@ impl Keeping {
         let mut is_due = |line: &mut Line| !line.session.awaits_reply() && turn.is_due(line, shared, *renews);
         let due: Vec<bool> = lines.iter_mut().map(&mut is_due).collect();
         // The only error is that the thread must end.
-        let passed = pool.run(&mut Keepers { lines, due: &due }, None, watch).unwrap_or_default();
+        let passed = pool.advance(&mut Keepers { lines, due: &due }, None, watch).unwrap_or_default();
         for (at, _) in passed.failed {
             lines[at].failed(retry, *renews);
             turn.until = Duration::ZERO;
         }
         turn.has_moved = passed.has_moved;
-        if let Some(pause) = passed.pause {
-            turn.until = turn.until.min(pause.saturating_duration_since(Instant::now()));
+        if let Some(until) = passed.until {
+            turn.until = turn.until.min(until.saturating_duration_since(Instant::now()));
         }
         turn
     }
@@ -143,12 +143,9 @@ impl Keeping {
             self.shared.sleep(until, is_long);
             return;
         }
-        let mut keepers = Keepers { lines: &mut self.lines, due: &[] };
         let until = Instant::now().checked_add(until);
         // The only error is that the thread must end.
-        for (at, _) in self.pool.wait(&mut keepers, until, watch).unwrap_or_default() {
-            self.lines[at].failed(&self.retry, self.renews);
-        }
+        let _ = self.pool.wait(&Keepers { lines: &mut self.lines, due: &[] }, until, watch);
     }
 }
 

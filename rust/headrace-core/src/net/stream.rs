@@ -55,7 +55,7 @@ impl Transport {
     }
 
     #[cfg(any(test, fuzzing))]
-    pub(super) fn mock(server: Box<dyn super::mock::Mock>) -> Self {
+    pub(crate) fn mock(server: Box<dyn super::mock::Mock>) -> Self {
         Self(Stream::Mock(server))
     }
 

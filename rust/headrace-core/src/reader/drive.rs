@@ -11,7 +11,7 @@ use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
-use crate::reading::{Link, Pool, PoolPass, ReadBatch, Standing, TRIES_EVERY};
+use crate::reading::{Advance, Link, Pool, ReadBatch, Standing, TRIES_EVERY};
 use crate::retry::RetryPolicy;
 
 /// The sessions of a reader, with the pool of their connections.
@@ -95,9 +95,9 @@ impl Drive {
     /// One pass over all connections, with a wait if nothing moved.
     fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let mut sharing = Sharing::new(&mut self.lines, sessions, deadline);
-        let PoolPass { has_moved, pause, mut failed } = self.pool.run(&mut sharing, deadline, watch)?;
+        let Advance { has_moved, until, failed } = self.pool.advance(&mut sharing, deadline, watch)?;
         if !has_moved && failed.is_empty() {
-            failed = self.pool.wait(&mut sharing, deadline.into_iter().chain(pause).min(), watch)?;
+            self.pool.wait(&sharing, deadline.into_iter().chain(until).min(), watch)?;
         }
         self.failed.extend(failed.into_iter().map(|(_, error)| error));
         Ok(())

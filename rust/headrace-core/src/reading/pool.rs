@@ -24,7 +24,7 @@ use super::trouble::Trouble;
 use crate::cluster::slot;
 use crate::endpoint::{Endpoint, Node};
 use crate::error::{Error, Fault, code};
-use crate::net::{ConnectError, Transport, Watch};
+use crate::net::{ConnectError, Transport, Wanted, Watch};
 
 /// An error of one session: the others continue.
 type Failed = (usize, Error);
@@ -48,19 +48,21 @@ pub(crate) struct Pool {
 
 /// The result of a pass over all connections.
 #[derive(Debug, Default)]
-pub(crate) struct PoolPass {
+pub(crate) struct Advance {
+    /// Whether another pass may move more. If not, it is time to wait for the [sockets](Pool::sockets), until `until`.
     pub(crate) has_moved: bool,
-    pub(crate) pause: Option<Instant>,
+    /// When to continue even if no socket is ready by then.
+    pub(crate) until: Option<Instant>,
     /// At most one for each connection, and one for the nodes.
     pub(crate) failed: Vec<Failed>,
 }
 
-impl PoolPass {
+impl Advance {
     fn add(&mut self, pass: Result<Pass>) -> std::result::Result<(), Error> {
         match pass {
             Ok(Pass::Moved) => self.has_moved = true,
             Ok(Pass::Idle) => {}
-            Ok(Pass::Paused(until)) => self.pause = Some(sooner(self.pause, until)),
+            Ok(Pass::Paused(until)) => self.until = Some(sooner(self.until, until)),
             Err((_, Error::Interrupted)) => return Err(Error::Interrupted),
             Err(failed) => self.failed.push(failed),
         }
@@ -82,15 +84,16 @@ impl Pool {
         }
     }
 
-    /// One pass over each connection. An error on one does not stop the others. After the deadline of the call, at most one
-    /// attempt to connect is made or finished: the next pass begins with the connection after it.
-    pub(crate) fn run(
+    /// Does what can be done on each connection without waiting for its replies; only connecting waits. An error on one does not stop
+    /// the others. After the deadline of the call, at most one attempt to connect is made or finished: the next pass begins with
+    /// the connection after it.
+    pub(crate) fn advance(
         &mut self,
         members: &mut dyn Members,
         deadline: Option<Instant>,
         watch: &mut dyn Watch,
-    ) -> std::result::Result<PoolPass, Error> {
-        let mut passed = PoolPass::default();
+    ) -> std::result::Result<Advance, Error> {
+        let mut passed = Advance::default();
         let began = Instant::now();
         members.link(0).ask(watch)?;
         self.assignment.tidy();
@@ -104,6 +107,9 @@ impl Pool {
                 break;
             }
             passed.add(self.pass(place, members, watch))?;
+        }
+        if !passed.has_moved && passed.failed.is_empty() {
+            passed.add(self.check_silence(members, watch))?;
         }
         Ok(passed)
     }
@@ -144,38 +150,49 @@ impl Pool {
         self.assignment.channel(place)
     }
 
-    /// Waits until one of the sockets is ready, or until `until`; gives up the connections to servers that were silent for too long.
+    /// The sockets on which the caller waits for replies, each with the events to wait for.
+    pub(crate) fn sockets<'a>(&'a mut self, members: &'a dyn Members) -> Vec<(&'a mut Transport, Wanted)> {
+        self.awaited(members).map(|(channel, _)| channel.wanted()).collect()
+    }
+
+    /// Waits until one of the sockets is ready, or until `until`.
     pub(crate) fn wait(
         &mut self,
-        members: &mut dyn Members,
+        members: &dyn Members,
         until: Option<Instant>,
         watch: &mut dyn Watch,
-    ) -> std::result::Result<Vec<Failed>, Error> {
+    ) -> std::result::Result<(), Error> {
         let now = Instant::now();
-        let mut timeout = until.map_or(WATCH_EVERY, |until| until.saturating_duration_since(now).min(WATCH_EVERY));
-        let mut sockets = Vec::new();
-        let mut silent = None;
-        for (channel, at) in self.assignment.channels() {
-            if !members.waits(at) {
-                continue;
-            }
-            let session = members.session(at);
-            match channel.patience(session, now) {
-                Ok(patience) => timeout = timeout.min(patience),
+        let timeout = until.map_or(WATCH_EVERY, |until| until.saturating_duration_since(now).min(WATCH_EVERY));
+        let is_interrupted = Transport::wait_any(&mut self.sockets(members), &[], timeout);
+        self.waited(members, now.elapsed());
+        if is_interrupted && watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Notes that the caller waited for its replies.
+    fn waited(&mut self, members: &dyn Members, time: Duration) {
+        self.awaited(members).for_each(|(channel, _)| channel.waited(time));
+    }
+
+    /// The connections on which the caller waits for replies, each with the session that uses it.
+    fn awaited<'a>(&'a mut self, members: &'a dyn Members) -> impl Iterator<Item = (&'a mut Channel, usize)> {
+        self.assignment.channels().filter(|(_, at)| members.waits(*at))
+    }
+
+    /// Gives up the connection to a server that was silent for too long. If there is none, returns when there may be one.
+    fn check_silence(&mut self, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
+        let now = Instant::now();
+        let (mut until, mut silent) = (None, None);
+        for (channel, at) in self.awaited(members) {
+            match channel.patience(members.session(at), now) {
+                Ok(patience) => until = now.checked_add(patience).map(|at| sooner(until, at)).or(until),
                 Err(time) => silent = Some((at, time)),
             }
-            sockets.push(channel.wanted());
         }
-        if let Some((at, time)) = silent {
-            let seconds = time.as_secs_f64();
-            let message = format!("{} sent no complete reply for {seconds:.3} s", members.link(at).endpoint());
-            let lost = self.lose(at, Fault::new(code::TIMEOUT, message), members, watch);
-            return Ok(lost.err().into_iter().collect());
-        }
-        let is_interrupted = Transport::wait_any(&mut sockets, &[], timeout);
-        let waited = now.elapsed();
-        self.assignment.channels().filter(|(_, at)| members.waits(*at)).for_each(|(channel, _)| channel.waited(waited));
-        if is_interrupted && watch.interrupted() { Err(Error::Interrupted) } else { Ok(Vec::new()) }
+        let Some((at, time)) = silent else { return Ok(until.map_or(Pass::Idle, Pass::Paused)) };
+        let seconds = time.as_secs_f64();
+        let message = format!("{} sent no complete reply for {seconds:.3} s", members.link(at).endpoint());
+        self.lose(at, Fault::new(code::TIMEOUT, message), members, watch).map(|()| Pass::Moved)
     }
 
     /// Gives up the connection that session `at` uses because of this fault. Its requests are repeated on another one.
@@ -481,4 +498,170 @@ fn blocks(at: usize, members: &dyn Members) -> bool {
 
 fn sooner(one: Option<Instant>, other: Instant) -> Instant {
     one.map_or(other, |one| one.min(other))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::{Arc, Mutex};
+
+    use super::super::buffers::Buffers;
+    use super::super::exchange::Exchange;
+    use super::super::link::Link;
+    use super::*;
+    use crate::endpoint::{Form, OptionValue};
+    use crate::net::{Mock, NeverInterrupted, Readiness};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// How many bytes it accepts, and what it has sent.
+    #[derive(Debug, Default)]
+    struct Server {
+        accepts: usize,
+        sent: Vec<u8>,
+    }
+
+    impl Mock for Arc<Mutex<Server>> {
+        fn receive(&mut self, buf: &mut [u8]) -> std::result::Result<usize, Fault> {
+            let mut server = self.lock().unwrap();
+            let count = server.sent.len().min(buf.len());
+            server.sent.drain(..count).zip(buf).for_each(|(byte, to)| *to = byte);
+            Ok(count)
+        }
+
+        fn send(&mut self, bytes: &[u8]) -> std::result::Result<usize, Fault> {
+            let mut server = self.lock().unwrap();
+            let count = server.accepts.min(bytes.len());
+            server.accepts -= count;
+            Ok(count)
+        }
+
+        fn wait(&mut self, _: bool, _: Duration) -> Readiness {
+            unreachable!("a pass waits")
+        }
+    }
+
+    /// Asks again as soon as a reply was read.
+    #[derive(Debug, Default)]
+    struct Session {
+        is_due: bool,
+    }
+
+    impl Exchange for Session {
+        fn awaits_reply(&self) -> bool {
+            self.is_due
+        }
+
+        fn answer(&mut self, buffers: &mut Buffers) -> std::result::Result<bool, Fault> {
+            self.is_due = buffers.take_reply()?.is_none();
+            Ok(!self.is_due)
+        }
+
+        fn disconnected(&mut self) {
+            self.is_due = false;
+        }
+    }
+
+    /// One session. `silence`: how long its server may take for a reply.
+    struct Only {
+        link: Link,
+        session: Session,
+        server: Arc<Mutex<Server>>,
+        silence: Duration,
+    }
+
+    impl Members for Only {
+        fn link(&mut self, _: usize) -> &mut Link {
+            &mut self.link
+        }
+
+        fn session(&self, _: usize) -> &dyn Exchange {
+            &self.session
+        }
+
+        fn is_active(&self, _: usize) -> bool {
+            true
+        }
+
+        fn request(&mut self, _: usize, _: bool, _: Option<Instant>, buffers: &mut Buffers) -> Asked {
+            buffers.out.extend_from_slice(b"PING\r\n");
+            self.session.is_due = true;
+            Asked::Yes
+        }
+
+        fn connect(&mut self, _: usize, _: &[usize], _: &mut dyn Watch) -> std::result::Result<Option<Channel>, Error> {
+            Ok(Some(Channel::new(Transport::mock(Box::new(Arc::clone(&self.server))), self.silence)))
+        }
+
+        fn step(
+            &mut self,
+            _: usize,
+            channel: &mut Channel,
+            watch: &mut dyn Watch,
+        ) -> std::result::Result<bool, Trouble> {
+            self.link.step(channel, &mut self.session, watch).map_err(Trouble::Fault)
+        }
+
+        fn answered(&mut self, _: usize) -> Option<bool> {
+            None
+        }
+
+        fn disconnected(&mut self, _: usize) {
+            self.session.disconnected();
+        }
+    }
+
+    fn pool(silence: Duration) -> (Pool, Only) {
+        let given = [("host", "h"), ("stream_key", "s"), ("topology", "single")];
+        let endpoint =
+            Endpoint::new(given.map(|(name, text)| (name.to_owned(), OptionValue::text(text))), Form::Text).unwrap();
+        let pool = Pool::new(std::slice::from_ref(&endpoint), 1, Duration::ZERO);
+        let link = Link::new(endpoint, None, Arc::default());
+        (pool, Only { link, session: Session::default(), server: Arc::default(), silence })
+    }
+
+    #[test]
+    fn a_pass_tells_what_to_wait_for_and_does_not_wait() {
+        let (mut pool, mut only) = pool(HOUR);
+        let mut advance = |only: &mut Only, moves: bool, writable: &[bool]| {
+            let began = Instant::now();
+            let passed = pool.advance(only, None, &mut NeverInterrupted).unwrap();
+            assert_eq!((passed.has_moved, passed.failed.len()), (moves, 0));
+            let wanted: Vec<bool> = pool.sockets(only).iter().map(|(_, wanted)| wanted.writable).collect();
+            assert_eq!(wanted, writable);
+            // Until then the server may be silent.
+            let until = passed.until.map(|until| until >= began && until <= Instant::now() + HOUR);
+            assert_eq!(until, (!moves).then_some(true));
+        };
+        advance(&mut only, true, &[]);
+        advance(&mut only, false, &[true]);
+        only.server.lock().unwrap().accepts = 3;
+        advance(&mut only, true, &[true]);
+        only.server.lock().unwrap().accepts = 100;
+        advance(&mut only, true, &[false]);
+        advance(&mut only, false, &[false]);
+        only.server.lock().unwrap().sent.extend_from_slice(b"+PO");
+        advance(&mut only, true, &[false]);
+        only.server.lock().unwrap().sent.extend_from_slice(b"NG\r\n");
+        advance(&mut only, true, &[]);
+        advance(&mut only, true, &[false]);
+    }
+
+    #[test]
+    fn a_pass_gives_up_a_server_that_is_silent_for_too_long() {
+        let (mut pool, mut only) = pool(Duration::ZERO);
+        let server = Arc::clone(&only.server);
+        server.lock().unwrap().accepts = usize::MAX;
+        let mut advance = || pool.advance(&mut only, None, &mut NeverInterrupted).unwrap();
+        // After a reply, a connection is replaced once without an error.
+        for step in ["connects", "asks", "reads", "asks", "gives up", "connects", "asks"] {
+            if step == "reads" {
+                server.lock().unwrap().sent.extend_from_slice(b"+PONG\r\n");
+            }
+            let passed = advance();
+            assert_eq!((passed.has_moved, passed.failed.len()), (true, 0), "{step}");
+        }
+        let failed = advance().failed;
+        assert!(matches!(&failed[..], [(0, Error::Connection { .. })]), "{failed:?}");
+    }
 }
