@@ -11,9 +11,8 @@ mod table;
 
 pub(crate) use command::{Command, shown};
 pub use commands::{Answer, Attempt, Commands, Request};
-pub(crate) use kept_connections::KeptConnections;
+pub(crate) use kept_connections::{KeptConnections, with_connections};
 pub(crate) use pending::Pending;
-pub(crate) use session::{KeptConnection, Session, with_session};
 pub use shards::find_shards;
 pub(crate) use shards::{check_shards, check_shards_once};
 pub use table::Table;

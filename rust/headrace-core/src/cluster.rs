@@ -1,6 +1,10 @@
-//! Redis Cluster, as far as it needs no I/O: the slot of a key, which node has which slots, and redirects.
+//! Redis Cluster, as far as it needs no I/O: the slot of a key, which node has which slots, and what redirects change.
 
+mod map;
 mod members;
+mod moved;
+mod node;
+mod node_map;
 mod node_name;
 mod redirect;
 mod routes;
@@ -8,8 +12,11 @@ mod slot;
 mod slot_set;
 mod slots;
 
+pub(crate) use map::{ClusterMap, MAX_NODES, Redirected, TooManyNodes};
 pub(crate) use members::Members;
-pub(crate) use node_name::NodeName;
+pub(crate) use moved::Moved;
+pub(crate) use node::Node;
+pub(crate) use node_map::NodeMap;
 pub(crate) use redirect::Redirect;
 pub(crate) use routes::Routes;
 pub(crate) use slot::{SLOTS, slot, tag};

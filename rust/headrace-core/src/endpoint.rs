@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::cluster::slot;
+use crate::cluster::{Node, NodeMap, slot};
 use crate::error::{Error, Result};
 use crate::shards::Shards;
 
@@ -49,8 +49,6 @@ pub use crate::secret::Secret;
 pub(crate) use access::Access;
 pub(crate) use cluster::Cluster;
 pub use given::read_values;
-pub(crate) use node::Node;
-pub(crate) use node_map::NodeMap;
 pub use option::{Form, OptionDefault, OptionSpec, OptionValue, Takes};
 pub(crate) use option::{option, option_table};
 pub use options::OPTIONS;

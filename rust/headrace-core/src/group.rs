@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::admin::{Command, Session, Table, shown, with_session};
+use crate::admin::{Command, Table, shown, with_connections};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, ReplyText, Result};
 use crate::net::Watch;
+use crate::resp::outline::WHOLE;
 use crate::resp::value::{bytes, integer, list};
 use crate::resp::{EntryId, entry_id};
 
@@ -60,7 +61,7 @@ impl Group {
         if mkstream {
             command = command.arg("MKSTREAM");
         }
-        with_session(&self.endpoint, watch, |session| match session.ask(&command)? {
+        with_connections(&self.endpoint, WHOLE, |connections| match connections.ask(&command, watch)? {
             Err(refusal) if refusal.code == "BUSYGROUP" => Ok(false),
             Err(refusal) if refusal.text == ReplyText::NoSuchKey => {
                 let message =
@@ -78,7 +79,7 @@ impl Group {
         if let Some(count) = entries_read {
             command = command.arg("ENTRIESREAD").arg(count);
         }
-        with_session(&self.endpoint, watch, |session| match session.ask(&command)? {
+        with_connections(&self.endpoint, WHOLE, |connections| match connections.ask(&command, watch)? {
             Err(refusal) if entries_read.is_some() && refusal.text == ReplyText::BadCommand => {
                 let said = refusal.message;
                 let message = format!("entries_read needs Redis 7.0 or later, or Valkey: XGROUP SETID: {said}");
@@ -92,9 +93,9 @@ impl Group {
     /// `consumer`, `idle` (since the last delivery), `deliveries`.
     pub fn pending(&self, query: &PendingQuery, watch: &mut dyn Watch) -> Result<Table> {
         let mut pages = Pages::new(self.key(), &self.name, query);
-        with_session(&self.endpoint, watch, |session| {
+        with_connections(&self.endpoint, WHOLE, |connections| {
             while let Some(command) = pages.next() {
-                let reply = session.ask(&command)?;
+                let reply = connections.ask(&command, watch)?;
                 if !pages.take(&self.checked(&command, reply)?)? {
                     return Err(command.misunderstood());
                 }
@@ -116,11 +117,11 @@ impl Group {
         if ids.is_empty() {
             return Ok(claimed);
         }
-        with_session(&self.endpoint, watch, |session| {
+        with_connections(&self.endpoint, WHOLE, |connections| {
             for ids in ids.chunks(CLAIM_IDS) {
                 let ids: Vec<_> = ids.iter().map(EntryId::to_string).collect();
                 let command = self.write("xclaim").arg(consumer).arg(milliseconds(min_idle)).arg(ids).arg("JUSTID");
-                let reply = session.ask(&command)?;
+                let reply = connections.ask(&command, watch)?;
                 let reply = self.checked(&command, reply)?;
                 let ids = list(&reply).and_then(|ids| ids.iter().map(|id| bytes(id).and_then(entry_id)).collect());
                 let ids: Vec<_> = ids.ok_or_else(|| command.misunderstood())?;
@@ -154,7 +155,7 @@ impl Group {
     /// XGROUP DESTROY, including everything that is pending. Returns false if the group did not exist.
     pub fn destroy(&self, watch: &mut dyn Watch) -> Result<bool> {
         let command = self.write("xgroup|destroy");
-        with_session(&self.endpoint, watch, |session| match session.ask(&command)? {
+        with_connections(&self.endpoint, WHOLE, |connections| match connections.ask(&command, watch)? {
             Err(refusal) if refusal.text == ReplyText::NoSuchKey => Ok(false),
             reply => self.checked(&command, reply).map(|count| integer(&count) == Some(1)),
         })
@@ -175,8 +176,8 @@ impl Group {
         if let Some(consumer) = only {
             command = command.arg(consumer);
         }
-        let reply = with_session(&self.endpoint, watch, |session: &mut Session<'_>| {
-            let reply = session.ask(&command)?;
+        let reply = with_connections(&self.endpoint, WHOLE, |connections| {
+            let reply = connections.ask(&command, watch)?;
             self.checked(&command, reply)
         })?;
         let Some([right, error, looked]) = list(&reply) else { return Err(command.misunderstood()) };

@@ -17,12 +17,12 @@ use std::collections::BTreeSet;
 
 use redis::Value;
 
-use crate::admin::{Column, Command, KeptConnection, Kind, Pending, Session, Table, TableBuilder, with_session};
-use crate::cluster::slot;
+use crate::admin::{Column, Command, KeptConnections, Kind, Pending, Table, TableBuilder, with_connections};
 use crate::decimal;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, ReplyText, Result};
 use crate::net::Watch;
+use crate::resp::outline::WITHOUT_FIELDS;
 use crate::resp::value::{bytes, integer, list};
 use crate::stream_facts::StreamInfo;
 use crate::utf8;
@@ -114,10 +114,7 @@ pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Wa
         consumers: TableBuilder::new(&CONSUMER_COLUMNS),
         pending: TableBuilder::new(&PENDING_COLUMNS),
     };
-    let mut connection = KeptConnection::new(endpoint);
-    let looked = found.look_at_all(&mut connection, options, watch);
-    connection.close();
-    looked?;
+    with_connections(endpoint, WITHOUT_FIELDS, |connections| found.look_at_all(connections, options, watch))?;
     Ok(Inspection {
         now: found.now,
         truncated: found.truncated,
@@ -139,49 +136,28 @@ struct Findings {
 }
 
 impl Findings {
-    /// Adds what the servers say about the streams that `options` names. `connection` leads to the only server, if there is
-    /// no cluster.
+    /// Adds what the servers say about the streams that `options` names.
     fn look_at_all(
         &mut self,
-        connection: &mut KeptConnection,
+        connections: &mut KeptConnections,
         options: &InspectOptions,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        let endpoint = connection.decided(watch)?.clone();
-        let is_of_cluster = endpoint.cluster().is_some();
-        let keys = match &options.streams {
-            None => endpoint.stream_keys(),
-            Some(Streams::Keys(keys)) => keys,
-            Some(Streams::Pattern(_)) if is_of_cluster => {
+        let endpoint = connections.decided(watch)?;
+        let wanted = match &options.streams {
+            None => Wanted::named(endpoint.stream_keys().to_vec()),
+            Some(Streams::Keys(keys)) => Wanted::named(keys.clone()),
+            Some(Streams::Pattern(_)) if endpoint.cluster().is_some() => {
                 let message = "a pattern cannot be used with a cluster, where a search sees only the keys of one node: name the \
                                streams";
                 return Err(Error::config("streams", message));
             }
-            Some(Streams::Pattern(pattern)) => {
-                return connection.once(watch, |session| {
-                    let wanted = scan(session, pattern)?;
-                    self.look(session, wanted, options)
-                });
-            }
+            Some(Streams::Pattern(pattern)) => scan(connections, pattern, watch)?,
         };
-        if !is_of_cluster {
-            return connection.once(watch, |session| self.look(session, Wanted::named(keys.to_vec()), options));
-        }
-        // One connection for each run of consecutive streams in one slot: the tables list the streams in the order in which
-        // they were named.
-        for keys in keys.chunk_by(|one, next| slot(one) == slot(next)) {
-            let endpoint = endpoint.for_keys("streams", keys.iter().map(Vec::as_slice))?;
-            with_session(&endpoint, watch, |session| self.look(session, Wanted::named(keys.to_vec()), options))?;
-        }
-        Ok(())
-    }
-
-    /// Adds what a server says about its streams.
-    fn look(&mut self, session: &mut Session<'_>, wanted: Wanted, options: &InspectOptions) -> Result<()> {
         self.truncated = wanted.truncated;
-        let (now, mut found) = look_at_streams(session, wanted, options.groups)?;
-        self.now = self.now.or(now);
-        look_at_groups(session, &mut found, options.pending_limit, &mut self.consumers, &mut self.pending)?;
+        let (now, mut found) = look_at_streams(connections, wanted, options.groups, watch)?;
+        self.now = now;
+        self.look_at_groups(connections, &mut found, options.pending_limit, watch)?;
         for Found { key, info, memory, groups } in &found {
             stream::push(&mut self.streams, key, info.as_ref(), *memory)?;
             if let Some(info) = info {
@@ -190,16 +166,57 @@ impl Findings {
         }
         Ok(())
     }
+
+    /// The second round trip: the consumers and the oldest pending entries of each group.
+    fn look_at_groups(
+        &mut self,
+        connections: &mut KeptConnections,
+        found: &mut [Found],
+        pending_limit: usize,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let (mut commands, mut asked) = (Vec::new(), Vec::new());
+        for (number, stream) in found.iter().enumerate() {
+            for (place, group) in stream.groups.iter().enumerate() {
+                let read = |right| Command::read(right).key(&stream.key).arg(group.name.as_slice());
+                if group.consumers > 0 {
+                    commands.push(read("xinfo|consumers"));
+                    asked.push(Second::Consumers(number, place));
+                }
+                if group.pending > 0 {
+                    // At least one, because the table of groups shows the oldest one.
+                    commands.push(read("xpending").arg("-").arg("+").arg(pending_limit.max(1)));
+                    asked.push(Second::Pending(number, place));
+                }
+            }
+        }
+        let mut wrong = None;
+        let replies = connections.ask_all(&commands, watch, |_, reply| Ok(reply))?;
+        for ((command, asked), reply) in commands.iter().zip(asked).zip(replies) {
+            let (Second::Consumers(number, place) | Second::Pending(number, place)) = asked;
+            let Some(Found { key, groups, .. }) = found.get_mut(number) else { continue };
+            let Some(group) = groups.get_mut(place) else { continue };
+            let taken = match (asked, reply) {
+                (_, Err(refusal)) if has_gone(&refusal) => Ok(true),
+                (_, Err(refusal)) => Err(command.refused(&refusal)),
+                (Second::Consumers(..), Ok(reply)) => push_consumers(&mut self.consumers, key, &group.name, &reply),
+                (Second::Pending(..), Ok(reply)) => push_pending(&mut self.pending, key, group, &reply, pending_limit),
+            };
+            let taken = taken.and_then(|is_read| if is_read { Ok(()) } else { Err(command.misunderstood()) });
+            wrong = wrong.take().or(taken.err());
+        }
+        wrong.map_or(Ok(()), Err)
+    }
 }
 
 /// The streams whose keys match, sorted. SCAN may return a key twice.
-fn scan(session: &mut Session<'_>, pattern: &[u8]) -> Result<Wanted> {
+fn scan(connections: &mut KeptConnections, pattern: &[u8], watch: &mut dyn Watch) -> Result<Wanted> {
     let mut keys = BTreeSet::new();
     let mut cursor = b"0".to_vec();
     loop {
         let command = Command::read("scan").arg(cursor.as_slice()).arg("MATCH").arg(pattern);
         let command = command.arg("COUNT").arg(SCAN_COUNT).arg("TYPE").arg("stream");
-        let reply = session.ask(&command)?.map_err(|refusal| command.refused(&refusal))?;
+        let reply = connections.ask(&command, watch)?.map_err(|refusal| command.refused(&refusal))?;
         let Some([next, found]) = list(&reply) else { return Err(command.misunderstood()) };
         let found = list(found).ok_or_else(|| command.misunderstood())?;
         keys.extend(found.iter().filter_map(bytes).map(<[u8]>::to_vec));
@@ -213,9 +230,18 @@ fn scan(session: &mut Session<'_>, pattern: &[u8]) -> Result<Wanted> {
 }
 
 /// The first round trip: the server's time, and the information on each stream.
-fn look_at_streams(session: &mut Session<'_>, wanted: Wanted, with_groups: bool) -> Result<(Option<i64>, Vec<Found>)> {
+fn look_at_streams(
+    connections: &mut KeptConnections,
+    wanted: Wanted,
+    with_groups: bool,
+    watch: &mut dyn Watch,
+) -> Result<(Option<i64>, Vec<Found>)> {
     let Wanted { keys, searched, .. } = wanted;
-    let mut commands = vec![Command::read("time")];
+    let time = Command::read("time");
+    let mut commands = vec![match keys.first() {
+        Some(key) => time.beside(key),
+        None => time,
+    }];
     let mut asked = vec![First::Time];
     for (number, key) in keys.iter().enumerate() {
         commands.push(Command::read("xinfo|stream").key(key));
@@ -230,8 +256,8 @@ fn look_at_streams(session: &mut Session<'_>, wanted: Wanted, with_groups: bool)
     let mut found: Vec<_> =
         keys.into_iter().map(|key| Found { key, info: None, memory: None, groups: Vec::new() }).collect();
     let (mut now, mut wrong) = (None, None);
-    session.ask_all(&commands, |at, reply| {
-        let (Some(command), Some(asked)) = (commands.get(at), asked.get(at)) else { return };
+    let replies = connections.ask_all(&commands, watch, |_, reply| Ok(reply))?;
+    for ((command, asked), reply) in commands.iter().zip(&asked).zip(replies) {
         let taken = match (asked, reply) {
             (First::Time, reply) => {
                 now = reply.ok().as_ref().and_then(microseconds);
@@ -263,50 +289,9 @@ fn look_at_streams(session: &mut Session<'_>, wanted: Wanted, with_groups: bool)
             },
         };
         wrong = wrong.take().or(taken.err());
-    })?;
+    }
     found.retain(|stream| !searched || stream.info.is_some());
     wrong.map_or(Ok((now, found)), Err)
-}
-
-/// The second round trip: the consumers and the oldest pending entries of each group.
-fn look_at_groups(
-    session: &mut Session<'_>,
-    found: &mut [Found],
-    pending_limit: usize,
-    consumers: &mut TableBuilder,
-    pending: &mut TableBuilder,
-) -> Result<()> {
-    let (mut commands, mut asked) = (Vec::new(), Vec::new());
-    for (number, stream) in found.iter().enumerate() {
-        for (place, group) in stream.groups.iter().enumerate() {
-            let read = |right| Command::read(right).key(&stream.key).arg(group.name.as_slice());
-            if group.consumers > 0 {
-                commands.push(read("xinfo|consumers"));
-                asked.push(Second::Consumers(number, place));
-            }
-            if group.pending > 0 {
-                // At least one, because the table of groups shows the oldest one.
-                commands.push(read("xpending").arg("-").arg("+").arg(pending_limit.max(1)));
-                asked.push(Second::Pending(number, place));
-            }
-        }
-    }
-    let mut wrong = None;
-    session.ask_all(&commands, |at, reply| {
-        let (Some(command), Some(asked)) = (commands.get(at), asked.get(at)) else { return };
-        let (Second::Consumers(number, place) | Second::Pending(number, place)) = *asked;
-        let Some(Found { key, groups, .. }) = found.get_mut(number) else { return };
-        let Some(group) = groups.get_mut(place) else { return };
-        let taken = match (asked, reply) {
-            (_, Err(refusal)) if has_gone(&refusal) => Ok(true),
-            (_, Err(refusal)) => Err(command.refused(&refusal)),
-            (Second::Consumers(..), Ok(reply)) => push_consumers(consumers, key, &group.name, &reply),
-            (Second::Pending(..), Ok(reply)) => push_pending(pending, key, group, &reply, pending_limit),
-        };
-        let taken = taken.and_then(|is_read| if is_read { Ok(()) } else { Err(command.misunderstood()) });
-        wrong = wrong.take().or(taken.err());
-    })?;
-    wrong.map_or(Ok(()), Err)
 }
 
 /// Whether the stream or group existed in the first round trip but does not any more.

@@ -23,7 +23,6 @@ mod interest;
 mod master_lookup;
 #[cfg(any(test, fuzzing))]
 mod mock;
-mod owner_lookup;
 mod peer;
 mod progress;
 mod query;
@@ -40,7 +39,7 @@ mod within;
 
 pub(crate) use block_on::block_on;
 pub use change::ServerChange;
-pub(crate) use cluster_nodes::{ClusterNodes, SlotMap, connect_to_node, is_redirect};
+pub(crate) use cluster_nodes::{ask_any, ask_connected, confirm, connect_to_node, is_redirect, replicas_of};
 pub(crate) use connect::{connect, connect_with, decide};
 pub(crate) use connect_log::ConnectLog;
 pub use connect_log::NotedStep;

@@ -19,7 +19,6 @@ mod retry_waits;
 mod sender;
 mod server_changes;
 mod shard_registry;
-mod slot_owners;
 mod stream_routes;
 #[cfg(test)]
 mod tests;

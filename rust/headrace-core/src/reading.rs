@@ -16,7 +16,6 @@ mod lag;
 mod link;
 mod members;
 mod outage;
-mod owners;
 mod pages;
 mod paging;
 mod pass;

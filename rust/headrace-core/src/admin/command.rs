@@ -50,6 +50,11 @@ impl Command {
         self.arg(key)
     }
 
+    /// Sends it to the server that has this stream.
+    pub(crate) fn beside(self, key: &[u8]) -> Self {
+        Self { key: Some(key.to_vec()), ..self }
+    }
+
     /// Appends one or more arguments.
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         self.cmd.arg(argument);

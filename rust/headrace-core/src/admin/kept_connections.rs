@@ -2,20 +2,32 @@
 //! was asked.
 
 use std::collections::BTreeMap;
-use std::result;
+use std::{result, slice};
 
 use redis::Value;
 
 use super::command::Command;
 use super::session::{KeptConnection, Session, Target, connect_error};
-use crate::cluster::{Redirect, slot};
-use crate::endpoint::{Endpoint, Node};
+use crate::cluster::{ClusterMap, Node, Redirect, Redirected, slot};
+use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result, code};
-use crate::net::{ClusterNodes, ConnectError, SlotMap, Watch, block_on, is_redirect};
+use crate::net::{ConnectError, Watch, ask_any, block_on, is_redirect};
 use crate::resp::outline::WITHOUT_FIELDS;
 
 /// The maximum number of commands in one round trip: a planner may ask for thousands of ranges.
 const PIPELINE: usize = 1_000;
+
+/// Does `work` over connections that are closed afterwards. `depth`: how many levels of arrays in replies are kept.
+pub(crate) fn with_connections<T>(
+    endpoint: &Endpoint,
+    depth: usize,
+    work: impl FnOnce(&mut KeptConnections) -> Result<T>,
+) -> Result<T> {
+    let mut connections = KeptConnections::new(endpoint).with_depth(depth);
+    let done = work(&mut connections);
+    connections.close();
+    done
+}
 
 /// Sends commands about streams to the servers that have them.
 pub(crate) struct KeptConnections {
@@ -26,13 +38,7 @@ pub(crate) struct KeptConnections {
     is_one: bool,
     /// How many levels of arrays in a reply are kept.
     depth: usize,
-    nodes: ClusterNodes,
-    /// The latest answer of the nodes about the owners of slots.
-    map: Option<SlotMap>,
-    /// The owners of slots that have moved since.
-    moved: BTreeMap<u16, Node>,
-    /// A node that was lost: it is asked after the others.
-    lost: Option<Node>,
+    map: ClusterMap,
     open: Vec<(Node, KeptConnection)>,
 }
 
@@ -40,8 +46,8 @@ pub(crate) struct KeptConnections {
 struct Pending {
     /// The index of the command.
     at: usize,
-    /// The node that is taking over its stream; it gets the command after ASKING.
-    taker: Option<Node>,
+    /// The node to which another one redirected it, and whether it needs ASKING there. `None`: it goes to the owner of its slot.
+    to: Option<(Node, bool)>,
 }
 
 /// The index of a command, and a node's reply to it.
@@ -55,10 +61,7 @@ impl KeptConnections {
             one: KeptConnection::new(endpoint),
             is_one: false,
             depth: WITHOUT_FIELDS,
-            nodes: ClusterNodes::new(endpoint.node_map()),
-            map: None,
-            moved: BTreeMap::new(),
-            lost: None,
+            map: ClusterMap::new(endpoint.node_map()),
             open: Vec::new(),
         }
     }
@@ -79,11 +82,25 @@ impl KeptConnections {
             return self.one.connect(watch);
         }
         self.close();
-        self.forget_map();
+        self.map = ClusterMap::new(self.endpoint.node_map());
         match self.look_up(slot(self.endpoint.stream_key()), watch)? {
             Ok(owner) => self.connection(&owner).connect(watch),
             Err(error) => Ok(Err(error)),
         }
+    }
+
+    /// The endpoint, after its server has said whether it belongs to a cluster.
+    pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
+        if !self.is_one && self.endpoint.is_undecided() {
+            self.endpoint = self.one.decided(watch)?.clone();
+        }
+        Ok(&self.endpoint)
+    }
+
+    /// The reply to one command; see [`ask_all`](Self::ask_all).
+    pub(crate) fn ask(&mut self, command: &Command, watch: &mut dyn Watch) -> Result<result::Result<Value, Fault>> {
+        let said = self.ask_all(slice::from_ref(command), watch, |_, said| Ok(said))?;
+        Ok(said.into_iter().next().unwrap_or(Ok(Value::Nil)))
     }
 
     /// Returns the result of `read` for the reply to each command. Commands that were sent over a connection that was then
@@ -94,9 +111,7 @@ impl KeptConnections {
         watch: &mut dyn Watch,
         read: impl Fn(&Command, result::Result<Value, Fault>) -> Result<T>,
     ) -> Result<Vec<T>> {
-        if !self.is_one && self.endpoint.is_undecided() {
-            self.endpoint = self.one.decided(watch)?.clone();
-        }
+        self.decided(watch)?;
         let cluster = self.endpoint.cluster().filter(|_| !self.is_one);
         let Some(max_redirects) = cluster.map(|cluster| cluster.max_redirects) else {
             let all: Vec<_> = commands.iter().collect();
@@ -104,7 +119,7 @@ impl KeptConnections {
             return commands.iter().zip(said).map(|(command, said)| read(command, said)).collect();
         };
         let mut answers: Vec<Option<T>> = commands.iter().map(|_| None).collect();
-        let mut pending: Vec<_> = (0..commands.len()).map(|at| Pending { at, taker: None }).collect();
+        let mut pending: Vec<_> = (0..commands.len()).map(|at| Pending { at, to: None }).collect();
         let mut lost = BTreeMap::new();
         let mut redirects = 0;
         while !pending.is_empty() {
@@ -115,12 +130,13 @@ impl KeptConnections {
                     // The other nodes still say that it has the streams.
                     return Err(error);
                 }
-                let said = match self.ask_node(&node, is_asking, commands, &asked, watch) {
+                let opened = self.connection(&node).open(watch);
+                let is_repeatable = opened.is_err() || !commands.iter().any(Command::writes);
+                let said = match opened.and_then(|()| self.ask_node(&node, is_asking, commands, &asked, watch)) {
                     Ok(said) => said,
-                    Err(error @ Error::Connection { .. }) if !commands.iter().any(Command::writes) => {
-                        self.forget_map();
-                        self.lost = Some(node.clone());
-                        again.extend(asked.into_iter().map(|at| Pending { at, taker: None }));
+                    Err(error @ Error::Connection { .. }) if is_repeatable => {
+                        self.map.lost(&node);
+                        again.extend(asked.into_iter().map(|at| Pending { at, to: None }));
                         lost.insert(node, error);
                         continue;
                     }
@@ -131,7 +147,7 @@ impl KeptConnections {
                     match &said {
                         Err(fault) if redirects < max_redirects && is_redirect(fault) => {
                             is_redirected = true;
-                            again.push(Pending { at, taker: self.follow(fault, &node) });
+                            again.push(Pending { at, to: self.redirected(command, fault, &node) });
                         }
                         _ => {
                             if let Some(answer) = answers.get_mut(at) {
@@ -163,39 +179,31 @@ impl KeptConnections {
         watch: &mut dyn Watch,
     ) -> Result<BTreeMap<(Node, bool), Vec<usize>>> {
         let mut by_node: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for Pending { at, taker } in pending {
+        for Pending { at, to } in pending {
             let Some(command) = commands.get(at) else { continue };
-            let to = match taker {
-                Some(taker) => (taker, true),
-                None => (self.owner(command.slot().unwrap_or_else(|| slot(self.endpoint.stream_key())), watch)?, false),
+            let to = match to {
+                Some(to) => to,
+                None => (self.look_up(self.slot(command), watch)?.map_err(connect_error)?, false),
             };
             by_node.entry(to).or_default().push(at);
         }
         Ok(by_node)
     }
 
-    fn owner(&mut self, slot: u16, watch: &mut dyn Watch) -> Result<Node> {
-        self.look_up(slot, watch)?.map_err(connect_error)
+    /// The slot of a command: that of the endpoint's stream if it has none of its own.
+    fn slot(&self, command: &Command) -> u16 {
+        command.slot().unwrap_or_else(|| slot(self.endpoint.stream_key()))
     }
 
     /// The node that has a slot. The outer error is about the options.
     fn look_up(&mut self, slot: u16, watch: &mut dyn Watch) -> Result<result::Result<Node, ConnectError>> {
-        if let Some(node) = self.moved.get(&slot) {
-            return Ok(Ok(node.clone()));
-        }
-        let map = if let Some(map) = self.map.take() {
-            map
-        } else {
+        if self.map.owner(slot).is_none() {
             let settings = self.endpoint.settings()?;
-            match block_on(self.nodes.ask_any(&self.endpoint, &settings, slot, (None, self.lost.as_ref()), watch)) {
-                Ok(map) => map,
-                Err(error) => return Ok(Err(error)),
+            if let Err(error) = block_on(ask_any(&mut self.map, &self.endpoint, &settings, slot, watch)) {
+                return Ok(Err(error));
             }
-        };
-        let owner = map.owner(slot);
-        if owner.is_some() {
-            self.map = Some(map);
         }
+        let owner = self.map.owner(slot).cloned();
         Ok(owner.ok_or_else(|| Fault::new(code::NO_SLOT, format!("no node has slot {slot}")).into()))
     }
 
@@ -208,23 +216,14 @@ impl KeptConnections {
         &mut self.open[at].1
     }
 
-    fn forget_map(&mut self) {
-        self.map = None;
-        self.moved.clear();
-    }
-
-    /// Records where a slot has moved. If it is still being moved, returns the node that is taking over a stream of it.
-    fn follow(&mut self, fault: &Fault, sender: &Node) -> Option<Node> {
+    /// Where a node redirected a command, and whether it needs ASKING there. `None`: the nodes must be asked.
+    fn redirected(&mut self, command: &Command, fault: &Fault, sender: &Node) -> Option<(Node, bool)> {
         let redirect = Redirect::within(&fault.message);
-        let target = redirect.as_ref().and_then(|redirect| self.nodes.target(redirect, Some(sender)));
-        match (redirect, target) {
-            (Some(redirect), Some(target)) if redirect.is_ask => return Some(target),
-            (Some(redirect), Some(target)) => {
-                self.moved.insert(redirect.slot, target);
-            }
-            _ => self.forget_map(),
+        match self.map.redirected(self.slot(command), redirect.as_ref(), sender) {
+            Redirected::Goes(node) => Some((node, false)),
+            Redirected::Asks(node) => Some((node, true)),
+            Redirected::Unknown => None,
         }
-        None
     }
 
     fn ask_node(

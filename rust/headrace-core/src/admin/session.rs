@@ -6,33 +6,21 @@ use std::time::Duration;
 use redis::Value;
 
 use super::command::Command;
-use crate::endpoint::{Endpoint, Node};
+use crate::cluster::Node;
+use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result, code};
 use crate::net::{
     ConnectError, Deadline, Transport, Watch, block_on, connect, connect_to_node, connect_to_sentinel, decide,
 };
-use crate::resp::outline::{WHOLE, WITHOUT_FIELDS};
 
 /// An open connection.
-pub(crate) struct Session<'w> {
+pub(super) struct Session<'w> {
     endpoint: Endpoint,
     /// `None` after it was lost.
     transport: Option<Transport>,
     /// How long the server may make no progress: `command_timeout`.
     silence: Duration,
     watch: &'w mut dyn Watch,
-}
-
-/// Connects to the endpoint, without creating its consumer group, and closes the connection after `work`.
-pub(crate) fn with_session<T>(
-    endpoint: &Endpoint,
-    watch: &mut dyn Watch,
-    work: impl FnOnce(&mut Session<'_>) -> Result<T>,
-) -> Result<T> {
-    let mut kept = KeptConnection::new(endpoint);
-    let done = kept.once(watch, work);
-    kept.close();
-    done
 }
 
 /// The peer of a connection.
@@ -46,17 +34,25 @@ pub(super) enum Target {
     Sentinel(usize),
 }
 
+/// A connection between calls.
+struct Open {
+    transport: Transport,
+    /// `command_timeout`.
+    silence: Duration,
+    /// Whether a call has used it: the server may have closed it since.
+    is_used: bool,
+}
+
 /// A connection that stays open between calls.
-pub(crate) struct KeptConnection {
+pub(super) struct KeptConnection {
     endpoint: Endpoint,
     target: Target,
-    /// The transport and its `command_timeout`.
-    open: Option<(Transport, Duration)>,
+    open: Option<Open>,
 }
 
 impl KeptConnection {
     /// Creates it without opening a connection. The connection never creates the endpoint's consumer group.
-    pub(crate) fn new(endpoint: &Endpoint) -> Self {
+    pub(super) fn new(endpoint: &Endpoint) -> Self {
         Self { endpoint: endpoint.without_consumer_group(), target: Target::Endpoint, open: None }
     }
 
@@ -73,49 +69,61 @@ impl KeptConnection {
 
     /// Does `work`, which must only read: it is repeated over a new connection if the server had closed the one that was
     /// kept.
-    pub(crate) fn with<T>(
+    pub(super) fn with<T>(
         &mut self,
         watch: &mut dyn Watch,
         mut work: impl FnMut(&mut Session<'_>) -> Result<T>,
     ) -> Result<T> {
-        let was_kept = self.open.is_some();
+        let was_kept = self.open.as_ref().is_some_and(|open| open.is_used);
         match self.once(watch, &mut work) {
             Err(Error::Connection { .. }) if was_kept => self.once(watch, work),
             done => done,
         }
     }
 
+    /// Connects, unless the connection is open.
+    pub(super) fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.open = Some(self.take(watch)?);
+        Ok(())
+    }
+
+    /// Takes the open connection, or a new one.
+    fn take(&mut self, watch: &mut dyn Watch) -> Result<Open> {
+        match self.open.take() {
+            Some(open) => Ok(open),
+            None => open(&self.endpoint, &self.target, watch)?.map_err(connect_error),
+        }
+    }
+
     /// Closes the connection. The next call opens a new one.
-    pub(crate) fn close(&mut self) {
-        if let Some((transport, _)) = self.open.take() {
-            transport.close();
+    pub(super) fn close(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.transport.close();
         }
     }
 
     /// The endpoint, after its server has said whether it belongs to a cluster.
-    pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
+    pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
         if matches!(self.target, Target::Endpoint) && self.endpoint.is_undecided() {
             let mut settings = self.endpoint.settings()?;
             let first = block_on(decide(&mut self.endpoint, &mut settings, watch)).map_err(connect_error)?;
-            self.open = first.map(|transport| (transport, settings.command_timeout));
+            let silence = settings.command_timeout;
+            self.open = first.map(|transport| Open { transport, silence, is_used: false });
         }
         Ok(&self.endpoint)
     }
 
     /// Does `work`, without repeating it.
-    pub(crate) fn once<T>(
+    pub(super) fn once<T>(
         &mut self,
         watch: &mut dyn Watch,
         work: impl FnOnce(&mut Session<'_>) -> Result<T>,
     ) -> Result<T> {
         self.decided(watch)?;
-        let (transport, silence) = match self.open.take() {
-            Some(open) => open,
-            None => open(&self.endpoint, &self.target, watch)?.map_err(connect_error)?,
-        };
+        let Open { transport, silence, .. } = self.take(watch)?;
         let mut session = Session { endpoint: self.endpoint.clone(), transport: Some(transport), silence, watch };
         let done = work(&mut session);
-        self.open = session.transport.map(|transport| (transport, silence));
+        self.open = session.transport.map(|transport| Open { transport, silence, is_used: true });
         done
     }
 }
@@ -124,7 +132,7 @@ fn open(
     endpoint: &Endpoint,
     target: &Target,
     watch: &mut dyn Watch,
-) -> Result<std::result::Result<(Transport, Duration), ConnectError>> {
+) -> Result<std::result::Result<Open, ConnectError>> {
     let settings = endpoint.settings()?;
     let opened = match target {
         Target::Endpoint => block_on(connect(endpoint, &settings, watch)),
@@ -137,7 +145,7 @@ fn open(
             block_on(connect_to_sentinel(node, sentinels, &settings, watch))
         }
     };
-    Ok(opened.map(|transport| (transport, settings.command_timeout)))
+    Ok(opened.map(|transport| Open { transport, silence: settings.command_timeout, is_used: false }))
 }
 
 /// The error if the server was not reached, or refused the connection.
@@ -150,24 +158,8 @@ pub(super) fn connect_error(error: ConnectError) -> Error {
 }
 
 impl Session<'_> {
-    /// The reply to one command.
-    pub(crate) fn ask(&mut self, command: &Command) -> Result<std::result::Result<Value, Fault>> {
-        let mut only = Ok(Value::Nil);
-        self.query(&[command], WHOLE, |_, reply| only = reply)?;
-        Ok(only)
-    }
-
-    /// Sends commands in one round trip. `each` gets the index of each command and its reply, in order; the fields of entries
-    /// are left out of the reply.
-    pub(crate) fn ask_all(
-        &mut self,
-        commands: &[impl Borrow<Command>],
-        each: impl FnMut(usize, std::result::Result<Value, Fault>),
-    ) -> Result<()> {
-        self.query(commands, WITHOUT_FIELDS, each)
-    }
-
-    /// Like [`ask_all`](Self::ask_all), but keeps at most `depth` levels of arrays in a reply.
+    /// Sends commands in one round trip. `each` gets the index of each command and its reply, in order, of which at most `depth`
+    /// levels of arrays are kept.
     pub(super) fn query(
         &mut self,
         commands: &[impl Borrow<Command>],

@@ -33,22 +33,9 @@ impl Slots {
         Some(Self { ranges })
     }
 
-    /// The master that has `slot`; `None`: no node has it, or its host is not known.
-    pub(crate) fn owner(&self, slot: u16) -> Option<&NodeName> {
-        // With overlaps, which no server sends, the last one counts.
-        let range = self.ranges.iter().rev().find(|range| (range.first..=range.last).contains(&slot))?;
-        range.master.as_ref()
-    }
-
     /// The ranges of slots that a node has. With overlaps, which no server sends, the last one counts.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (RangeInclusive<u16>, &NodeName)> {
         self.ranges.iter().filter_map(|range| Some((range.first..=range.last, range.master.as_ref()?)))
-    }
-
-    /// How many replicas this master has; `None`: it has no slot.
-    pub(crate) fn replicas(&self, is_master: impl Fn(&NodeName) -> bool) -> Option<usize> {
-        let ranges = self.ranges.iter().filter(|range| range.master.as_ref().is_some_and(&is_master));
-        ranges.map(|range| range.replicas.len()).max()
     }
 
     /// Each replica with its master. A replica of several ranges occurs several times.
@@ -113,17 +100,16 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_slot_is_the_first_node_of_its_range() {
+    fn the_owner_of_a_range_is_its_first_node() {
         let nodes = |port| vec![node(text("db1"), port, &[]), node(text("db2"), port + 1, &[])];
         let slots = Slots::read(&Value::Array(vec![range(0, 99, nodes(1)), range(200, 16_383, nodes(5))])).unwrap();
-        let owner = |slot| slots.owner(slot).map(|node| node.port);
-        assert_eq!([0, 99, 100, 199, 200, 16_383].map(owner), [Some(1), Some(1), None, None, Some(5), Some(5)]);
+        let owned: Vec<_> = slots.owned().map(|(slots, owner)| (slots, owner.port)).collect();
+        assert_eq!(owned, [(0..=99, 1), (200..=16_383, 5)]);
         let ports: Vec<_> = slots.nodes().map(|node| node.port).collect();
         assert_eq!(ports, [1, 5, 2, 6]);
-        assert_eq!([1, 2, 5].map(|port| slots.replicas(|master| master.port == port)), [Some(1), None, Some(1)]);
         let followers: Vec<_> = slots.followers().map(|(replica, master)| (replica.port, master.port)).collect();
         assert_eq!(followers, [(2, 1), (6, 5)]);
-        assert_eq!(Slots::read(&Value::Array(Vec::new())).unwrap().owner(0), None);
+        assert!(Slots::read(&Value::Array(Vec::new())).is_some());
     }
 
     /// `cluster-preferred-endpoint-type` ip, hostname (known or not), unknown-endpoint.
@@ -132,7 +118,7 @@ mod tests {
         let replica = || node(text("db2"), 2, &[]);
         let owner = |master| {
             let slots = Slots::read(&Value::Array(vec![range(0, 9, vec![master, replica()])])).unwrap();
-            slots.owner(5).cloned()
+            slots.owned().next().map(|(_, owner)| owner.clone())
         };
         let at = |host: Option<&str>| Some(NodeName { host: host.map(str::to_owned), port: 1 });
         assert_eq!(owner(node(text("db1"), 1, &["ip", "10.0.0.1"])), at(Some("db1")));

@@ -2,12 +2,13 @@
 
 use super::given::Given;
 use super::host::check_host;
-use super::node::Node;
-use super::node_map::NodeMap;
+use super::node::read_node;
+use super::node_map::{read_node_map, value_of};
 use super::option::OptionValue;
 use super::server::{DEFAULT_MAX_REDIRECTS, DEFAULT_PORT};
 use super::tls::Tls;
 use super::topology::Topology;
+use crate::cluster::{Node, NodeMap};
 use crate::error::{Error, Result};
 
 /// A cluster, whose nodes know which of them has a stream.
@@ -39,11 +40,11 @@ impl Cluster {
         tls: Option<&Tls>,
     ) -> Result<Option<Self>> {
         let has_redirects = given.has("max_redirects");
-        let node_map = NodeMap::read(given, tls)?;
+        let node_map = read_node_map(given, tls)?;
         let max_redirects = given.integer_or_default("max_redirects")?;
         let seeds = match (host, nodes) {
             (_, Some(nodes)) if matches!(topology, Topology::Auto | Topology::Cluster) => {
-                let read = |node: &String| Node::read("nodes", node, DEFAULT_PORT);
+                let read = |node: &String| read_node("nodes", node, DEFAULT_PORT);
                 Seeds::Nodes(nodes.iter().map(read).collect::<Result<_>>()?)
             }
             (Some(host), None) if topology == Topology::Cluster => {
@@ -101,7 +102,7 @@ impl Cluster {
             ("host", Seeds::Host { host, .. }) => Some(OptionValue::text(host)),
             ("port", Seeds::Host { port, .. }) => port.map(|port| OptionValue::Int(port.into())),
             ("nodes", Seeds::Nodes(nodes)) => Some(OptionValue::Names(nodes.iter().map(Node::to_string).collect())),
-            ("node_map", _) => self.node_map.value(),
+            ("node_map", _) => value_of(&self.node_map),
             ("max_redirects", _) => Some(OptionValue::Int(self.max_redirects.into())),
             _ => None,
         }

@@ -1,69 +1,44 @@
 //! The option `node_map`: where to connect for the addresses that nodes of a cluster show, for nodes behind NAT or forwarded
 //! ports.
 
-use std::net::IpAddr;
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 
 use super::given::Given;
-use super::node::Node;
+use super::node::read_node;
 use super::option::{OptionValue, quoted};
 use super::server::DEFAULT_PORT;
 use super::tls::Tls;
+use crate::cluster::{Node, NodeMap};
 use crate::error::{Error, Result};
 
 const NAME: &str = "node_map";
 
-/// Pairs of addresses: the one that a node shows, and the one to connect to. The shown addresses are unique and sorted.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(crate) struct NodeMap(Arc<[(Node, Node)]>);
-
-impl NodeMap {
-    pub(super) fn read(given: &mut Given, tls: Option<&Tls>) -> Result<Self> {
-        let Some(value) = given.value(NAME) else { return Ok(Self::default()) };
-        let pairs = match &value {
-            OptionValue::Text(text) if text.trim_start().starts_with('{') => of_json(text),
-            OptionValue::Text(text) => of_text(text),
-            _ => None,
-        };
-        let pairs = pairs.filter(|pairs| !pairs.is_empty()).ok_or_else(|| given.refuse(NAME, &value))?;
-        let mut map: Vec<(Node, Node)> = Vec::with_capacity(pairs.len());
-        for (shown, used) in pairs {
-            let shown = normal(&Node::read(NAME, &shown, DEFAULT_PORT)?);
-            let used = Node::read(NAME, &used, DEFAULT_PORT)?;
-            if let Some(tls) = tls {
-                tls.check_server_name(&used.host)?;
-            }
-            if map.iter().any(|(known, _)| *known == shown) {
-                let message = format!("{NAME} must map each address once, got {} twice", quoted(&shown.to_string()));
-                return Err(Error::config(NAME, message));
-            }
-            map.push((shown, used));
+/// The map that the option gives; empty without it.
+pub(super) fn read_node_map(given: &mut Given, tls: Option<&Tls>) -> Result<NodeMap> {
+    let Some(value) = given.value(NAME) else { return Ok(NodeMap::default()) };
+    let pairs = match &value {
+        OptionValue::Text(text) if text.trim_start().starts_with('{') => of_json(text),
+        OptionValue::Text(text) => of_text(text),
+        _ => None,
+    };
+    let pairs = pairs.filter(|pairs| !pairs.is_empty()).ok_or_else(|| given.refuse(NAME, &value))?;
+    let read = |(shown, used): (String, String)| {
+        let (shown, used) = (read_node(NAME, &shown, DEFAULT_PORT)?, read_node(NAME, &used, DEFAULT_PORT)?);
+        if let Some(tls) = tls {
+            tls.check_server_name(&used.host)?;
         }
-        map.sort_by(|(one, _), (other, _)| (&one.host, one.port).cmp(&(&other.host, other.port)));
-        Ok(Self(map.into()))
-    }
-
-    /// The address to connect to for an address that a node has shown.
-    pub(crate) fn to_use(&self, shown: Node) -> Node {
-        if self.0.is_empty() {
-            return shown;
-        }
-        let wanted = normal(&shown);
-        self.0.iter().find(|(known, _)| *known == wanted).map_or(shown, |(_, used)| used.clone())
-    }
-
-    pub(super) fn value(&self) -> Option<OptionValue> {
-        let pairs: Vec<_> = self.0.iter().map(|(shown, used)| format!("{shown}={used}")).collect();
-        (!pairs.is_empty()).then(|| OptionValue::text(&pairs.join(",")))
-    }
+        Ok((shown, used))
+    };
+    let pairs: Vec<(Node, Node)> = pairs.into_iter().map(read).collect::<Result<_>>()?;
+    NodeMap::new(pairs).map_err(|twice| {
+        Error::config(NAME, format!("{NAME} must map each address once, got {} twice", quoted(&twice.to_string())))
+    })
 }
 
-/// The normalised form of an address, for comparison.
-fn normal(node: &Node) -> Node {
-    let host = node.host.parse::<IpAddr>().map_or_else(|_| node.host.to_ascii_lowercase(), |ip| ip.to_string());
-    Node { host, port: node.port }
+/// The value of the option; `None` for an empty map.
+pub(super) fn value_of(map: &NodeMap) -> Option<OptionValue> {
+    let pairs: Vec<_> = map.pairs().iter().map(|(shown, used)| format!("{shown}={used}")).collect();
+    (!pairs.is_empty()).then(|| OptionValue::text(&pairs.join(",")))
 }
 
 /// Parses `{"10.0.0.1:6379": "proxy:7001"}`.
@@ -88,11 +63,11 @@ mod tests {
 
     fn read(text: &str) -> Result<NodeMap> {
         let options = [(NAME.to_owned(), OptionValue::text(text))];
-        NodeMap::read(&mut Given::collect(OPTIONS, options, Form::Text)?, None)
+        read_node_map(&mut Given::collect(OPTIONS, options, Form::Text)?, None)
     }
 
     fn node(text: &str) -> Node {
-        Node::read("nodes", text, DEFAULT_PORT).unwrap()
+        read_node("nodes", text, DEFAULT_PORT).unwrap()
     }
 
     #[test]
@@ -109,7 +84,7 @@ mod tests {
         }
         assert_eq!(read("DB1:1=a:1").unwrap().to_use(node("db1:1")).host, "a");
         assert_eq!(NodeMap::default().to_use(node("a:1")), node("a:1"));
-        let Some(OptionValue::Text(text)) = map.value() else { panic!("it has a value") };
+        let Some(OptionValue::Text(text)) = value_of(&map) else { panic!("it has a value") };
         assert_eq!(read(&text).unwrap(), map);
     }
 

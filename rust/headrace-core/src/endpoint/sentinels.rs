@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::access::Access;
 use super::access_names::SENTINEL;
 use super::given::Given;
-use super::node::Node;
+use super::node::read_node;
 use super::option::OptionValue;
 use super::tls::Tls;
+use crate::cluster::Node;
 use crate::error::{Error, Result};
 
 /// The port of a sentinel given without one: <https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/>.
@@ -46,7 +47,7 @@ impl Sentinels {
         match (nodes, master) {
             (Some(nodes), Some(master)) => {
                 let nodes: Vec<_> =
-                    nodes.iter().map(|node| Node::read("nodes", node, SENTINEL_PORT)).collect::<Result<_>>()?;
+                    nodes.iter().map(|node| read_node("nodes", node, SENTINEL_PORT)).collect::<Result<_>>()?;
                 if let Some(tls) = &access.tls {
                     nodes.iter().try_for_each(|node| tls.check_server_name(&node.host))?;
                 }

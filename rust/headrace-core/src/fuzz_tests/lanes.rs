@@ -15,13 +15,12 @@ use super::chance::Chance;
 #[cfg(test)]
 use super::runner::Runner;
 use super::slow::{Reader, Stop};
-use crate::cluster::slot;
+use crate::cluster::{Node, slot};
 use crate::command::Expect;
 use crate::connection::{
     BatchState, Connection, Context, Detour, Disconnect, Limits, Numbers, Outcomes as _, Owner, RetryStep, Rules,
 };
 use crate::durability::Durability;
-use crate::endpoint::Node;
 use crate::error::{Classifier, Fault, Written, code};
 use crate::producer::{Lanes, OutcomeQueue};
 use crate::resp::{write_array_header, write_bulk};

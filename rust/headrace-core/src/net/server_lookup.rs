@@ -1,4 +1,5 @@
-//! Finds out which server a connection goes to, if the endpoint alone does not say.
+//! Finds out which server a connection goes to, if the endpoint names one or its sentinels do. Which node of a cluster has a
+//! stream is known to a [`ClusterMap`](crate::cluster::ClusterMap).
 
 use std::time::Instant;
 
@@ -6,11 +7,10 @@ use super::change::ServerChange;
 use super::deadline::{ConnectError, Deadline, Watch};
 use super::handshake::Greeting;
 use super::master_lookup::MasterLookup;
-use super::owner_lookup::OwnerLookup;
 use super::peer::Peer;
 use super::stream::Transport;
 use crate::endpoint::{Endpoint, Settings};
-use crate::error::Fault;
+use crate::error::{Fault, code};
 
 /// What is known about the server of an endpoint.
 #[derive(Debug)]
@@ -18,20 +18,12 @@ pub(crate) enum ServerLookup {
     /// The endpoint names it.
     Fixed,
     /// Sentinels name it.
-    Master(MasterLookup),
-    /// It is the node of a cluster that has the stream.
-    Owner(OwnerLookup),
+    Master(Box<MasterLookup>),
 }
 
 impl ServerLookup {
     pub(crate) fn new(endpoint: &Endpoint) -> Self {
-        match () {
-            () if endpoint.sentinels().is_some() => Self::Master(MasterLookup::default()),
-            () if endpoint.cluster().is_some() => {
-                Self::Owner(OwnerLookup::new(endpoint.stream_key(), endpoint.node_map()))
-            }
-            () => Self::Fixed,
-        }
+        if endpoint.sentinels().is_some() { Self::Master(Box::default()) } else { Self::Fixed }
     }
 
     pub(super) async fn connect(
@@ -40,21 +32,16 @@ impl ServerLookup {
         settings: &Settings,
         patience: &mut Deadline<'_>,
     ) -> Result<Transport, ConnectError> {
-        match (self, endpoint.address(settings), endpoint.cluster()) {
-            (Self::Owner(owner), _, Some(cluster)) => owner.connect(endpoint, settings, cluster, patience).await,
-            (_, Some(address), _) => {
+        match (self, endpoint.address(settings)) {
+            (_, Some(address)) => {
                 let title = address.to_string();
                 let greeting = Greeting::Server { endpoint, settings, streams: endpoint.first_streams() };
                 let timeout = settings.connect_timeout;
                 let access = endpoint.access();
                 Peer { address: &address, dial: None, title, access, greeting, timeout }.connect(patience).await
             }
-            (Self::Master(master), None, _) => master.connect(endpoint, settings, patience).await,
-            // The lookup was made for another endpoint.
-            (lookup, None, _) => {
-                *lookup = Self::new(endpoint);
-                Box::pin(lookup.connect(endpoint, settings, patience)).await
-            }
+            (Self::Master(master), None) => master.connect(endpoint, settings, patience).await,
+            (Self::Fixed, None) => Err(Fault::new(code::CONFIG, "the endpoint does not name one server").into()),
         }
     }
 
@@ -62,7 +49,6 @@ impl ServerLookup {
     pub(super) fn take_change(&mut self) -> Option<ServerChange> {
         match self {
             Self::Master(master) => master.take_change(),
-            Self::Owner(owner) => owner.take_change(),
             Self::Fixed => None,
         }
     }
@@ -76,7 +62,7 @@ impl ServerLookup {
     pub(crate) fn due(&self) -> Option<Instant> {
         match self {
             Self::Master(master) => master.due(),
-            Self::Fixed | Self::Owner(_) => None,
+            Self::Fixed => None,
         }
     }
 
@@ -89,7 +75,7 @@ impl ServerLookup {
     ) -> Result<(), ConnectError> {
         match self {
             Self::Master(master) => master.check(endpoint, now, watch).await,
-            Self::Fixed | Self::Owner(_) => Ok(()),
+            Self::Fixed => Ok(()),
         }
     }
 
@@ -101,7 +87,7 @@ impl ServerLookup {
     ) -> Result<Option<Result<u64, Fault>>, ConnectError> {
         match self {
             Self::Master(master) => master.replicas(endpoint, patience).await,
-            Self::Fixed | Self::Owner(_) => Ok(None),
+            Self::Fixed => Ok(None),
         }
     }
 

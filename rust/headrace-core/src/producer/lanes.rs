@@ -12,11 +12,10 @@ use std::time::Instant;
 use super::lane::Lane;
 use super::node_state::NodeState;
 use super::stream_routes::StreamRoutes;
-use crate::cluster::{Routes, slot};
+use crate::cluster::{Node, Routes, slot};
 use crate::connection::{Connection, Detour, Limits};
 use crate::counters::Counters;
 use crate::durability::Durability;
-use crate::endpoint::Node;
 
 /// How much is in the window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

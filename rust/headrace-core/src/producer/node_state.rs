@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::cluster::Node;
 use crate::counters::{Counters, NodeCounters};
-use crate::endpoint::Node;
 use crate::error::{Fault, code};
 use crate::net::ServerChange;
 

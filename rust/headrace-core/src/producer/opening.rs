@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::preparation::{Opened, Preparation};
-use crate::endpoint::Node;
+use crate::cluster::Node;
 use crate::net::{ConnectError, DeferredWait, Interest, Watch};
 
 /// The numbers of connections that are being opened start here.

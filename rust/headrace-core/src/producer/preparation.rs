@@ -4,10 +4,11 @@
 use std::time::{Duration, Instant};
 
 use super::preflight::{self, Requirement};
+use crate::cluster::{ClusterMap, Node};
 use crate::durability::Durability;
-use crate::endpoint::{Endpoint, Node, Settings};
+use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Fault, code};
-use crate::net::{ClusterNodes, ConnectError, ServerLookup, Transport, Watch, connect_to_node};
+use crate::net::{ConnectError, ServerLookup, Transport, Watch, connect_to_node};
 
 /// What is known about the shard registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +48,8 @@ pub(super) struct Replicas {
 pub(super) struct Preparation {
     pub(super) endpoint: Endpoint,
     pub(super) settings: Settings,
-    /// The nodes that the cluster listed when the preparation started.
-    pub(super) nodes: ClusterNodes,
+    /// What was known of the cluster when the preparation started, and was found out since.
+    pub(super) map: ClusterMap,
     /// The node that the socket leads to; `None` for the only server.
     pub(super) node: Option<Node>,
     /// Whether the node has the endpoint's stream.

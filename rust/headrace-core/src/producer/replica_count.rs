@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::preparation::{Preparation, Replicas};
 use crate::error::Fault;
-use crate::net::{ConnectError, Deadline, ServerLookup, Transport, Watch, connected_replicas};
+use crate::net::{ConnectError, Deadline, ServerLookup, Transport, Watch, connected_replicas, replicas_of};
 
 /// The error code of a server that has too few replicas.
 const NOREPLICAS: &str = "NOREPLICAS";
@@ -50,7 +50,7 @@ impl Preparation {
         patience: &mut Deadline<'_>,
     ) -> Result<Result<u64, Fault>, ConnectError> {
         let listed = match (&self.node, servers) {
-            (Some(node), _) => self.nodes.replicas_of(transport, node, patience).await?.transpose(),
+            (Some(node), _) => replicas_of(&mut self.map, transport, node, patience).await?.transpose(),
             (None, Some(servers)) => servers.replicas(&self.endpoint, patience).await?,
             (None, None) => None,
         };

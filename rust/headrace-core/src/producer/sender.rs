@@ -17,13 +17,14 @@ use super::opening::Opening;
 use super::outcome_queue::OutcomeQueue;
 use super::preparation::{Groups, Registry};
 use super::server_changes::ServerChanges;
+use crate::cluster::ClusterMap;
 use crate::command::xadd::XaddEncoder;
 use crate::connection::{
     BatchState, Connection, Context, Disconnect, Limits, Outcome, Outcomes as _, Owner, RetryEvent, RetryStep, Rules,
 };
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Failure, Fault, Result, Written, code};
-use crate::net::{ClusterNodes, Interest, ServerLookup, Transport, Wanted, Watch};
+use crate::net::{Interest, ServerLookup, Transport, Wanted, Watch};
 use crate::retry::{RetryEnd, RetryWait};
 
 pub(crate) use errands::Errand;
@@ -73,8 +74,8 @@ pub(super) struct Sender {
     waits: u64,
     /// Finds the server to connect to, if there is only one.
     servers: ServerLookup,
-    /// The nodes of a cluster.
-    nodes: ClusterNodes,
+    /// The nodes of a cluster, and which of them has which slots.
+    map: ClusterMap,
     /// When the nodes were last asked which of them has which slots.
     located: Option<Instant>,
     /// What became of these nodes.
@@ -98,7 +99,7 @@ impl Sender {
             opened: 0,
             waits: 0,
             servers: ServerLookup::new(&endpoint),
-            nodes: ClusterNodes::new(endpoint.node_map()),
+            map: ClusterMap::new(endpoint.node_map()),
             located: None,
             changes: ServerChanges::default(),
             registry: Registry::Unknown,

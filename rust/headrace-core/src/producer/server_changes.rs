@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::lanes::Lanes;
 use super::node_state::NodeState;
-use super::slot_owners::{Moved, SlotOwners};
-use crate::endpoint::Node;
+use crate::cluster::{Moved, Node};
 use crate::net::ServerChange;
 
 /// The shortest time between two reports of moved slots during a call: moves between the same two nodes in between are one.
@@ -16,7 +15,6 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct ServerChanges {
-    owners: SlotOwners,
     changes: VecDeque<ServerChange>,
     moves: Vec<Moved>,
     /// When moves were last reported.
@@ -29,23 +27,18 @@ impl ServerChanges {
         self.changes.extend(change);
     }
 
-    /// Sets the owner of a slot to the one that a node reported.
-    pub(super) fn slot_moved(&mut self, slot: u16, node: &Node, lanes: &Lanes) {
-        if let Some(moved) = self.owners.redirected(slot, node) {
-            self.note_moved(moved, lanes);
-        }
-    }
-
-    /// Sets which node has which slots, and which replica (first) belongs to which node, as the cluster reports them.
+    /// Sets what the cluster reports: which slots `moved`, which node has which slots, and which replica (first) belongs to which
+    /// node.
     pub(super) fn located(
         &mut self,
+        moved: Vec<Moved>,
         map: &[(RangeInclusive<u16>, Node)],
         replicas: &[(Node, Node)],
         lanes: &mut Lanes,
         now: Instant,
     ) {
-        for moved in self.owners.see(map, replicas) {
-            self.note_moved(moved, lanes);
+        for moved in moved {
+            self.slots_moved(moved, lanes);
         }
         // Nothing is sent to a replica, so only the cluster can say that it is reachable.
         for state in lanes.all_mut().filter_map(|lane| lane.state.as_mut()) {
@@ -57,7 +50,8 @@ impl ServerChanges {
         }
     }
 
-    fn note_moved(&mut self, moved: Moved, lanes: &Lanes) {
+    /// Notes that slots have moved.
+    pub(super) fn slots_moved(&mut self, moved: Moved, lanes: &Lanes) {
         let mut from = lanes.all().filter_map(|lane| lane.state.as_ref()).filter(|state| state.node == moved.from);
         let is_failover = moved.is_failover || from.any(NodeState::is_down);
         match self.moves.iter_mut().find(|known| (&known.from, &known.to) == (&moved.from, &moved.to)) {

@@ -6,16 +6,13 @@ use std::time::Instant;
 use redis::{Cmd, Value};
 
 use super::preparation::{Groups, Preparation, Registry};
-use crate::cluster::{Redirect, slot};
-use crate::endpoint::{Endpoint, Node, Settings};
+use crate::cluster::{ClusterMap, Node, Redirect, Redirected, slot};
+use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Fault, code};
 use crate::net::{
-    ClusterNodes, ConnectError, Deadline, ShardRegistry, SlotMap, Transport, Watch, connect_to_node, create_group,
-    is_redirect, make_groups,
+    ConnectError, Deadline, ShardRegistry, Transport, Watch, ask_any, connect_to_node, create_group, is_redirect,
+    make_groups,
 };
-
-/// The maximum number of redirects of a command in a row.
-const MAX_HOPS: u32 = 5;
 
 /// The time for connecting, divided by this, is how long creating the groups of other nodes' shards may take.
 const SHARE_OF_GROUPS: u32 = 4;
@@ -52,8 +49,8 @@ impl Preparation {
         let now = Instant::now();
         let connect_timeout = until.saturating_duration_since(now) / SHARE_OF_GROUPS;
         let settings = &Settings { connect_timeout, ..self.settings };
-        let (Self { endpoint, nodes, shards, .. }, until) = (self, now + connect_timeout);
-        let mut owners = Owners { endpoint, settings, nodes, server: None, map: None, open: Vec::new(), until, watch };
+        let (Self { endpoint, map, shards, .. }, until) = (self, now + connect_timeout);
+        let mut owners = Owners { endpoint, settings, map, server: None, open: Vec::new(), until, watch };
         for shard in &shards.1 {
             match owners.ask(shard, &create_group(group, shard)).await {
                 Err(ConnectError::Interrupted) => {
@@ -88,9 +85,9 @@ impl Preparation {
             };
         if !is_complete {
             let is_known = self.registry == Registry::Seen;
-            let Self { endpoint, settings, nodes, .. } = self;
+            let Self { endpoint, settings, map, .. } = self;
             let server = if is_of_cluster { None } else { Some(transport) };
-            let mut owners = Owners { endpoint, settings, nodes, server, map: None, open: Vec::new(), until, watch };
+            let mut owners = Owners { endpoint, settings, map, server, open: Vec::new(), until, watch };
             let completed = owners.complete(registry, is_known).await;
             owners.close();
             completed?;
@@ -104,11 +101,9 @@ impl Preparation {
 struct Owners<'a> {
     endpoint: &'a Endpoint,
     settings: &'a Settings,
-    nodes: &'a mut ClusterNodes,
+    map: &'a mut ClusterMap,
     /// The only server, if there is no cluster.
     server: Option<&'a mut Transport>,
-    /// Which node has which slots.
-    map: Option<SlotMap>,
     /// The nodes of a cluster that were asked, each once.
     open: Vec<(Node, Transport)>,
     until: Instant,
@@ -147,16 +142,24 @@ impl Owners<'_> {
         if let Some(server) = &mut self.server {
             return server.query(command, &mut Deadline::new(self.until, self.watch)).await;
         }
-        let slot = slot(key);
-        let map = match self.map.take() {
-            Some(map) => map,
-            None => self.nodes.ask_any(self.endpoint, self.settings, slot, (None, None), self.watch).await?,
-        };
-        let mut next = map.owner(slot).map(|node| (node, false));
-        self.map = Some(map);
-        for _ in 0..=MAX_HOPS {
-            let Some((node, is_asking)) = next else { break };
-            let at = self.position(&node).await?;
+        let (slot, mut redirects) = (slot(key), self.endpoint.cluster().map_or(0, |cluster| cluster.max_redirects));
+        let mut lost = Vec::new();
+        let mut redirected = None;
+        loop {
+            let (node, is_asking) = match redirected.take() {
+                Some(to) => to,
+                None => (self.owner(slot).await?, false),
+            };
+            let at = match self.position(&node).await {
+                Ok(at) => at,
+                // Another node may have its slots by now.
+                Err(ConnectError::Fault(_)) if !lost.contains(&node) && Instant::now() < self.until => {
+                    self.map.lost(&node);
+                    lost.push(node);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let patience = &mut Deadline::new(self.until, self.watch);
             let (_, transport) = &mut self.open[at];
             if is_asking {
@@ -166,10 +169,29 @@ impl Owners<'_> {
                 Err(refusal) if is_redirect(&refusal) => refusal,
                 answer => return Ok(answer),
             };
-            let redirect = Redirect::within(&refusal.message);
-            next = redirect.and_then(|to| Some((self.nodes.target(&to, Some(&node))?, to.is_ask)));
+            if redirects == 0 {
+                let message = format!("the nodes disagree about slot {slot}: {node} says {}", refusal.message);
+                return Err(Fault::new(code::NO_SLOT, message).into());
+            }
+            redirects -= 1;
+            redirected = match self.map.redirected(slot, Redirect::within(&refusal.message).as_ref(), &node) {
+                Redirected::Goes(node) => Some((node, false)),
+                Redirected::Asks(node) => Some((node, true)),
+                Redirected::Unknown => None,
+            };
         }
-        Err(Fault::new(code::NO_SLOT, format!("no node has slot {slot}, or the nodes disagree about it")).into())
+    }
+
+    /// The node that has a slot, as the nodes say.
+    async fn owner(&mut self, slot: u16) -> Result<Node, ConnectError> {
+        if self.map.owner(slot).is_none() {
+            let now = Instant::now();
+            let connect_timeout = self.settings.connect_timeout.min(self.until.saturating_duration_since(now));
+            let settings = Settings { connect_timeout, ..*self.settings };
+            ask_any(self.map, self.endpoint, &settings, slot, self.watch).await?;
+        }
+        let owner = self.map.owner(slot).cloned();
+        owner.ok_or_else(|| Fault::new(code::NO_SLOT, format!("no node has slot {slot}")).into())
     }
 
     /// The position of the socket to a node among the open ones. Opens it if there is none.

@@ -9,9 +9,9 @@ use std::thread;
 
 use super::lane::Link;
 use super::*;
-use crate::cluster::{Redirect, SLOTS};
+use crate::cluster::{Node, Redirect, SLOTS};
 use crate::connection::Detour;
-use crate::endpoint::{Form, Node, OptionValue};
+use crate::endpoint::{Form, OptionValue};
 use crate::error::code;
 use crate::net::{NeverInterrupted, Transport};
 

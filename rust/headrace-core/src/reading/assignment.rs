@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::endpoint::Node;
+use crate::cluster::Node;
 
 /// The most connections to a node: one for each slot of a cluster.
 pub(crate) const MAX_CONNECTIONS: i64 = 16_384;

@@ -8,8 +8,9 @@ use super::channel::Channel;
 use super::exchange::Exchange;
 use super::outage::{After, Outage};
 use super::trouble::Trouble;
+use crate::cluster::Node;
 use crate::counters::ReadCounters;
-use crate::endpoint::{Endpoint, Node, Settings};
+use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
 use crate::net::{
     ConnectError, ServerChange, ServerLookup, Transport, Watch, block_on, connect_to_node, connect_with, decide,

@@ -18,13 +18,12 @@ use super::assignment::Assignment;
 use super::channel::Channel;
 use super::link::WATCH_EVERY;
 use super::members::{Asked, Members};
-use super::owners::Owners;
 use super::pass::Pass;
 use super::trouble::Trouble;
-use crate::cluster::slot;
-use crate::endpoint::{Endpoint, Node};
+use crate::cluster::{ClusterMap, Node, Redirect, Redirected, slot};
+use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, code};
-use crate::net::{ConnectError, Transport, Wanted, Watch};
+use crate::net::{ConnectError, Transport, Wanted, Watch, ask_any, block_on};
 
 /// An error of one session: the others continue.
 type Failed = (usize, Error);
@@ -35,7 +34,7 @@ type Result<T> = std::result::Result<T, Failed>;
 pub(crate) struct Pool {
     assignment: Assignment<Channel>,
     /// `None`: there is one server, and one session.
-    owners: Option<Owners>,
+    map: Option<ClusterMap>,
     /// The slot of each session.
     slots: Vec<u16>,
     /// When to ask the nodes again for the owners of slots.
@@ -76,7 +75,10 @@ impl Pool {
     pub(crate) fn new(endpoints: &[Endpoint], most: usize, block: Duration) -> Self {
         Self {
             assignment: Assignment::new(most, block),
-            owners: endpoints.first().filter(|first| first.cluster().is_some()).map(Owners::new),
+            map: endpoints
+                .first()
+                .filter(|first| first.cluster().is_some())
+                .map(|first| ClusterMap::new(first.node_map())),
             slots: endpoints.iter().map(|endpoint| slot(endpoint.stream_key())).collect(),
             asks_at: None,
             connects_at: None,
@@ -268,13 +270,13 @@ impl Pool {
 
     /// Gives each session without a connection one to the node that has its slot.
     fn find_nodes(&mut self, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
-        let Some(owners) = &self.owners else {
+        let Some(map) = &self.map else {
             (0..self.slots.len()).for_each(|at| _ = self.assignment.assign(at, None));
             return Ok(Pass::Idle);
         };
         let is_lost = |at: &usize| members.is_active(*at) && self.assignment.place(*at).is_none();
         let lost: Vec<usize> = (0..self.slots.len()).filter(is_lost).collect();
-        let unknown = lost.iter().copied().find(|at| owners.get(self.slots[*at]).is_none());
+        let unknown = lost.iter().copied().find(|at| map.owner(self.slots[*at]).is_none());
         let mut found = Ok(Pass::Idle);
         if let Some(at) = unknown {
             let now = Instant::now();
@@ -293,14 +295,14 @@ impl Pool {
     /// Asks the nodes which of them has the slot of session `at`, and notes what they report for all slots. Before they are asked
     /// again, the existing connections get as much time as this took.
     fn ask(&mut self, at: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<()> {
-        let Some(owners) = &mut self.owners else { return Ok(()) };
+        let Some(map) = &mut self.map else { return Ok(()) };
         let (link, slot, began) = (members.link(at), self.slots[at], Instant::now());
         let settings = link.settings().map_err(|error| (at, error))?;
-        let asked = owners.ask(link.endpoint(), &settings, slot, watch);
+        let asked = block_on(ask_any(map, link.endpoint(), &settings, slot, watch));
         self.asks_at = Some(Instant::now() + began.elapsed());
         let fault = match asked {
-            Ok(()) if owners.get(slot).is_some() => return Ok(()),
-            Ok(()) => Fault::new(code::NO_SLOT, format!("according to the nodes, no node has slot {slot}")),
+            Ok(_) if map.owner(slot).is_some() => return Ok(()),
+            Ok(_) => Fault::new(code::NO_SLOT, format!("according to the nodes, no node has slot {slot}")),
             Err(ConnectError::Fault(fault)) => fault,
             Err(ConnectError::Interrupted) => return Err((at, Error::Interrupted)),
         };
@@ -309,7 +311,7 @@ impl Pool {
 
     /// The node that has the slot of session `at`, if known.
     fn owner(&self, at: usize) -> Option<Node> {
-        self.owners.as_ref()?.get(self.slots[at])
+        self.map.as_ref()?.owner(self.slots[at]).cloned()
     }
 
     /// Moves session `at` to a connection to the node that has its slot, if known.
@@ -391,7 +393,7 @@ impl Pool {
                 }
                 Ok(Pass::Moved)
             }
-            Err(Trouble::Fault(fault)) if fault.code == "MOVED" && self.owners.is_some() => {
+            Err(Trouble::Fault(fault)) if fault.code == "MOVED" && self.map.is_some() => {
                 self.follow(place, holder, fault, members, watch)
             }
             Err(Trouble::Fault(fault)) => self.lose(holder, fault, members, watch).map(|()| Pass::Moved),
@@ -415,10 +417,12 @@ impl Pool {
         self.end(place, members);
         self.assignment.remove(at);
         let may_follow = members.link(at).may_follow();
-        if let (Some(owners), Some(sender)) = (&mut self.owners, self.assignment.node(place)) {
-            match owners.target(&fault, sender).filter(|_| may_follow) {
-                Some(node) => self.move_to(&node, at, members, watch),
-                None => owners.doubt(sender),
+        if let (Some(map), Some(sender)) = (&mut self.map, self.assignment.node(place)) {
+            let redirect = Redirect::within(&fault.message);
+            match map.redirected(self.slots[at], redirect.as_ref(), sender) {
+                Redirected::Goes(node) if may_follow => self.move_to(&node, at, members, watch),
+                // After the most redirects in a row the nodes are asked, too.
+                _ => map.doubt(self.slots[at], sender),
             }
         }
         if may_follow {
@@ -434,7 +438,7 @@ impl Pool {
         if let Some(at) = put_off {
             return Ok(Pass::Paused(at));
         }
-        let may_have_moved = self.owners.is_some() && self.assignment.has_failed(place);
+        let may_have_moved = self.map.is_some() && self.assignment.has_failed(place);
         let (mut first, mut next) = (None, None);
         for at in self.active(place, members) {
             let Some(until) = members.link(at).next_try().filter(|next| *next > now) else {
@@ -467,8 +471,8 @@ impl Pool {
                 Ok(Pass::Moved)
             }
             failed => {
-                if let (Some(owners), Some(node)) = (&mut self.owners, self.assignment.node(place)) {
-                    owners.lose(node);
+                if let (Some(map), Some(node)) = (&mut self.map, self.assignment.node(place)) {
+                    map.lost(node);
                 }
                 self.put_off(place, at, now, failed.is_err(), members);
                 failed.map(|_| Pass::Moved).map_err(|error| (at, error))

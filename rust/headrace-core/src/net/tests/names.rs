@@ -5,9 +5,10 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use crate::endpoint::{Address, Endpoint, Form, Node, NodeMap, OptionValue};
+use crate::cluster::{ClusterMap, Node};
+use crate::endpoint::{Address, Endpoint, Form, OptionValue};
 use crate::error::code;
-use crate::net::cluster_nodes::ClusterNodes;
+use crate::net::cluster_nodes::ask_each;
 use crate::net::handshake::Greeting;
 use crate::net::peer::Peer;
 use crate::net::{ConnectError, Deadline, NeverInterrupted, block_on};
@@ -25,8 +26,8 @@ fn ask(addresses: &[SocketAddr], time: Duration) -> Result<usize, ConnectError> 
     let mut peer = Peer { address: &address, dial: None, title, access, greeting, timeout: time };
     let mut watch = NeverInterrupted;
     let mut patience = Deadline::new(Instant::now() + time, &mut watch);
-    let mut nodes = ClusterNodes::new(NodeMap::default());
-    block_on(nodes.ask_each(&mut peer, addresses, &node, &mut patience)).map(|map| map.owned().len())
+    let mut map = ClusterMap::default();
+    block_on(ask_each(&mut map, &mut peer, addresses, &node, &mut patience)).map(|_| map.owned().len())
 }
 
 #[test]

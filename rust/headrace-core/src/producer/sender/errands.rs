@@ -10,12 +10,12 @@ use super::super::opening::{Ended, OnFailure, Opening};
 use super::super::preflight::Requirement;
 use super::super::preparation::{Groups, Opened, Preparation, Registry};
 use super::Sender;
-use crate::cluster::Redirect;
+use crate::cluster::{ClusterMap, Redirect};
 use crate::connection::Detour;
-use crate::endpoint::{Node, Settings};
+use crate::endpoint::Settings;
 use crate::error::{Error, Fault, Result, Written, code};
-use crate::net::{ClusterNodes, ConnectError, ServerLookup, TooFewReplicas, Transport, Watch};
-use crate::net::{connect_with, decide, is_redirect};
+use crate::net::{ConnectError, ServerLookup, TooFewReplicas, Transport, Watch};
+use crate::net::{ask_any, ask_connected, confirm, connect_with, decide, is_redirect};
 
 /// The shortest interval at which the nodes of a cluster are asked which of them has which slots because they redirect messages.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -124,7 +124,7 @@ impl Sender {
             return opened.map(Some);
         }
         let was_located = self.located.is_some();
-        if !was_located && !self.locate(at, &settings, None, watch).await? {
+        if !was_located && !self.locate(at, &settings, watch).await? {
             return Ok(None);
         }
         settings.connect_timeout = until.saturating_duration_since(Instant::now()) / if was_located { 2 } else { 1 };
@@ -226,8 +226,14 @@ impl Sender {
         watch: &mut dyn Watch,
     ) -> std::result::Result<(), ConnectError> {
         let settings = self.settings_until(Some(until))?;
-        let sender = if is_redirect(fault) { self.lanes.get(at).node().cloned() } else { None };
-        match self.locate(at, &settings, sender.as_ref(), watch).await {
+        if let Some(node) = self.lanes.get(at).node() {
+            if is_redirect(fault) {
+                self.map.doubt(self.lanes.home_slot(), node);
+            } else {
+                self.map.lost(node);
+            }
+        }
+        match self.locate(at, &settings, watch).await {
             Ok(false) => Ok(()),
             Ok(true) if is_redirect(fault) => {
                 let settings = self.settings_until(Some(until))?;
@@ -251,7 +257,7 @@ impl Sender {
         Preparation {
             endpoint: self.endpoint.clone(),
             settings,
-            nodes: self.nodes.clone(),
+            map: self.map.clone(),
             node: lane.node().cloned(),
             is_home: at == self.lanes.home(),
             registry: self.registry,
@@ -288,7 +294,7 @@ impl Sender {
         let first = decide(&mut self.endpoint, settings, watch).await?;
         self.rules.max_redirects = self.endpoint.cluster().map(|cluster| cluster.max_redirects);
         self.servers = ServerLookup::new(&self.endpoint);
-        self.nodes = ClusterNodes::new(self.endpoint.node_map());
+        self.map = ClusterMap::new(self.endpoint.node_map());
         if self.rules.max_redirects.is_none() {
             self.lanes.leave_cluster(self.rules.retry.is_some() || matches!(dedup, Dedup::Script(_)));
         }
@@ -307,33 +313,37 @@ impl Sender {
     }
 
     /// Asks the nodes which of them has which slots, and moves what waits for the lane accordingly: nothing of it is in flight.
-    /// Returns whether anything is left for it. `sender`: the node of the lane, if it sent a command elsewhere.
+    /// Returns whether anything is left for it.
     async fn locate(
         &mut self,
         at: usize,
         settings: &Settings,
-        sender: Option<&Node>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, ConnectError> {
         self.outcomes.recorder.counters().refreshes.add(1);
-        let answered = match self.lanes.get_mut(at).socket_to_node() {
-            Some((transport, node)) => self.nodes.ask_connected(transport, settings, node, watch).await,
+        let Self { lanes, map, .. } = self;
+        let answered = match lanes.get_mut(at).socket_to_node() {
+            Some((transport, node)) => {
+                let answered = ask_connected(map, transport, settings, node, watch).await;
+                if matches!(answered, Ok(None) | Err(ConnectError::Fault(_))) {
+                    map.lost(node);
+                }
+                answered
+            }
             None => Ok(None),
         };
         if answered.is_err() {
             // Its reply would be matched to the next command.
             self.renew(at, &Fault::new(code::RESET, "the node did not report which nodes have which slots"));
         }
-        let map = match answered {
-            Ok(Some(map)) => map,
+        let moved = match answered {
+            Ok(Some(moved)) => moved,
             Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
             Ok(None) | Err(ConnectError::Fault(_)) => {
-                let slot = self.lanes.home_slot();
-                let last = if sender.is_none() { self.lanes.get(at).node() } else { None };
-                self.nodes.ask_any(&self.endpoint, settings, slot, (sender, last), watch).await?
+                ask_any(&mut self.map, &self.endpoint, settings, self.lanes.home_slot(), watch).await?
             }
         };
-        let (map, replicas, now) = (map.owned(), map.replicas(), Instant::now());
+        let (map, replicas, now) = (self.map.owned(), self.map.replicas(), Instant::now());
         self.located = Some(now);
         if self.lanes.moves_unsent(at, &map) {
             let fault = Fault::new(code::NO_SLOT, "another node has the slot of the stream");
@@ -342,7 +352,7 @@ impl Sender {
             lane.connection.take_back(&failure, &mut cx);
         }
         self.lanes.relocate(at, &map, now);
-        self.changes.located(&map, &replicas, &mut self.lanes, now);
+        self.changes.located(moved, &map, &replicas, &mut self.lanes, now);
         let connection = &self.lanes.get(at).connection;
         Ok(!connection.in_flight.is_empty() || !connection.retry.is_empty() || !connection.retry.is_active())
     }
@@ -353,13 +363,18 @@ impl Sender {
         if let Some(state) = &self.lanes.get(at).state {
             state.counters.redirects.add(detours.len() as u64);
         }
-        let (known, unknown): (Vec<_>, Vec<_>) =
-            detours.iter().partition(|detour| self.nodes.target(&detour.redirect, self.lanes.get(at).node()).is_some());
+        let Self { map, lanes, .. } = self;
+        let (known, unknown): (Vec<_>, Vec<_>) = detours
+            .iter()
+            .partition(|detour| lanes.get(at).node().is_some_and(|node| map.target(&detour.redirect, node).is_some()));
+        if let (Some(detour), Some(node)) = (unknown.first(), lanes.get(at).node()) {
+            map.doubt(lanes.slot(detour.route), node);
+        }
         self.redirect(at, &known, now);
         let is_old = self.located.is_none_or(|located| now.saturating_duration_since(located) >= ASK_EVERY);
         if (is_old || !unknown.is_empty())
             && let Ok(settings) = self.endpoint.settings()
-            && let Err(ConnectError::Interrupted) = self.locate(at, &settings, None, watch).await
+            && let Err(ConnectError::Interrupted) = self.locate(at, &settings, watch).await
         {
             return Err(Error::Interrupted);
         }
@@ -369,8 +384,12 @@ impl Sender {
         // The nodes' answer has moved it, or it moves now, or it is sent to the same node again.
         self.redirect(at, &unknown, now);
         for detour in detours.iter().filter(|detour| !detour.redirect.is_ask) {
-            if let Some(node) = self.nodes.target(&detour.redirect, self.lanes.get(at).node()) {
-                self.changes.slot_moved(self.lanes.slot(detour.route), &node, &self.lanes);
+            let Self { map, lanes, changes, .. } = self;
+            if let Some(node) = lanes.get(at).node()
+                && let Some(target) = map.target(&detour.redirect, node)
+                && let Some(moved) = map.moved_to(lanes.slot(detour.route), &target)
+            {
+                changes.slots_moved(moved, lanes);
             }
         }
         if self.lanes.is_deserted(at) {
@@ -382,12 +401,13 @@ impl Sender {
     /// Asks the node of a lane whether the cluster has the node to which it sent a command, if that node is listed nowhere.
     /// Nothing of the lane is in flight.
     async fn confirm(&mut self, at: usize, redirect: &Redirect, watch: &mut dyn Watch) -> Result<()> {
-        let Some((transport, node)) = self.lanes.get_mut(at).socket_to_node() else { return Ok(()) };
-        if self.nodes.target(redirect, Some(node)).is_some() {
+        let Self { map, lanes, endpoint, .. } = self;
+        let Some((transport, node)) = lanes.get_mut(at).socket_to_node() else { return Ok(()) };
+        if map.target(redirect, node).is_some() {
             return Ok(());
         }
-        let Ok(settings) = self.endpoint.settings() else { return Ok(()) };
-        match self.nodes.confirm(transport, &settings, redirect, node, watch).await {
+        let Ok(settings) = endpoint.settings() else { return Ok(()) };
+        match confirm(map, transport, &settings, redirect, node, watch).await {
             Ok(()) => Ok(()),
             Err(ConnectError::Interrupted) => {
                 // Its reply would be matched to the next command.
@@ -403,7 +423,8 @@ impl Sender {
 
     /// Moves what waits of these slots and streams to the nodes that the server named, if the cluster has listed them.
     fn redirect(&mut self, at: usize, detours: &[&Detour], now: Instant) {
-        let target = |detour: &Detour| self.nodes.target(&detour.redirect, self.lanes.get(at).node());
+        let Some(node) = self.lanes.get(at).node() else { return };
+        let target = |detour: &Detour| self.map.target(&detour.redirect, node);
         let known: Vec<_> = detours.iter().filter_map(|detour| Some((*detour, target(detour)?))).collect();
         self.lanes.redirect(at, &known, now);
     }

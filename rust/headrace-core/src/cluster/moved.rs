@@ -1,0 +1,13 @@
+//! Slots that have moved from one node to another.
+
+use super::node::Node;
+
+/// Slots of one node that another node has now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) slots: u64,
+    pub(crate) from: Node,
+    pub(crate) to: Node,
+    /// Whether a replica of the node has taken over.
+    pub(crate) is_failover: bool,
+}
