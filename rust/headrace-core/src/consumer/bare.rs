@@ -1,7 +1,7 @@
 //! A consumer without sockets, threads and a clock, for the fuzz target `consuming`: its sessions and those of its keeper, and the
 //! order in which `Drive`, `Line` and the keeper's thread use them.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::batch::ConsumerBatch;
@@ -12,6 +12,7 @@ use super::options::ConsumerOptions;
 use super::report::ReadReport;
 use super::session::Session;
 use super::shared::Shared;
+use super::sync::MutexGuard;
 use super::turns::Turns;
 use super::{session, shared};
 use crate::error::{Error, Result};
