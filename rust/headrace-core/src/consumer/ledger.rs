@@ -250,11 +250,22 @@ impl Ledger {
         self.push(stream, &Action::AckLost, id, now);
     }
 
-    /// Counts an entry as lost that was deleted while it was pending, unless the caller has it: the server has removed it from
-    /// the pending ones.
+    /// Records that an entry was deleted while it was pending: the server has removed it from the pending ones. It counts as lost,
+    /// unless it is in a batch: then the caller, or what becomes of the batch, decides.
     pub(super) fn removed(&mut self, stream: usize, id: EntryId) {
         let was_counted = self.lost.remove(&(stream, id));
-        self.report.lost += u64::from(!was_counted && !self.has(stream, id));
+        let is_in_batch = self.has(stream, id);
+        self.found_deleted(stream, id);
+        self.report.lost += u64::from(!was_counted && !is_in_batch);
+    }
+
+    /// An entry in a batch was found deleted.
+    fn found_deleted(&mut self, stream: usize, id: EntryId) {
+        for (state, deleted) in [(State::Held, State::Deleted), (State::Settling, State::SettlingDeleted)] {
+            if let Some((batch, at)) = self.batches.place(stream, id, state) {
+                self.batches.set(batch, at, deleted);
+            }
+        }
     }
 
     /// Counts entries taken over from other consumers.

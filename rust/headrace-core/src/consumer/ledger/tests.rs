@@ -151,6 +151,33 @@ fn an_entry_deleted_in_a_batch_that_is_not_delivered_is_lost() {
 }
 
 #[test]
+fn an_entry_removed_in_a_batch_is_lost_unless_the_caller_acknowledges_it() {
+    for forgets in [true, false] {
+        let mut ledger = ledger(None);
+        let batch = ledger.hold(0, ids(1, 4), Vec::new(), SECOND);
+        ledger.ack(batch, Some(&[true, false, false, false]), SECOND);
+        for ms in 1..=3 {
+            ledger.removed(0, id(ms));
+        }
+        assert_eq!(ledger.report().lost, 0);
+        if forgets {
+            ledger.forget(batch);
+            assert_eq!(ledger.report().lost, 2, "2-0 and 3-0; the first one is acknowledged");
+            continue;
+        }
+        ledger.ack(batch, Some(&[false, true, false, false]), SECOND);
+        ledger.release(batch, Some(&[false, false, true, true]), Duration::ZERO, SECOND);
+        let ack = ledger.take().unwrap();
+        ledger.done(&ack, &[(id(1), Missed::Gone)]);
+        let release = ledger.take().unwrap();
+        assert_eq!((&ack.ids[..], &release.ids[..]), (&[id(1)][..], &[id(4)][..]));
+        ledger.done(&release, &[]);
+        let report = ledger.report();
+        assert_eq!((report.acked, report.lost, report.released, report.pending), (2, 1, 1, 0));
+    }
+}
+
+#[test]
 fn a_lost_entry_counts_once_until_the_server_has_its_acknowledgement() {
     let mut ledger = ledger(None);
     ledger.lost(0, id(1), SECOND);
@@ -160,7 +187,7 @@ fn a_lost_entry_counts_once_until_the_server_has_its_acknowledgement() {
     assert_eq!(ledger.report().lost, 2);
     ledger.hold(0, vec![id(2)], Vec::new(), SECOND);
     ledger.removed(0, id(2));
-    assert_eq!(ledger.report().lost, 2, "the caller has it");
+    assert_eq!(ledger.report().lost, 2, "it is in a batch");
     ledger.removed(0, id(3));
     work(&mut ledger);
     ledger.lost(1, id(1), SECOND);

@@ -186,6 +186,11 @@ pub fn judge_report(process: &Process, report: &ReadReport, is_settled: bool, wo
     }
     let sum = report.acked + report.stale + report.unknown + report.released + report.dead;
     // What a server has refused is for the program to decide again.
+    let is_untold = |number: &&u64| !facts.handed.contains_key(*number) && !is_disturbed(number);
+    let untold = process.told.iter().filter(is_untold).count() as u64;
+    if is_settled && report.lost < untold {
+        return wrong(format!("{untold} entries were lost that no program had"));
+    }
     if is_settled && process.refusals == 0 && process.options.acks {
         let undecided = process.undecided();
         if report.pending != undecided && process.dropped.is_empty() {

@@ -93,6 +93,8 @@ pub struct Process {
     pub said: BTreeMap<u64, u64>,
     /// The acknowledgements whose reply has arrived.
     pub heard: BTreeSet<u64>,
+    /// The entries of which it was told that they are deleted and no longer pending.
+    pub told: BTreeSet<u64>,
     /// The dead letters whose reply has arrived.
     pub buried: u64,
     /// The entries that the program has acknowledged in batches: how often each had gone to another consumer when it was given out.
@@ -135,6 +137,7 @@ impl Process {
             decided: 0,
             said: BTreeMap::new(),
             heard: BTreeSet::new(),
+            told: BTreeSet::new(),
             buried: 0,
             settled: BTreeMap::new(),
             lost: 0,
@@ -228,6 +231,7 @@ impl Process {
                     self.heard.extend(numbers);
                 }
                 Said::Buried => self.buried += 1,
+                Said::Removed(numbers) => self.told.extend(numbers),
                 Said::Refused(code) => refused.push(code),
                 Said::Loading => refused.push("LOADING"),
                 Said::Other => {}

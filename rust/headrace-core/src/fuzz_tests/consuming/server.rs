@@ -27,6 +27,8 @@ pub enum Said {
     Acked(Vec<u64>),
     /// The entry is a dead letter.
     Buried,
+    /// The numbers of entries that are no longer pending, because they were deleted.
+    Removed(Vec<u64>),
     Refused(&'static str),
     Loading,
     Other,
@@ -294,12 +296,14 @@ fn claim(world: &mut World, client: &Client, words: &[Vec<u8>], liar: &mut Liar<
     let ids: Vec<EntryId> =
         world.group(key).into_iter().flat_map(|group| group.pending.range(from..)).map(|(id, _)| *id).collect();
     let (mut claimed, mut deleted, mut left, mut cursor) = (Vec::new(), Vec::new(), count, EntryId::default());
+    let mut removed = Vec::new();
     for (at, id) in ids.iter().enumerate() {
         if left == 0 || at == 10 * count {
             cursor = *id;
             break;
         }
         if world.version != Version::Redis62 && !world.is_present(key, *id) {
+            removed.push(world.number(key, *id));
             world.forget_absent(key, *id);
             deleted.push(*id);
             left -= 1;
@@ -327,7 +331,7 @@ fn claim(world: &mut World, client: &Client, words: &[Vec<u8>], liar: &mut Liar<
     if world.version != Version::Redis62 {
         parts.push(list(&deleted));
     }
-    ([header(parts.len()), parts.concat()].concat(), Said::Other)
+    ([header(parts.len()), parts.concat()].concat(), Said::Removed(removed))
 }
 
 fn entry(entry: &Entry, liar: &mut Liar<Lie>) -> Vec<u8> {
