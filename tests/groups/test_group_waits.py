@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 from headrace import ConnectionFailedError, Endpoint, Group
+from headrace.admin import Commands
 from headrace.testing import LocalServer
 from support.fake_server import FakeServer, Peer, hang_up
 from support.groups import GROUP, add, group_of, read
@@ -61,6 +62,30 @@ def test_a_call_times_out_when_the_server_does_not_answer(name: str) -> None:
     command = {"create": "XGROUP CREATE", "delete_consumer": "EVAL"}.get(name)
     text += f"; it is unknown whether {command} took effect" if command else ""
     assert str(failed.value).startswith(f"{text}; look at the server's load and SLOWLOG")
+
+
+def test_a_call_on_a_kept_connection_is_repeated_after_its_loss_and_not_after_a_timeout() -> None:
+    def answers_once(peer: Peer) -> None:
+        peer.commands(1)
+        peer.send(b"+PONG\r\n")
+
+    def then_silent(peer: Peer) -> None:
+        answers_once(peer)
+        peer.wait_for_end()
+
+    for first, text in ((answers_once, None), (then_silent, "no reply from")):
+        with FakeServer(first, answers_once) as server:
+            endpoint = Endpoint(
+                host="127.0.0.1", port=server.port, stream_key=KEY, command_timeout=0.2, topology="single"
+            )
+            commands = Commands(endpoint)
+            assert commands.call([(None, [b"PING"])], writes=False) == [b"PONG"]
+            if text is None:
+                assert commands.call([(None, [b"PING"])], writes=False) == [b"PONG"]
+            else:
+                with pytest.raises(ConnectionFailedError, match=text):
+                    commands.call([(None, [b"PING"])], writes=False)
+            commands.close()
 
 
 @pytest.mark.parametrize("name", CALLS)

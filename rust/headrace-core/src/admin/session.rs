@@ -20,6 +20,8 @@ pub(super) struct Session<'w> {
     transport: Option<Transport>,
     /// How long the server may make no progress: `command_timeout`.
     silence: Duration,
+    /// Whether the connection was lost because the server made no progress.
+    is_timed_out: bool,
     watch: &'w mut dyn Watch,
 }
 
@@ -48,12 +50,14 @@ pub(super) struct KeptConnection {
     endpoint: Endpoint,
     target: Target,
     open: Option<Open>,
+    /// Whether the last call lost its connection because the server made no progress.
+    is_timed_out: bool,
 }
 
 impl KeptConnection {
     /// Creates it without opening a connection. The connection never creates the endpoint's consumer group.
     pub(super) fn new(endpoint: &Endpoint) -> Self {
-        Self { endpoint: endpoint.without_consumer_group(), target: Target::Endpoint, open: None }
+        Self { endpoint: endpoint.without_consumer_group(), target: Target::Endpoint, open: None, is_timed_out: false }
     }
 
     /// Like [`new`](Self::new), for a connection to `target`.
@@ -76,7 +80,8 @@ impl KeptConnection {
     ) -> Result<T> {
         let was_kept = self.open.as_ref().is_some_and(|open| open.is_used);
         match self.once(watch, &mut work) {
-            Err(Error::Connection { .. }) if was_kept => self.once(watch, work),
+            // The time for a silent server is over.
+            Err(Error::Connection { .. }) if was_kept && !self.is_timed_out => self.once(watch, work),
             done => done,
         }
     }
@@ -121,8 +126,10 @@ impl KeptConnection {
     ) -> Result<T> {
         self.decided(watch)?;
         let Open { transport, silence, .. } = self.take(watch)?;
-        let mut session = Session { endpoint: self.endpoint.clone(), transport: Some(transport), silence, watch };
+        let endpoint = self.endpoint.clone();
+        let mut session = Session { endpoint, transport: Some(transport), silence, is_timed_out: false, watch };
         let done = work(&mut session);
+        self.is_timed_out = session.is_timed_out;
         self.open = session.transport.map(|transport| Open { transport, silence, is_used: true });
         done
     }
@@ -186,7 +193,10 @@ impl Session<'_> {
         }
         Err(match error {
             ConnectError::Interrupted => Error::Interrupted,
-            ConnectError::Fault(fault) => self.lost(&fault, commands.get(answered..).unwrap_or_default()),
+            ConnectError::Fault(fault) => {
+                self.is_timed_out = fault.code == code::TIMEOUT;
+                self.lost(&fault, commands.get(answered..).unwrap_or_default())
+            }
         })
     }
 
