@@ -39,6 +39,16 @@ fn reading() {
     Runner::new("reading", 1_500).run(&mut Seen::new(traces), check, Seen::summary);
 }
 
+/// Each found a defect that has been repaired; it shows the defect for as long as the model draws what it drew then.
+#[cfg(test)]
+#[test]
+fn executions_that_found_defects_find_nothing() {
+    let held_up_by_a_refused_stream = [(3, 458)];
+    for (seed, execution) in held_up_by_a_refused_stream {
+        check(&mut Seen::default(), &mut Chance::new(seed, execution));
+    }
+}
+
 #[cfg(test)]
 #[test]
 fn runs_of_one_seed_are_equal() {

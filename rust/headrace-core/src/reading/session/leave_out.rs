@@ -20,6 +20,9 @@ impl Session {
         if self.streams[at].standing.refuse() {
             self.leave_out(at);
             self.push_error(at, None, stream_refused(&self.streams[at].key, &fault));
+        } else {
+            // It was asked again, and read: entries without proof would hold up the other streams.
+            self.forget_unproven(at);
         }
         Ok(())
     }
