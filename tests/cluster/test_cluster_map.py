@@ -19,8 +19,8 @@ REDIRECTS = ("MOVED", "ASK")
 
 
 def endpoint_of(node: FakeNode, **options: Any) -> Endpoint:
-    timeouts = {"connect_timeout": LATE, "command_timeout": LATE}
-    return Endpoint(nodes=[f"127.0.0.1:{node.port}"], stream_key="s", **timeouts, **options)
+    nodes = [f"127.0.0.1:{node.port}"]
+    return Endpoint(nodes=nodes, stream_key="s", connect_timeout=LATE, command_timeout=LATE, **options)
 
 
 def to(node: FakeNode, code: str = "MOVED") -> bytes:
