@@ -50,12 +50,14 @@ fn executions_that_found_defects_find_nothing() {
     let old_field_error = [(23, 551)];
     let failed_without_being_returned = [(23, 1_443), (23, 2_266)];
     let counted_once_too_few = [(23, 2_827)];
+    let failed_while_connections_broke = [(101, 4_600)];
     let all = [
         &lost_counted_again[..],
         &ids_that_do_not_ascend,
         &old_field_error,
         &failed_without_being_returned,
         &counted_once_too_few,
+        &failed_while_connections_broke,
     ];
     for (seed, execution) in all.concat() {
         check(&mut Seen::default(), &mut Chance::new(seed, execution));

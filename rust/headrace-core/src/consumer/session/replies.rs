@@ -29,9 +29,13 @@ impl Session {
                 }
                 self.end_new(stream, count, buffers.was_slow());
             }
-            Some(Ask::Read { part, .. }) => {
-                let part = part.clone();
-                return self.read_entries(part.len() as u64, Some(&part), buffers);
+            Some(Ask::Read { stream, part }) => {
+                let (stream, part) = (*stream, part.clone());
+                let is_read = self.read_entries(part.len() as u64, Some(&part), buffers)?;
+                if is_read {
+                    self.streams[stream].interrupted.take_if(|before| part.iter().any(|entry| entry.id == before.id));
+                }
+                return Ok(is_read);
             }
             Some(Ask::Work(work)) => {
                 let work = work.clone();
@@ -153,8 +157,10 @@ impl Session {
                 breaks = true;
                 continue;
             }
-            if let Some(before) = stream.interrupted.take_if(|before| before.id == entry.id) {
-                entry.deliveries = before.deliveries;
+            let before = stream.interrupted.filter(|before| before.id == entry.id).map(|before| before.deliveries);
+            // The interrupted read has added at most one: more is from other consumers.
+            if let Some(before) = before.filter(|before| entry.deliveries <= rules::isolated(*before) + 1) {
+                entry.deliveries = before;
             }
             let failures = rules::failures(entry.deliveries);
             if self.options.max_failures.is_some_and(|most| failures >= most) {

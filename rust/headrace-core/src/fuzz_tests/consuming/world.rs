@@ -181,6 +181,9 @@ impl World {
         }
         self.facts.forgot = true;
         for (key, after) in groups.into_iter().enumerate() {
+            let of_stream = self.history.now(key).map(|life| life.number);
+            // A stream that was replaced has left its group here.
+            let after = after.filter(|group| Some(group.life) == of_stream);
             let before = self.groups[key].clone();
             self.disturb_changed(key, before.as_ref(), after.as_ref(), to);
             roll_back_to(&mut self.history, key, to);
