@@ -27,6 +27,11 @@ class Node:
         """Whether the node is a master that is not known to have failed."""
         return "master" in self.flags and "fail" not in self.flags
 
+    @property
+    def is_suspected(self) -> bool:
+        """Whether the server that shows the node takes it for failed, alone or in agreement with others."""
+        return bool({"fail", "fail?"} & {*self.flags})
+
     def has(self, slot: int) -> bool:
         """Return whether the node has a slot."""
         return any(slot in share for share in self.slots)

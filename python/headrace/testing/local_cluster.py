@@ -306,6 +306,9 @@ class LocalCluster:
             return missing
         if down := [self._label(s) for s in self._servers if b"cluster_state:ok" not in self._ask(s, "CLUSTER INFO")]:
             return f"{', '.join(down)} does not report cluster_state:ok"
+        # On a busy machine a server may have been silent for so long that others took it for failed.
+        if wrong := [self._label(s) for s in self._servers if any(node.is_suspected for node in self._view(s))]:
+            return f"{', '.join(wrong)} takes another server for failed"
         masters = self._servers[: len(plan.predecessors)]
         replicas = len(self._servers) // len(masters) - 1
         online = {master: self._ask(master, "INFO replication").count(b"state=online") for master in masters}
