@@ -164,7 +164,7 @@ pub fn judge_report(process: &Process, report: &ReadReport, is_settled: bool, wo
     let current: BTreeSet<u64> = (0..world.history.keys.len()).flat_map(|key| world.numbers(key)).collect();
     let times = |(number, times): (&u64, &u64)| {
         let is_own = facts.acked.contains(&(process.number, *number));
-        // After a lost connection an entry that is not pending counts as acknowledged, whoever acknowledged it, or nobody.
+        // After a lost connection any entry that is not pending counts as acknowledged.
         let is_free = !process.options.acks || facts.acked.iter().any(|(_, of)| of == number);
         let is_others = process.lost > 0 && is_free;
         let is_gone = facts.absent.contains(number) || (process.lost > 0 && !current.contains(number));

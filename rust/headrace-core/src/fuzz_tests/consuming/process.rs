@@ -93,7 +93,7 @@ pub struct Process {
     pub said: BTreeMap<u64, u64>,
     /// The acknowledgements whose reply has arrived.
     pub heard: BTreeSet<u64>,
-    /// The entries of which it was told that they are deleted and no longer pending.
+    /// The deleted entries that a reply has named as no longer pending.
     pub told: BTreeSet<u64>,
     /// The dead letters whose reply has arrived.
     pub buried: u64,
