@@ -1,4 +1,4 @@
-//! Redis Cluster, as far as it needs no I/O: the slot of a key, which node has which slots, and what redirects change.
+//! Redis Cluster without I/O: the slot of a key, the owners of slots, and the effect of redirects.
 
 mod map;
 mod members;

@@ -1,5 +1,4 @@
-//! What is known of a cluster: its nodes, which of them has which slots, whom to ask, and what a redirect changes. No I/O and no
-//! clock.
+//! The map of a cluster: its nodes, the owner of each slot, the nodes to ask, and the effect of a redirect. No I/O and no clock.
 //!
 //! A slot's owner is known from the last report of a node and the redirects since. Asking again is due for a slot whose owner
 //! could not be reached, for one that was redirected to a node that the cluster has not listed, and for one that no node has:
@@ -26,22 +25,22 @@ use super::slot::SLOTS;
 use super::slot_set::SlotSet;
 use super::slots::Slots;
 
-/// The maximum number of nodes in a cluster: more than any real one. With more, the work for each of them would take too
-/// long.
+/// The maximum number of nodes in a cluster: more than any real one. With more, the work for all of them would take too long.
 pub(crate) const MAX_NODES: usize = 4_000;
 
 /// A report that names more than [`MAX_NODES`] nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyNodes;
 
-/// Where a redirect leads.
+/// The target of a redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Redirected {
     /// MOVED: the command, and all of its slot, goes to this node.
     Goes(Node),
     /// ASK: this command alone goes to this node, after ASKING.
     Asks(Node),
-    /// To a node that the cluster has not listed: the nodes must be asked, first the one that redirected.
+    /// The target cannot be read, or is a node that the cluster has not listed: the nodes must be asked, first the one that
+    /// redirected.
     Unknown,
 }
 
@@ -55,7 +54,7 @@ struct Known {
 /// The nodes of a cluster and the owners of its slots.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClusterMap {
-    /// Where to connect for the addresses that the nodes show.
+    /// The addresses to connect to for those that the nodes show.
     shown: NodeMap,
     /// Each node once: the listed ones, owners of slots first, then former owners.
     nodes: Vec<Known>,
@@ -72,7 +71,7 @@ pub(crate) struct ClusterMap {
 }
 
 impl ClusterMap {
-    /// An empty map. `shown` says where to connect for the addresses that the nodes show.
+    /// Creates an empty map. `shown`: the addresses to connect to for those that the nodes show.
     pub(crate) fn new(shown: NodeMap) -> Self {
         Self { shown, ..Self::default() }
     }
@@ -121,7 +120,7 @@ impl ClusterMap {
         nodes
     }
 
-    /// Replaces what is known by a node's reply to CLUSTER SLOTS. Returns which slots have moved since: one item for each pair of
+    /// Replaces the map by a node's reply to CLUSTER SLOTS. Returns the slots that have moved since: one item for each pair of
     /// nodes. A slot without a node counts as its last node's.
     pub(crate) fn learn(&mut self, slots: &Slots, sender: &Node) -> Result<Vec<Moved>, TooManyNodes> {
         let mut new = Self { owners: vec![0; SLOTS.into()], ..Self::new(self.shown.clone()) };
@@ -148,7 +147,7 @@ impl ClusterMap {
         Ok(moved)
     }
 
-    /// What has moved since `old` was known. The last owners of slots without a node are taken over.
+    /// Returns the slots that have moved since `old`, and takes over the last owners of slots without a node.
     fn since(&mut self, old: &Self) -> Vec<Moved> {
         // The places of the old nodes here. Former owners need one.
         let mut places: BTreeMap<u16, u16> = BTreeMap::new();
@@ -180,7 +179,7 @@ impl ClusterMap {
         moved.collect()
     }
 
-    /// Records that `sender` redirected a command for this slot. `redirect`: what it said, if that can be read.
+    /// Records that `sender` redirected a command for this slot. `redirect`: `None` if it cannot be read.
     pub(crate) fn redirected(&mut self, slot: u16, redirect: Option<&Redirect>, sender: &Node) -> Redirected {
         self.lost.retain(|lost| lost != sender);
         let target = redirect.and_then(|redirect| Some((redirect, self.target(redirect, sender)?)));
@@ -203,8 +202,8 @@ impl ClusterMap {
         self.nodes.iter().any(|known| known.is_listed && known.node == target).then_some(target)
     }
 
-    /// Records that a node reported a listed one as the owner of a slot, and returns what has moved. If that one is a replica of
-    /// the slot's previous owner, it has all of that node's slots.
+    /// Makes a listed node the owner of a slot, as a node reported. Returns the slots that have moved: all those of the previous
+    /// owner if the node is its replica.
     pub(crate) fn moved_to(&mut self, slot: u16, node: &Node) -> Option<Moved> {
         let to = self.place_of(node)?;
         let from = self.place(slot);
@@ -225,13 +224,13 @@ impl ClusterMap {
         Some(Moved { slots, from: self.node(from)?.clone(), to: node.clone(), is_failover: true })
     }
 
-    /// Notes that the owner of a slot must be asked for, first of all `sender`, which does not have it.
+    /// Marks the owner of a slot as doubted: the nodes must be asked, first `sender`, which does not have the slot.
     pub(crate) fn doubt(&mut self, slot: u16, sender: &Node) {
         self.doubted.insert(slot);
         self.sender = Some(sender.clone());
     }
 
-    /// Notes that a node could not be reached, or did not say who owns the slots: other nodes may have its slots.
+    /// Marks a node as lost: it could not be reached, or did not report the owners of the slots. Other nodes may have its slots.
     pub(crate) fn lost(&mut self, node: &Node) {
         if !self.lost.contains(node) {
             self.lost.push(node.clone());

@@ -1,4 +1,4 @@
-//! Which masters a node knows: the reply to CLUSTER NODES, which also has those without slots.
+//! The masters that a node knows: the reply to CLUSTER NODES, which also lists those without slots.
 
 use super::node_name::NodeName;
 
@@ -14,7 +14,7 @@ impl Members {
         Self(text.lines().filter_map(names).flatten().collect())
     }
 
-    /// Whether one of them has this name. If the name has no host, which is then that of the node that sent it, the port decides.
+    /// Whether a master has this name. A name without a host, which stands for the host of its sender, is compared by its port.
     pub(crate) fn contain(&self, name: &NodeName) -> bool {
         self.0.iter().any(|known| known.port == name.port && (name.host.is_none() || known.host == name.host))
     }

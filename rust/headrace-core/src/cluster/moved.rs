@@ -8,6 +8,6 @@ pub(crate) struct Moved {
     pub(crate) slots: u64,
     pub(crate) from: Node,
     pub(crate) to: Node,
-    /// Whether a replica of the node has taken over.
+    /// Whether the new node was a replica of the old one.
     pub(crate) is_failover: bool,
 }

@@ -1,4 +1,4 @@
-//! Where to connect for the addresses that nodes of a cluster show, for nodes behind NAT or forwarded ports.
+//! The addresses to connect to for those that nodes of a cluster show, for nodes behind NAT or forwarded ports.
 
 use core::net::IpAddr;
 use std::sync::Arc;

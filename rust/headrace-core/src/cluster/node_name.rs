@@ -3,13 +3,13 @@
 /// A host, which may be missing, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeName {
-    /// `None`: the host of the node that sent the reply. Servers that show no endpoints mean that.
+    /// `None`: the host of the node that sent the reply, as with `cluster-preferred-endpoint-type unknown-endpoint`.
     pub(crate) host: Option<String>,
     pub(crate) port: u16,
 }
 
 impl NodeName {
-    /// A name, unless it names no node: `?` is a host that the server does not know, and 0 is no port.
+    /// Returns a name, unless it names no node: `?` is a host that the server does not know, and 0 is no port.
     pub(super) fn new(host: &[u8], port: Option<u16>) -> Option<Self> {
         let port = port.filter(|port| *port > 0)?;
         let host =

@@ -3,13 +3,13 @@
 use super::node_name::NodeName;
 use super::slot::SLOTS;
 
-/// Where the server sends a command that it refused. The command was not written.
+/// A MOVED or ASK reply: the server refused a command, which was not written, and names the node to send it to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Redirect {
     pub(crate) slot: u16,
     /// `None`: the server does not know the host of the other node.
     pub(crate) node: Option<NodeName>,
-    /// Whether only this command goes there, after ASKING: the slot is being moved.
+    /// Whether only this command goes to the node, after ASKING: the slot is being moved.
     pub(crate) is_ask: bool,
 }
 

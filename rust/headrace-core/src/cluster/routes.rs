@@ -1,4 +1,4 @@
-//! Which connection commands of a slot go to.
+//! The connection for the commands of each slot.
 
 use super::slot::SLOTS;
 
@@ -7,7 +7,7 @@ use super::slot::SLOTS;
 pub(crate) struct Routes(Box<[u16]>);
 
 impl Default for Routes {
-    /// All slots lead to the first one.
+    /// All slots lead to the first connection.
     fn default() -> Self {
         Self(vec![0; usize::from(SLOTS)].into())
     }

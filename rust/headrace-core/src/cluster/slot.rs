@@ -1,6 +1,6 @@
 //! The slot of a key: <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>.
 
-/// How many slots there are.
+/// The number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of `key`: that of the part between its first `{` and the next `}`, if there is such a part and it is not empty.
@@ -31,7 +31,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     rest.iter().fold(crc, |crc, byte| (crc << 8) ^ TABLES[0][usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-/// What a byte adds to the checksum, by the number of bytes after it.
+/// The contribution of a byte to the checksum, by the number of bytes after it.
 static TABLES: [[u16; 256]; 8] = {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;

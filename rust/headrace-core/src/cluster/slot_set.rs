@@ -1,8 +1,8 @@
-//! A set of slots, or of anything else that has a 16-bit number.
+//! A set of slots, or of other 16-bit numbers.
 
 use super::slot::SLOTS;
 
-/// One bit per slot: 2 KiB, or 8 KiB if it has numbers above those of slots.
+/// One bit per number: 2 KiB for slots, 8 KiB once a greater number is inserted.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotSet(Vec<u64>);
 

@@ -1,5 +1,5 @@
-//! Which node has which slots: the reply to CLUSTER SLOTS, which every version has, and which does not list a master that another
-//! node has replaced.
+//! The owners of slots: the reply to CLUSTER SLOTS, which every version has, and which does not list a master that another node
+//! has replaced.
 
 use std::ops::RangeInclusive;
 
@@ -19,7 +19,7 @@ pub(crate) struct Slots {
 struct Range {
     first: u16,
     last: u16,
-    /// `None`: the server does not know its host.
+    /// `None`: the server does not know the master's host.
     master: Option<NodeName>,
     /// The replicas whose host is known.
     replicas: Vec<NodeName>,

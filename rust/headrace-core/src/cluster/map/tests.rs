@@ -182,7 +182,7 @@ fn former_nodes_are_forgotten() {
     }
 }
 
-/// What happens to a map. Slots 0 to 3 stand for all others.
+/// An event that changes a map. Slots 0 to 3 stand for all others.
 #[derive(Debug, Clone)]
 enum Event {
     /// A report of the owners of the slots. 0: no node has it.
