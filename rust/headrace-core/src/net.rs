@@ -1,12 +1,12 @@
-//! The socket: one connection, from the host name to the last handshake reply under one deadline, and then bytes in and out
-//! without ever blocking.
+//! Connections: one deadline covers a connect, from the host name to the last handshake reply; then bytes go in and out without
+//! blocking.
 //!
 //! ```text
 //!  connect: resolve ─▶ socket ─▶ tls ─▶ handshake       request: packed command ─▶ stream ─▶ lines ─▶ redis-rs parser
 //!           └────────── deadline, watch ────────────────────────────────────────────┘
 //! ```
 //!
-//! Nothing here retries, and a failed connection is never repaired: [`Transport::abort`] it and connect again.
+//! This module never retries, and never repairs a failed connection: [`Transport::abort`] it and connect again.
 
 mod block_on;
 mod change;

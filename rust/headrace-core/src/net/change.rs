@@ -31,7 +31,7 @@ pub enum ServerChange {
     },
     /// A replica has taken over from a node of a cluster.
     FailedOver {
-        /// The number of slots that it took over.
+        /// The number of slots that the replica took over.
         slots: u64,
         /// The node that had them.
         from: String,

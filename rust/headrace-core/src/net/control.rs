@@ -11,7 +11,7 @@ use super::stream::Transport;
 use crate::error::{Fault, code};
 use crate::resp::line_reader::LineReader;
 
-/// A connection on which to wait until bytes can be received or, if `writable`, sent.
+/// A connection to wait for: until bytes can be received or, if `writable`, sent.
 struct OfTransport<'a> {
     transport: &'a mut Transport,
     writable: bool,
@@ -28,7 +28,7 @@ impl Waited for OfTransport<'_> {
 }
 
 impl Transport {
-    /// Waits until bytes can be received or, if `writable`, sent. It may return early; the caller then calls it again.
+    /// Waits until bytes can be received or, if `writable`, sent. The wait may end early; the caller then waits again.
     pub(super) async fn wait_with(
         &mut self,
         patience: &mut Deadline<'_>,
@@ -82,7 +82,7 @@ impl Transport {
         Ok(lines.iter().filter_map(|line| line.strip_prefix(b"-")).map(Fault::from_reply).collect())
     }
 
-    /// Reads all available bytes; returns what ended the connection, if it ended.
+    /// Reads all available bytes; returns the fault that ended the connection, if it ended.
     fn receive_lines(&mut self, lines: &mut LineReader, expected: usize) -> Result<Option<Fault>, Fault> {
         let mut chunk = [0; 4096];
         loop {

@@ -17,7 +17,7 @@ use crate::error::{Fault, code};
 const KEEPALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)).with_retries(3);
 
-/// How long to wait before trying a Unix socket with a full backlog again: it gives nothing to poll for.
+/// How long to wait before trying a Unix socket with a full backlog again: poll(2) does not report when there is room.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(10);
 
 /// Tries the addresses in turn. Each gets an equal part of the time that remains when its turn comes, so that an address that

@@ -1,7 +1,7 @@
 //! The handshake, before the first entry: AUTH, HELLO, SELECT, CLIENT SETINFO, XGROUP CREATE.
 //!
-//! HELLO is sent only to ask what the server is, if the endpoint does not say. It is sent together with the first step after
-//! AUTH, so that it costs no round trip, and a refusal does not matter: not every user may call it, and not every proxy
+//! HELLO is sent only to ask for the server's mode, if the endpoint does not state it. It goes out together with the first step
+//! after AUTH, so that it costs no round trip, and a refusal does not matter: not every user may call it, and not every proxy
 //! supports it.
 //!
 //! Each step waits for all its replies before the next one, and each handshake has at least one step: commands that follow a
@@ -32,19 +32,19 @@ pub(super) enum Greeting<'a> {
         /// The streams in which to create the endpoint's consumer group now: those that this server has.
         streams: &'a [Vec<u8>],
     },
-    /// For a sentinel, or for a node that is only asked which node has a slot: none. Sentinels before Redis 7.2 do not know
+    /// For a sentinel, or for a node that is only asked for the owners of slots: none. Sentinels before Redis 7.2 do not know
     /// CLIENT SETINFO.
     Lookup,
 }
 
-/// What a server says it is.
+/// The mode of a server, as it states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It serves all keys, as far as is known.
+    /// A server for all keys, or one that has not stated its mode.
     Single,
     /// A node of a cluster.
     Cluster,
-    /// It serves no keys.
+    /// A sentinel, which serves no keys.
     Sentinel,
 }
 
@@ -59,7 +59,7 @@ impl Mode {
     }
 }
 
-/// A reply, or the fault for an error reply.
+/// The reply to a command, or the fault for an error reply.
 type Reply = Result<Value, Fault>;
 
 /// Performs the handshake. If the server only now turns out to be a node of a cluster, it is not asked to create consumer
@@ -121,7 +121,7 @@ fn not_selected(refusal: Fault, is_of_cluster: bool) -> Fault {
     Fault { message, ..refused }
 }
 
-/// Sends commands in one round trip, preceded by HELLO if the server is asked what it is. Returns what it is, and the error
+/// Sends commands in one round trip, preceded by HELLO if the server is asked for its mode. Returns the mode, and the error
 /// replies to the commands.
 async fn greet(
     transport: &mut Transport,
@@ -138,7 +138,7 @@ async fn greet(
     let mut replies = Vec::new();
     let each = &mut |reply: Reply| replies.push(reply);
     if let Err(error) = transport.query_all(&packed, 1 + commands.len(), WHOLE, patience, each).await {
-        // The last reply of a server that ends the connection says why.
+        // The last reply of a server that ends the connection states the reason.
         let words = replies.pop().and_then(Result::err).filter(Fault::ends_connection);
         return Err(words.filter(|_| error != ConnectError::Interrupted).map_or(error, ConnectError::Fault));
     }
@@ -179,10 +179,10 @@ pub(crate) fn create_group(group: &[u8], stream_key: &[u8]) -> redis::Cmd {
     create
 }
 
-/// AUTH with one argument, or with two if a user name is given (Redis 6.0 and later).
+/// Sends AUTH with one argument, or with two if a user name is given (Redis 6.0 and later).
 ///
-/// Unlike the other commands, it is not packed by redis-rs, whose buffer would leave the password in freed memory. This
-/// buffer is zeroed, and allocated large enough, since growing it would leave a copy behind too.
+/// Unlike the other commands, AUTH is not packed by redis-rs, whose buffer would leave the password in freed memory. This buffer
+/// is zeroed, and allocated large enough, since growing it would leave a copy behind too.
 async fn authenticate(
     transport: &mut Transport,
     username: Option<&str>,
@@ -201,7 +201,7 @@ async fn authenticate(
     Ok(())
 }
 
-/// The starts of known refusals that repeat nothing of the command. A password may be one of their words.
+/// The starts of known refusals that repeat no part of the command. A password may be one of their words.
 const KNOWN_REFUSALS: [&[u8]; 5] = [
     b"WRONGPASS invalid username-password pair or user is disabled.",
     b"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is",
@@ -210,7 +210,7 @@ const KNOWN_REFUSALS: [&[u8]; 5] = [
     b"LOADING Redis is loading the dataset in memory",
 ];
 
-/// Removes the password from a refusal of AUTH, in case a server or a proxy repeats what it was sent.
+/// Removes the password from a refusal of AUTH, in case a server or a proxy repeats the command.
 fn without(password: &[u8], line: &[u8]) -> Vec<u8> {
     let known = KNOWN_REFUSALS.iter().find(|known| line.starts_with(known)).map_or(0, |known| known.len());
     let (known, mut rest) = line.split_at(known);
@@ -260,7 +260,7 @@ async fn introduce(
 }
 
 /// Whether a server sends this error reply to a new connection, whatever the command, before it closes: too many clients, or
-/// protected mode. It does not refuse the command that happened to be first, so not AUTH either.
+/// protected mode. The reply does not refuse the first command, so not AUTH either.
 fn is_unsolicited(refusal: &Fault) -> bool {
     refusal.text == ReplyText::MaxClients || refusal.code == "DENIED"
 }

@@ -1,4 +1,4 @@
-//! Calls to the system or to the caller that cannot be given a deadline: they run on a thread of their own.
+//! Calls to the system or to the caller that accept no deadline: each runs on a thread of its own.
 
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, TryRecvError};

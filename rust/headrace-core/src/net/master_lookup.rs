@@ -1,4 +1,4 @@
-//! Finds out which server is the master: sentinels are asked at each connect, and while messages are in flight.
+//! The lookup of the master: sentinels are asked at each connect, and while messages are in flight.
 //!
 //! After a failover on command (`SENTINEL FAILOVER`) the old master stays up for about ten seconds, and acknowledges messages
 //! in that time that are lost. Its own connection does not show this; only the sentinels know.
@@ -34,7 +34,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 /// Larger than the reply for any address.
 const MAX_REPLY: usize = 4 * 1024;
 
-/// What the sentinels say about the master.
+/// The master as the sentinels name it, and the connection to the sentinel that is polled.
 #[derive(Debug, Default)]
 pub(crate) struct MasterLookup {
     /// The sentinel to ask first, as an index into the list.
@@ -54,7 +54,7 @@ struct Named {
     sentinel: Option<Transport>,
     /// When the pending request was sent.
     asked: Option<Instant>,
-    /// The part of the reply received so far.
+    /// The received part of the reply.
     reply: Vec<u8>,
     /// The time of the next action.
     next: Instant,
@@ -65,8 +65,8 @@ struct Named {
 }
 
 impl MasterLookup {
-    /// Connects to the master that a sentinel names, if that server says that it is a master. The sentinels share the
-    /// remaining time.
+    /// Connects to the master that a sentinel names, if HELLO on that server confirms the role. The sentinels share the remaining
+    /// time.
     pub(super) async fn connect(
         &mut self,
         endpoint: &Endpoint,
@@ -129,8 +129,8 @@ impl MasterLookup {
         self.change.take()
     }
 
-    /// The number of replicas known to the sentinel that named the master, including those that are down, or why it does not
-    /// say. `None` if no sentinel is connected. Must be called right after [`connect`](Self::connect).
+    /// The number of replicas known to the sentinel that named the master, including those that are down, or the fault if it does
+    /// not tell. `None` if no sentinel is connected. Must be called right after [`connect`](Self::connect).
     pub(super) async fn replicas(
         &mut self,
         endpoint: &Endpoint,
@@ -160,8 +160,8 @@ impl MasterLookup {
         self.named.as_ref().map(|named| named.next)
     }
 
-    /// Asks a sentinel, or reads its answer. Fails if it names another master that says it is a master. It waits briefly only
-    /// to confirm that, and to connect to another sentinel in place of one that was lost.
+    /// Asks a sentinel, or reads its answer. Fails if it names another master, and that server confirms the role. Waits briefly,
+    /// only for this confirmation, and for a connect to another sentinel in place of one that was lost.
     pub(super) async fn check(
         &mut self,
         endpoint: &Endpoint,
@@ -276,8 +276,7 @@ impl Named {
     }
 }
 
-/// Fails with `SWITCHED` if `found` says that it is a master. It is asked because the sentinels' knowledge may be out of
-/// date.
+/// Fails with `SWITCHED` if the server at `found` confirms that it is a master. The sentinels' knowledge may be out of date.
 async fn confirm(
     endpoint: &Endpoint,
     sentinels: &Sentinels,
@@ -317,7 +316,7 @@ pub(crate) async fn connect_to_sentinel(
     peer(node, &address, sentinels, settings.connect_timeout).connect(&mut Deadline::new(deadline, watch)).await
 }
 
-/// A new connection to a sentinel, and the master that it names.
+/// Opens a connection to a sentinel, and returns it with the master that the sentinel names.
 async fn ask_new(
     node: &Node,
     sentinels: &Sentinels,
@@ -345,7 +344,7 @@ async fn ask_new(
     Err(refused.into())
 }
 
-/// A connection to a server that says that it is a master.
+/// Opens a connection to a server, which must confirm that it is a master.
 async fn open_master(
     endpoint: &Endpoint,
     settings: &Settings,
@@ -383,7 +382,7 @@ fn request(sentinels: &Sentinels) -> Cmd {
     command
 }
 
-/// The address in the reply.
+/// The address in the reply to SENTINEL GET-MASTER-ADDR-BY-NAME.
 fn address(reply: &Value) -> Option<Address> {
     let [host, port] = value::list(reply)? else { return None };
     let host = String::from_utf8(value::bytes(host)?.to_vec()).ok()?;

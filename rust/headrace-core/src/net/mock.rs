@@ -24,7 +24,7 @@ thread_local! {
     static DIAL: RefCell<Option<Dial>> = const { RefCell::new(None) };
 }
 
-/// From now on, `dial` makes the connections of this thread, whatever their endpoint; `None` ends that.
+/// Makes `dial` open the connections of this thread, whatever their endpoint; `None` ends that.
 pub(crate) fn set_mock(dial: Option<Dial>) {
     DIAL.with(|now| *now.borrow_mut() = dial);
 }

@@ -1,16 +1,16 @@
-//! What counts as progress of a server that a call waits for.
+//! The progress of a server that a call waits for.
 
 use std::time::{Duration, Instant};
 
 /// A piece of a reply is progress if it has this many bytes: a large entry may take longer than `command_timeout` to arrive.
 const PIECE: usize = 4096;
 
-/// When a server last made progress: with a whole reply, or a piece of one. A single byte is none, because a server that sends
-/// one from time to time would hold up a call for ever.
+/// The time of a server's last progress: a whole reply, or a piece of one. A single byte is none, because a server that sends one
+/// from time to time would hold up a call for ever.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     last: Instant,
-    /// The bytes that moved since then.
+    /// The number of bytes that moved since the last progress.
     bytes: usize,
 }
 
@@ -19,12 +19,12 @@ impl Progress {
         Self { last: now, bytes: 0 }
     }
 
-    /// Notes that a reply is complete, or that a request was sent, whose reply is due from now on.
+    /// Counts `now` as progress: a reply is complete, or a request was sent, whose reply is due from now on.
     pub(crate) fn made(&mut self, now: Instant) {
         *self = Self::new(now);
     }
 
-    /// Notes that bytes moved. Returns whether that is progress.
+    /// Counts bytes that moved. Returns whether they are progress.
     pub(crate) fn moved(&mut self, count: usize, now: Instant) -> bool {
         self.bytes = self.bytes.saturating_add(count);
         let is_piece = self.bytes >= PIECE;

@@ -29,8 +29,8 @@ impl Transport {
     /// Sends commands in one go and passes on their replies in order, each as soon as it is complete: at most one is kept.
     /// Parts of a reply nested deeper than `depth` arrays are skipped ([`Outline`]).
     ///
-    /// It reads while it sends, so that the two sides cannot block each other with full buffers, and continues reading after
-    /// a failed send: a server that refuses says why before it closes. As with [`query`](Self::query), nothing else may be in
+    /// Replies are read during the send, so that the two sides cannot block each other with full buffers, and after a failed
+    /// send: a server that refuses states the reason before it closes. As with [`query`](Self::query), nothing else may be in
     /// flight on the connection.
     pub(crate) async fn query_all(
         &mut self,

@@ -7,8 +7,8 @@ use super::stream::Transport;
 use crate::error::{Fault, code};
 use crate::resp::value;
 
-/// The number of replicas connected to the server, from [INFO](https://redis.io/docs/latest/commands/info/), or why it is not
-/// known. On a replica itself the number is 1: it refuses the command that would be waited for.
+/// The number of replicas connected to the server, from [INFO](https://redis.io/docs/latest/commands/info/), or the fault if it
+/// is unknown. On a replica itself the number is 1: it refuses the command that a WAIT would confirm.
 pub(crate) async fn connected_replicas(
     transport: &mut Transport,
     patience: &mut Deadline<'_>,

@@ -29,7 +29,7 @@ pub(super) async fn resolve(
     wait_for(move || (name.as_str(), port).to_socket_addrs().map(Vec::from_iter), patience).await
 }
 
-/// What `look_up` finds within the deadline.
+/// The addresses that `look_up` finds within the deadline.
 async fn wait_for(
     look_up: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
     patience: &mut Deadline<'_>,

@@ -1,8 +1,8 @@
 //! The registry of a sharded stream: a hash next to its shards that records their number, the hash function that selects one,
 //! and their naming.
 //!
-//! It is written once, field by field, and each field only if it is missing: if two producers start at the same time with
-//! different numbers, one of them is refused. Commands are sent one by one, because a node of a cluster may redirect them.
+//! The registry is written once, field by field, and each field only if it is missing: if two producers start at the same time
+//! with different numbers, one of them is refused. Commands are sent one by one, because a node of a cluster may redirect them.
 
 use redis::{Cmd, Value};
 
@@ -10,7 +10,7 @@ use crate::error::{Fault, ReplyText, code};
 use crate::resp::value::{bytes, field, list};
 use crate::shards::{Shards, registry_key};
 
-/// A server's reply, or why it refused.
+/// A server's reply, or the fault for a refusal.
 type Answer = Result<Value, Fault>;
 
 /// A field of the registry, and its value.
@@ -64,7 +64,7 @@ impl ShardRegistry<'_> {
         set
     }
 
-    /// Whether the server accepted that command.
+    /// Fails if the server refused the command of [`setting`](Self::setting).
     pub(crate) fn set(self, answer: Answer) -> Result<(), Fault> {
         answer.map(drop).map_err(|refusal| self.refused(refusal, "HSETNX"))
     }
@@ -76,8 +76,8 @@ impl ShardRegistry<'_> {
         info
     }
 
-    /// Whether that shard has, or once had, entries. A shard that never had any was created by a consumer group that came
-    /// first.
+    /// Whether a shard has, or once had, entries; `answer` is the one to [`asking_about`](Self::asking_about). A shard that never
+    /// had any was created by a consumer group that came first.
     pub(crate) fn is_used(self, answer: Answer) -> Result<bool, Fault> {
         match answer {
             Ok(reply) => Ok(field(&reply, "last-generated-id").and_then(bytes) != Some(b"0-0")),

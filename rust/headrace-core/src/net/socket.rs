@@ -18,12 +18,12 @@ const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(target_vendor = "apple")]
 const SEND_FLAGS: SendFlags = SendFlags::empty();
 
-/// What a socket is ready for.
+/// The readiness of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Readiness {
     /// Something can be read: bytes, the end, or an error.
     pub(crate) readable: bool,
-    /// Bytes can be written, or a write would fail immediately. Set only if it was asked for.
+    /// Bytes can be written, or a write would fail immediately. Set only if the wait is also for writing.
     pub(crate) writable: bool,
     /// A signal ended the wait.
     pub(crate) interrupted: bool,
@@ -42,8 +42,8 @@ pub(super) fn receive(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
     Ok(received)
 }
 
-/// Waits for `timeout` at most until one of several sockets is readable, or writable where that is asked for. Returns whether
-/// a signal ended the wait.
+/// Waits for `timeout` at most until one of several sockets is readable, or writable if its flag is set. Returns whether a signal
+/// ended the wait.
 pub(super) fn poll_any<'a>(sockets: impl Iterator<Item = (BorrowedFd<'a>, bool)>, timeout: Duration) -> bool {
     let wanted = |writable| if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
     let mut fds: Vec<_> =
@@ -72,9 +72,9 @@ pub(super) fn poll(socket: &Socket, writable: bool, timeout: Duration) -> Readin
     }
 }
 
-/// Makes [`poll`] wait for this many bytes (`SO_RCVLOWAT`), or for the end of the connection. A caller that waits for
-/// thousands of replies is then not woken for every few of them, and the server is spared the wake-ups. If the system
-/// refuses, nothing is lost.
+/// Makes [`poll`] wait for this many bytes (`SO_RCVLOWAT`), or for the end of the connection. A caller that waits for thousands
+/// of replies is then not woken for every few of them, and the server is spared the wake-ups. A refusal by the system does no
+/// harm.
 #[expect(unsafe_code, reason = "no crate in use has this option")]
 pub(super) fn set_low_water(socket: &Socket, bytes: u16) {
     let bytes = libc::c_int::from(bytes);
@@ -91,7 +91,7 @@ pub(super) fn set_low_water(socket: &Socket, bytes: u16) {
     }
 }
 
-/// Ends a connection so that nothing more of what was written is delivered: after a plain close the kernel continues to send,
+/// Ends a connection so that the kernel delivers no more of the written bytes: after a plain close the kernel continues to send,
 /// and the server to execute.
 ///
 /// `SO_LINGER` 0 makes the *last* close a reset. A forked child that holds a copy of the descriptor would delay that, so the

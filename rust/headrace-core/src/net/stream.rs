@@ -11,13 +11,13 @@ use super::socket::{self, Readiness, end_of_stream, moved};
 use super::tls::TlsStream;
 use crate::error::Fault;
 
-/// Never wait for more than this: it must fit into the smallest buffer that a socket has.
+/// The maximum number of bytes to wait for: they must fit into the smallest buffer that a socket has.
 const MAX_LOW_WATER: u16 = 32 * 1024;
 
 /// An established connection. Only [`Transport::wait`] blocks.
 ///
-/// After any fault it is unusable: [`Transport::abort`] it. Dropping it only closes the descriptor, as [`Transport::forget`]
-/// does.
+/// After any fault a transport is unusable: [`Transport::abort`] it. Dropping it only closes the descriptor, as
+/// [`Transport::forget`] does.
 pub(crate) struct Transport(Stream);
 
 enum Stream {
@@ -32,7 +32,7 @@ enum Stream {
     Mock(Box<dyn super::mock::Mock>),
 }
 
-/// What a wait for a socket is for.
+/// The condition that ends a wait for a socket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     /// The number of bytes to receive, as in [`Transport::wait_for`].
@@ -136,16 +136,16 @@ impl Transport {
                 socket::poll(socket, writable, timeout)
             }
             Stream::Unix(socket) => socket::poll(socket, writable, timeout),
-            // It cannot be known from outside which records hold the rest of a reply, or how much of them has arrived.
+            // Only rustls knows which records hold the rest of a reply, and how much of them has arrived.
             Stream::Tls(stream) => stream.wait(writable, timeout),
             #[cfg(any(test, fuzzing))]
             Stream::Mock(server) => server.wait(writable, timeout),
         }
     }
 
-    /// Waits for `timeout` at most until one of several sockets is ready for what is wanted of it. Returns whether a signal
-    /// ended the wait. Without any sockets it only waits. `others` are sockets of connections that are not yet established,
-    /// each with whether there are bytes to send.
+    /// Waits for `timeout` at most until one of several sockets meets its condition. Returns whether a signal ended the wait.
+    /// Without any sockets it only waits. `others` are sockets of connections that are not yet established, each with whether
+    /// there are bytes to send.
     pub(crate) fn wait_any(
         sockets: &mut [(&mut Self, Wanted)],
         others: &[(BorrowedFd<'_>, bool)],
@@ -171,7 +171,7 @@ impl Transport {
         }
     }
 
-    /// Ends the connection after a failure, with a reset, so that the kernel delivers nothing more of what was written.
+    /// Ends the connection after a failure, with a reset, so that the kernel delivers no more of the written bytes.
     pub(crate) fn abort(self) {
         #[cfg(any(test, fuzzing))]
         if matches!(self.0, Stream::Mock(_)) {

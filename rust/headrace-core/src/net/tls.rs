@@ -46,8 +46,8 @@ impl TlsStream {
         Ok(Self { socket, session, unread: 0, read_fault: None })
     }
 
-    /// Performs the TLS handshake. With TLS 1.3 it succeeds even if the server refuses the client's certificate, which shows
-    /// only at the first read.
+    /// Performs the TLS handshake. With TLS 1.3 the handshake succeeds even if the server refuses the client's certificate, which
+    /// shows only at the first read.
     pub(super) async fn handshake(&mut self, patience: &mut Deadline<'_>) -> Result<(), ConnectError> {
         while self.session.is_handshaking() {
             // A server that refuses sends its alert before it closes: the alert is more informative than the failed write.

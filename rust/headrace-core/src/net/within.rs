@@ -9,8 +9,7 @@ use super::deadline::{DeferredWait, TooFewReplicas, Watch};
 use crate::error::{Error, Result};
 use crate::retry::{RetryEnd, RetryWait};
 
-/// Runs `call`, whose waits end at `until`, whatever they are for: a connection, a reply, an answer of a sentinel. `None`: the
-/// time ended one of them.
+/// Runs `call`, whose waits all end at `until`: for a connection, a reply, or a sentinel. `None`: the time ended a wait.
 pub(crate) fn within<T>(
     until: Option<Instant>,
     watch: &mut dyn Watch,
