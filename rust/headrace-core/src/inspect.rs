@@ -35,9 +35,9 @@ use group::{CONSUMER_COLUMNS, GROUP_COLUMNS, push_consumers};
 
 /// The maximum number of streams that a pattern finds.
 const MAX_FOUND: usize = 10_000;
-/// How many keys one SCAN call examines.
+/// The number of keys that one SCAN call examines.
 const SCAN_COUNT: u32 = 1_000;
-/// How many nodes of a stream MEMORY USAGE samples for its estimate.
+/// The number of nodes of a stream that MEMORY USAGE samples for its estimate.
 const SAMPLES: u32 = 5;
 
 const PENDING_COLUMNS: [Column; 6] = [
@@ -80,7 +80,7 @@ impl Wanted {
     }
 }
 
-/// A stream, as far as the first round trip describes it.
+/// The replies of the first round trip about a stream.
 struct Found {
     key: Vec<u8>,
     info: Option<StreamInfo>,
@@ -88,7 +88,7 @@ struct Found {
     groups: Vec<GroupInfo>,
 }
 
-/// What a command of the first round trip asks for; the number is the index of the stream.
+/// The subject of a command of the first round trip; the number is the index of the stream.
 #[derive(Clone, Copy)]
 enum First {
     Time,
@@ -97,7 +97,7 @@ enum First {
     Memory(usize),
 }
 
-/// What a command of the second round trip asks for; the numbers are the indexes of the stream and of its group.
+/// The subject of a command of the second round trip; the numbers are the indexes of the stream and of its group.
 #[derive(Clone, Copy)]
 enum Second {
     Consumers(usize, usize),
@@ -136,7 +136,7 @@ struct Findings {
 }
 
 impl Findings {
-    /// Adds what the servers say about the streams that `options` names.
+    /// Adds the rows of the streams that `options` names.
     fn look_at_all(
         &mut self,
         connections: &mut KeptConnections,
@@ -167,7 +167,7 @@ impl Findings {
         Ok(())
     }
 
-    /// The second round trip: the consumers and the oldest pending entries of each group.
+    /// Makes the second round trip: the consumers and the oldest pending entries of each group.
     fn look_at_groups(
         &mut self,
         connections: &mut KeptConnections,
@@ -184,7 +184,7 @@ impl Findings {
                     asked.push(Second::Consumers(number, place));
                 }
                 if group.pending > 0 {
-                    // At least one, because the table of groups shows the oldest one.
+                    // At least one entry, because the table of groups shows the oldest one.
                     commands.push(read("xpending").arg("-").arg("+").arg(pending_limit.max(1)));
                     asked.push(Second::Pending(number, place));
                 }
@@ -209,7 +209,7 @@ impl Findings {
     }
 }
 
-/// The streams whose keys match, sorted. SCAN may return a key twice.
+/// Returns the streams whose keys match, sorted. SCAN may return a key twice.
 fn scan(connections: &mut KeptConnections, pattern: &[u8], watch: &mut dyn Watch) -> Result<Wanted> {
     let mut keys = BTreeSet::new();
     let mut cursor = b"0".to_vec();
@@ -229,7 +229,7 @@ fn scan(connections: &mut KeptConnections, pattern: &[u8], watch: &mut dyn Watch
     }
 }
 
-/// The first round trip: the server's time, and the information on each stream.
+/// Makes the first round trip: the server's time, and the information on each stream.
 fn look_at_streams(
     connections: &mut KeptConnections,
     wanted: Wanted,

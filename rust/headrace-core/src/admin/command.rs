@@ -31,7 +31,7 @@ impl Command {
         Self { right: right.into(), cmd, key: None, writes: false }
     }
 
-    /// A command that changes the stream: if its reply is lost, it is unknown whether it did.
+    /// A command that changes the stream: if its reply is lost, it is unknown whether the stream changed.
     pub(crate) fn write(right: &'static str) -> Self {
         Self { writes: true, ..Self::read(right) }
     }
@@ -50,7 +50,7 @@ impl Command {
         self.arg(key)
     }
 
-    /// Sends it to the server that has this stream.
+    /// Sends the command to the server that has this stream.
     pub(crate) fn beside(self, key: &[u8]) -> Self {
         Self { key: Some(key.to_vec()), ..self }
     }
@@ -108,7 +108,7 @@ fn name_of(right: &str) -> String {
     right.to_ascii_uppercase().replace('|', " ")
 }
 
-/// A key or a name as an error shows it.
+/// Escapes and shortens a key or a name for an error message.
 pub(crate) fn shown(name: &[u8]) -> String {
     format!("'{}'", cut(name))
 }

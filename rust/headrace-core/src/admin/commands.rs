@@ -19,7 +19,7 @@ pub struct Request {
     pub words: Vec<Vec<u8>>,
     /// The key that determines which node of a cluster gets the command; `None` means the stream of the endpoint.
     pub key: Option<Vec<u8>>,
-    /// Whether it changes anything. If so, it is never sent again over another connection.
+    /// Whether the command changes anything. If so, it is never sent again over another connection.
     pub writes: bool,
 }
 
@@ -43,7 +43,7 @@ pub enum Answer {
 pub struct Attempt {
     /// The steps that were reached.
     pub steps: Vec<NotedStep>,
-    /// The reason that it failed: an error code and a sentence.
+    /// The reason for a failure: an error code and a sentence.
     pub failure: Option<(String, String)>,
 }
 
@@ -53,7 +53,7 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// Creates it without opening a connection.
+    /// Creates the object without opening a connection.
     pub fn new(endpoint: &Endpoint) -> Self {
         Self { connections: KeptConnections::new(endpoint).with_depth(WHOLE) }
     }
@@ -91,7 +91,7 @@ impl Commands {
         }
     }
 
-    /// The reply to each command, in order. All commands for a node are sent in one round trip.
+    /// Returns the reply to each command, in order. All commands for a node are sent in one round trip.
     ///
     /// # Errors
     /// Fails if the server was not reached, or was lost. If a command writes, it is then unknown whether it took effect.
@@ -100,7 +100,7 @@ impl Commands {
         let asked = contain(|| {
             self.connections.ask_all(&commands, watch, |command, reply| match reply.map(Answer::read) {
                 Ok(answer) => answer.ok_or_else(|| command.misunderstood()),
-                // Without its key it says no stream.
+                // A refusal for a wrong type must name the key.
                 Err(fault) if fault.code == "WRONGTYPE" => Ok(Answer::Refused(command.refused(&fault))),
                 Err(fault) => Ok(Answer::Refused(Error::refusal(&fault))),
             })

@@ -10,7 +10,7 @@ use crate::resp::{EntryId, entry_id};
 pub(crate) struct Pending<'a> {
     pub(crate) id: EntryId,
     pub(crate) consumer: &'a [u8],
-    /// Milliseconds since it was last delivered.
+    /// Milliseconds since the entry was last delivered.
     pub(crate) idle: i64,
     pub(crate) deliveries: i64,
 }

@@ -16,7 +16,7 @@ use crate::net::{
 /// An open connection.
 pub(super) struct Session<'w> {
     endpoint: Endpoint,
-    /// `None` after it was lost.
+    /// `None` after the connection was lost.
     transport: Option<Transport>,
     /// How long the server may make no progress: `command_timeout`.
     silence: Duration,
@@ -55,7 +55,7 @@ pub(super) struct KeptConnection {
 }
 
 impl KeptConnection {
-    /// Creates it without opening a connection. The connection never creates the endpoint's consumer group.
+    /// Creates a kept connection without opening it. It never creates the endpoint's consumer group.
     pub(super) fn new(endpoint: &Endpoint) -> Self {
         Self { endpoint: endpoint.without_consumer_group(), target: Target::Endpoint, open: None, is_timed_out: false }
     }
@@ -65,14 +65,13 @@ impl KeptConnection {
         Self { target, ..Self::new(endpoint) }
     }
 
-    /// Reconnects. The outer error is about the options.
+    /// Replaces the connection by a new one. The outer error is about the options.
     pub(super) fn connect(&mut self, watch: &mut dyn Watch) -> Result<std::result::Result<(), ConnectError>> {
         self.close();
         Ok(open(&self.endpoint, &self.target, watch)?.map(|opened| self.open = Some(opened)))
     }
 
-    /// Does `work`, which must only read: it is repeated over a new connection if the server had closed the one that was
-    /// kept.
+    /// Does `work`, which must only read: it is repeated over a new connection if the server had closed the kept one.
     pub(super) fn with<T>(
         &mut self,
         watch: &mut dyn Watch,
@@ -80,7 +79,7 @@ impl KeptConnection {
     ) -> Result<T> {
         let was_kept = self.open.as_ref().is_some_and(|open| open.is_used);
         match self.once(watch, &mut work) {
-            // The time for a silent server is over.
+            // After a timeout, a repetition would wait for `command_timeout` again.
             Err(Error::Connection { .. }) if was_kept && !self.is_timed_out => self.once(watch, work),
             done => done,
         }

@@ -1,4 +1,4 @@
-//! The shards of a stream, as its readers see them: which shards it has, and whether they match those of the endpoint.
+//! The shards of a stream, as its readers see them: their number and naming, and whether they match those of the endpoint.
 
 use super::command::Command;
 use super::kept_connections::KeptConnections;
@@ -8,8 +8,8 @@ use crate::net::{ShardRegistry, Watch};
 use crate::resp::value::{bytes, list};
 use crate::shards::{Shards, registry_key};
 
-/// Fails if the endpoint's shards differ from those of the stream. As long as the registry does not exist, nothing was
-/// written with shards.
+/// Fails if the endpoint's shards differ from those of the stream. A missing registry matches: no producer has written with
+/// shards.
 pub(crate) fn check_shards(
     connections: &mut KeptConnections,
     endpoint: &Endpoint,
@@ -36,7 +36,7 @@ pub(crate) fn check_shards_once(endpoint: &Endpoint, watch: &mut dyn Watch) -> R
     checked
 }
 
-/// The same endpoint with the shards of its stream, as recorded by the first producer.
+/// Returns the endpoint with the shards of its stream, as recorded by the first producer.
 ///
 /// If the endpoint names shards, they are only checked. Needs permission for HGETALL on the key `{stream_key}:shards`.
 ///

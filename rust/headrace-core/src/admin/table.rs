@@ -37,7 +37,7 @@ pub(crate) type Column = (&'static str, Kind, bool);
 #[derive(Debug)]
 pub(crate) enum Cell<'a> {
     Text(Option<Cow<'a, str>>),
-    /// For numbers, durations and times.
+    /// A number, a duration or a time.
     Number(Option<i64>),
     Flag(bool),
 }

@@ -40,16 +40,16 @@ pub struct GroupInfo {
     pub name: Vec<u8>,
     /// The number of the group's consumers.
     pub consumers: i64,
-    /// The number of entries that were delivered to them but not acknowledged.
+    /// The number of entries that were delivered to consumers but not acknowledged.
     pub pending: i64,
-    /// How far the group has read.
+    /// The group's position in the stream.
     pub position: GroupPosition,
-    /// From XPENDING.
+    /// The ID of the oldest pending entry, from XPENDING.
     pub(super) oldest_pending: Option<EntryId>,
 }
 
 impl GroupInfo {
-    /// All groups of a reply; `None` if it cannot be read.
+    /// The groups of a reply; `None` if it cannot be read.
     pub(super) fn read_all(reply: &Value) -> Option<Vec<Self>> {
         list(reply)?.iter().map(Self::read).collect()
     }
@@ -104,7 +104,7 @@ pub(super) fn push_consumers(table: &mut TableBuilder, key: &[u8], group: &[u8],
             utf8::escape(name).into(),
             pending.into(),
             idle.into(),
-            // -1 means that it never received an entry.
+            // -1 means that the consumer never received an entry.
             number("inactive").filter(|inactive| *inactive >= 0).into(),
         ])?;
     }

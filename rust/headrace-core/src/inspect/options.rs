@@ -1,4 +1,4 @@
-//! The options of an inspection, all checked before anything is sent.
+//! The options of an inspection, all checked before a command is sent.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, option};
 use crate::error::Result;
 
-/// A reply with this many pending entries is about 10 MB.
+/// The maximum of `pending_limit`: a reply with this many pending entries is about 10 MB.
 const MAX_PENDING: i64 = 100_000;
 
 static OPTIONS: [OptionSpec; 3] = [
@@ -24,7 +24,7 @@ pub enum Streams {
     Pattern(Vec<u8>),
 }
 
-/// What to inspect.
+/// The options of an inspection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectOptions {
     pub(super) streams: Option<Streams>,

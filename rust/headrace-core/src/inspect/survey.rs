@@ -1,4 +1,4 @@
-//! The repeated queries of a read planner: where streams start and end, and the first entries of ranges.
+//! The repeated queries of a read planner: the starts and ends of streams, and the first entries of ranges.
 
 use redis::Value;
 
@@ -12,8 +12,8 @@ use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id};
 use crate::stream_facts::StreamInfo;
 
-/// Inspects streams over connections that it keeps open: a single one, or one to each node of a cluster that has some of
-/// them. Changes nothing.
+/// Inspects streams over connections that stay open: a single one, or one to each node of a cluster that has some of them.
+/// Changes nothing.
 pub struct Survey {
     endpoint: Endpoint,
     connections: KeptConnections,
@@ -27,7 +27,7 @@ impl Survey {
         Self { endpoint: endpoint.clone(), connections: KeptConnections::new(endpoint), is_checked: false }
     }
 
-    /// XINFO STREAM of each key.
+    /// Returns XINFO STREAM of each key.
     pub fn streams(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<StreamInfo>> {
         if !self.is_checked {
             check_shards(&mut self.connections, &self.endpoint, watch)?;
@@ -37,7 +37,7 @@ impl Survey {
         self.ask(&commands, watch, |command, reply| read_stream(command, reply_of(command, reply)?.as_ref()))
     }
 
-    /// XINFO STREAM and XINFO GROUPS of each key, in one round trip.
+    /// Returns XINFO STREAM and XINFO GROUPS of each key, in one round trip.
     pub fn groups(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<(StreamInfo, Vec<GroupInfo>)>> {
         let of_key = |key: &Vec<u8>| ["xinfo|stream", "xinfo|groups"].map(|right| Command::read(right).key(key));
         let commands: Vec<_> = keys.iter().flat_map(of_key).collect();
@@ -52,7 +52,7 @@ impl Survey {
         pairs.filter_map(read).collect()
     }
 
-    /// The ID of the first entry in each range of IDs, both ends included: XRANGE with COUNT 1.
+    /// Returns the ID of the first entry in each range of IDs, both ends included: XRANGE with COUNT 1.
     pub fn first_ids(
         &mut self,
         ranges: &[(Vec<u8>, EntryId, EntryId)],
