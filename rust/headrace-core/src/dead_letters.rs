@@ -1,4 +1,4 @@
-//! Dead letters as columns: what they say about an entry, separate from the entry's own fields.
+//! Dead letters as columns: their facts about an entry, separate from the entry's own fields.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const OF_CONSUMER: [&[u8]; 4] = [b"dead:stream", b"dead:id", b"dead:reason", b"d
 const OF_WIDE: [&[u8]; 5] = [b"dead:stream", b"dead:id", b"dead:reason", b"dead:failures", b"dead:fields"];
 /// The fields of every dead letter from the Spark writer.
 const OF_SPARK: [&[u8]; 7] = [b"stream_key", b"code", b"message", b"kind", b"written", b"partition", b"ordinal"];
-/// The content that the Spark writer could not write: a payload, or a row. A null payload is omitted.
+/// The fields with the content that the Spark writer could not write: a payload, or a row. A null payload is omitted.
 const CONTENTS: [&[u8]; 2] = [b"payload", b"row"];
 
 /// The author of an entry in a stream of dead letters.
@@ -138,8 +138,8 @@ impl<'a> Iterator for PackedFields<'a> {
     }
 }
 
-/// The dead letters in a batch that was read with three columns: the entry ID, the timestamp, and a list of all fields as
-/// bytes. Returns `entry_id`, `timestamp`, `stream`, `original_id`, `code`, `reason`, `failures` and `fields`; the last has
+/// Returns the dead letters in a batch that was read with three columns: the entry ID, the timestamp, and a list of all fields as
+/// bytes. The columns: `entry_id`, `timestamp`, `stream`, `original_id`, `code`, `reason`, `failures` and `fields`; the last has
 /// the entry's own fields. Also returns the number of entries that are no dead letters.
 pub fn dead_letters(batch: &RecordBatch) -> crate::Result<(RecordBatch, u64)> {
     let wrong = || Error::Internal { message: "dead letters were read with unexpected columns".to_owned() };
@@ -204,7 +204,7 @@ impl<'a> OwnFields<'a> {
         Some(Self { all, names: BinaryBuilder::new(), values: BinaryBuilder::new(), offsets: vec![0] })
     }
 
-    /// Adds a letter whose first field is at `start`.
+    /// Adds a dead letter whose first field is at `start`.
     fn add(&mut self, letter: &DeadLetter, start: usize) -> Option<()> {
         let [names, values] = self.all;
         for at in &letter.own {

@@ -1,4 +1,4 @@
-//! A consumer group from an administrator's view: create, move, inspect, clean up, destroy.
+//! The administration of a consumer group: create, move, inspect, clean up, destroy.
 //!
 //! Each call opens a connection and closes it at the end: a group costs nothing between calls. Requests are built and replies
 //! read here without I/O; the module `admin` transfers them.
@@ -24,7 +24,7 @@ pub use start::Start;
 
 use pending::{Pages, milliseconds};
 
-/// Deletes consumers after checking in the same step that nothing is pending for them: XGROUP DELCONSUMER would drop pending
+/// Deletes consumers after checking in the same step that they have no pending entries: XGROUP DELCONSUMER would drop pending
 /// entries.
 const DELETE: &str = include_str!("group/delete_consumers.lua");
 /// The number of entry IDs in one XCLAIM.
@@ -55,7 +55,8 @@ impl Group {
         &self.name
     }
 
-    /// XGROUP CREATE, with MKSTREAM if `mkstream`. Returns false if a group of that name exists; it is left unchanged.
+    /// Creates the group: XGROUP CREATE, with MKSTREAM if `mkstream`. Returns false if a group of that name exists, which is left
+    /// unchanged.
     pub fn create(&self, start: Start, mkstream: bool, watch: &mut dyn Watch) -> Result<bool> {
         let mut command = self.write("xgroup|create").arg(start.last_delivered());
         if mkstream {
@@ -73,7 +74,7 @@ impl Group {
         })
     }
 
-    /// XGROUP SETID. `entries_read` needs Redis 7.0.
+    /// Moves the group: XGROUP SETID. `entries_read` needs Redis 7.0.
     pub fn set_position(&self, start: Start, entries_read: Option<u64>, watch: &mut dyn Watch) -> Result<()> {
         let mut command = self.write("xgroup|setid").arg(start.last_delivered());
         if let Some(count) = entries_read {
@@ -89,8 +90,8 @@ impl Group {
         })
     }
 
-    /// The pending entries that match `query`, in the order of their IDs: XPENDING, page by page. The columns: `entry_id`,
-    /// `consumer`, `idle` (since the last delivery), `deliveries`.
+    /// Returns the pending entries that match `query`, in the order of their IDs: XPENDING, page by page. The columns:
+    /// `entry_id`, `consumer`, `idle` (since the last delivery), `deliveries`.
     pub fn pending(&self, query: &PendingQuery, watch: &mut dyn Watch) -> Result<Table> {
         let mut pages = Pages::new(self.key(), &self.name, query);
         with_connections(&self.endpoint, WHOLE, |connections| {
@@ -152,7 +153,7 @@ impl Group {
         Ok(looked.into_iter().filter(|consumer| consumer.deleted).map(|consumer| consumer.name).collect())
     }
 
-    /// XGROUP DESTROY, including everything that is pending. Returns false if the group did not exist.
+    /// Destroys the group and its pending entries: XGROUP DESTROY. Returns false if the group did not exist.
     pub fn destroy(&self, watch: &mut dyn Watch) -> Result<bool> {
         let command = self.write("xgroup|destroy");
         with_connections(&self.endpoint, WHOLE, |connections| match connections.ask(&command, watch)? {

@@ -1,4 +1,4 @@
-//! The arguments of a group's calls: all are checked before anything is sent.
+//! The arguments of a group's calls: all are checked before a command is sent.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, option};
 use crate::error::Result;
 
-/// Ten years.
+/// The range of a time: ten years at most.
 const IDLE: Takes = Takes::Seconds { min: 0.0, max: 315_360_000.0 };
 const COUNT: Takes = Takes::Integer { min: 1, max: i64::MAX };
 
@@ -36,7 +36,7 @@ pub struct GroupArguments {
     pub name: Option<Vec<u8>>,
     /// The name of a consumer.
     pub consumer: Option<Vec<u8>>,
-    /// Where the group begins.
+    /// The position at which the group begins.
     pub start: Option<Start>,
     /// Whether a missing stream is created.
     pub mkstream: Option<bool>,
@@ -67,13 +67,13 @@ impl GroupArguments {
 /// A selection of pending entries.
 #[derive(Debug, Clone, Default)]
 pub struct PendingQuery {
-    /// Only those that were last delivered at least this long ago.
+    /// The minimum time since the entries were last delivered.
     pub min_idle: Option<Duration>,
-    /// Only those of this consumer.
+    /// The consumer that the entries are pending for; `None`: any.
     pub consumer: Option<Vec<u8>>,
-    /// The position of the first one.
+    /// The position of the first entry.
     pub start: Option<Start>,
-    /// The maximum number; `None`: all.
+    /// The maximum number of entries; `None`: all.
     pub limit: Option<u64>,
 }
 

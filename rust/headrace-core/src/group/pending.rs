@@ -26,7 +26,7 @@ pub(super) struct Pages<'a> {
     key: &'a [u8],
     group: &'a [u8],
     query: &'a PendingQuery,
-    /// Where the next page begins; `None`: there is no further page.
+    /// The position at which the next page begins; `None`: there is no further page.
     start: Option<Start>,
     left: u64,
     asked: u64,
@@ -55,7 +55,7 @@ impl<'a> Pages<'a> {
         Some(command)
     }
 
-    /// Reads the reply to that command. Returns false if it cannot be read.
+    /// Reads the reply to the command of [`next`](Self::next). Returns false if it cannot be read.
     pub(super) fn take(&mut self, reply: &Value) -> Result<bool> {
         let Some(entries) = list(reply) else { return Ok(false) };
         for entry in entries {
@@ -82,7 +82,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// In full milliseconds, rounded up, so that no entry that is too young counts.
+/// The duration in full milliseconds, rounded up, so that no entry that is too young counts.
 pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

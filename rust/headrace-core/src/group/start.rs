@@ -1,4 +1,4 @@
-//! Where a group begins to read, and where a range of pending entries begins.
+//! The position at which a group begins to read, or a range of pending entries begins.
 
 use crate::decimal;
 use crate::endpoint::OptionValue;
@@ -18,7 +18,7 @@ pub enum Start {
 }
 
 impl Start {
-    /// `earliest`, `latest`, an entry ID, or `(` and an entry ID.
+    /// Parses `earliest`, `latest`, an entry ID, or `(` and an entry ID.
     pub(crate) fn parse(value: &OptionValue) -> Option<Self> {
         let OptionValue::Text(text) = value else { return None };
         match text.as_str() {
@@ -41,7 +41,7 @@ impl Start {
         }
     }
 
-    /// The beginning of a range; `None`: nothing can be in it. Servers report an error for the highest ID with `(`.
+    /// The beginning of a range; `None`: the range is empty. Servers report an error for the highest ID with `(`.
     pub(super) fn range(self) -> Option<String> {
         match self {
             Self::Earliest => Some("-".to_owned()),
@@ -52,7 +52,7 @@ impl Start {
     }
 }
 
-/// `ms-seq`, or `ms` for `ms-0`.
+/// Parses `ms-seq`, or `ms` for `ms-0`.
 pub(super) fn parse_id(text: &[u8]) -> Option<EntryId> {
     entry_id(text).or_else(|| Some(EntryId { ms: decimal::parse(text)?, seq: 0 }))
 }
