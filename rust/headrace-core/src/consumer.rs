@@ -73,8 +73,9 @@ const MAX_RELEASED: usize = 65_536;
 /// How long a closing consumer waits for entries in flight.
 const DRAIN: Duration = Duration::from_millis(1_500);
 
-/// One consumer of a group. It has one connection that reads and one that renews its leases; in a cluster, one that reads for each
-/// slot that holds some of its streams, unless slots share connections (option `connections`), and one to each node for its leases.
+/// One consumer of a group, with one connection that reads and one that renews its leases. In a cluster, one connection reads for
+/// each slot that holds some of its streams, unless slots share connections (option `connections`), and one to each node renews
+/// leases.
 ///
 /// [`open`](Self::open) connects. [`next_batch`](Self::next_batch) returns entries, which stay pending until the caller
 /// acknowledges, fails or releases them through the [`handle`](Self::handle).
@@ -88,7 +89,7 @@ pub struct Consumer {
     endpoint: Endpoint,
     /// The keys passed by the caller.
     streams: Vec<Vec<u8>>,
-    /// One for each connection that reads.
+    /// The endpoints to read from: one for the streams of each slot, outside a cluster one for all streams.
     endpoints: Vec<Endpoint>,
     options: ConsumerOptions,
     schema: SchemaRef,
@@ -99,7 +100,7 @@ pub struct Consumer {
     unchecked: Option<Endpoint>,
 }
 
-/// Acknowledges, fails and releases the entries of a consumer, from any thread and at any time: nothing here waits for a server.
+/// Acknowledges, fails and releases the entries of a consumer, from any thread and at any time: no method waits for a server.
 #[derive(Debug, Clone)]
 pub struct ConsumerHandle {
     shared: Arc<Shared>,
@@ -161,8 +162,8 @@ impl Consumer {
         &self.schema
     }
 
-    /// Whether another consumer of the same name was there when this one connected, and half a second later: each sees the
-    /// other's pending entries as its own. Its connection may belong to a machine that no longer runs.
+    /// Whether another consumer of the same name was connected when this one connected, and half a second later: each sees the
+    /// other's pending entries as its own. The other one's connection may belong to a machine that no longer runs.
     pub fn has_namesake(&self) -> bool {
         self.shared.ledgers().any(|ledger| ledger.has_namesake())
     }
@@ -200,7 +201,7 @@ impl Consumer {
         })
     }
 
-    /// Asks the server whether the streams are in a cluster, if the endpoint leaves that open.
+    /// Asks the server whether the streams are in a cluster, if the endpoint does not state it.
     fn decide(&mut self, watch: &mut dyn Watch) -> Result<()> {
         if !self.endpoint.is_undecided() {
             return Ok(());
@@ -249,8 +250,8 @@ impl Consumer {
     }
 
     /// Ends the consumer. The caller's decisions are sent; with `releases`, entries without a decision are given back to the
-    /// group, so that others get them immediately. Gives up after `timeout`, or if the server is away and the policy does not allow
-    /// to wait for it: the entries then stay pending until others take them over, and the report counts them.
+    /// group, so that others get them immediately. Gives up after `timeout`, or if the server is away and the policy does not
+    /// allow a wait for it: the entries then stay pending until others take them over, and the report counts them.
     pub fn close(&mut self, releases: bool, timeout: Duration, watch: &mut dyn Watch) -> Result<ReadReport> {
         if self.fork.clone().detected_fork() {
             self.abandon();
@@ -326,7 +327,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Ends the connections without sending anything to the server.
+    /// Ends the connections without sending a command to the server.
     fn abandon(&mut self) {
         let is_forked = self.fork.clone().detected_fork();
         self.is_closed = true;
@@ -455,7 +456,7 @@ impl ConsumerHandle {
         }
         let report = self.shared.report();
         let mut values = [self.counters.values(), report.values()].concat();
-        // The ledgers count it, and not the sessions, as those of a reader do.
+        // A consumer's ledgers count lost entries; a reader's sessions count them.
         values.retain(|(name, _)| *name != "lost");
         values.push(("lost", CounterValue::Count(report.lost)));
         values
@@ -486,7 +487,7 @@ impl ConsumerHandle {
         Ok(said)
     }
 
-    /// The parent may have held the lock when it forked.
+    /// Fails once the consumer has ended, and in a forked process, whose parent may have held the lock when it forked.
     fn enter(&self) -> Result<()> {
         if self.fork.clone().detected_fork() {
             return Err(Error::state("the consumer belongs to the process that made it: make one in each process"));
@@ -517,7 +518,7 @@ fn check_keys(endpoint: &Endpoint, keys: &[Vec<u8>], options: &ConsumerOptions) 
     Ok(())
 }
 
-/// The ledgers of `groups`, the streams of each connection.
+/// The ledgers of `groups`, the streams of each session.
 fn shared(groups: &[Vec<&[u8]>], options: &ConsumerOptions) -> Shared {
     let ledger = |keys: &Vec<&[u8]>| {
         let options = LedgerOptions {
@@ -532,7 +533,7 @@ fn shared(groups: &[Vec<&[u8]>], options: &ConsumerOptions) -> Shared {
     Shared::new(groups.iter().map(ledger).collect())
 }
 
-/// The session of the streams that share a connection, one of `sessions`.
+/// The session of the streams `keys`, one of `sessions`.
 fn session(
     keys: &[&[u8]],
     options: &ConsumerOptions,

@@ -1,4 +1,4 @@
-//! A consumer without sockets, threads and a clock, for the fuzz target `consuming`: its sessions and those of its keeper, and the
+//! A consumer without sockets, threads and a clock, for the fuzz target `consuming`: its sessions, those of its keeper, and the
 //! order in which `Drive`, `Line` and the keeper's thread use them.
 
 use std::sync::Arc;
@@ -25,14 +25,14 @@ pub(crate) struct Bare {
     lines: Vec<Line>,
     shared: Arc<Shared>,
     turns: Turns,
-    /// The line that was last asked for what is there already.
+    /// The line that was last asked for available entries.
     asked: Option<usize>,
     renews: Option<Duration>,
     epoch: Instant,
     now: Duration,
 }
 
-/// The streams that are read together: a connection that reads, and one of the keeper.
+/// The streams that are read together: with a connection that reads, and one of the keeper.
 #[derive(Debug)]
 struct Line {
     session: Session,
@@ -42,7 +42,7 @@ struct Line {
 }
 
 impl Bare {
-    /// `groups`: the streams of each line. `epoch`: the moment at which the time is zero.
+    /// Creates a consumer. `groups`: the streams of each line. `epoch`: the moment at which the time is zero.
     pub(crate) fn new(groups: &[Vec<&[u8]>], options: &ConsumerOptions, epoch: Instant, now: Duration) -> Self {
         let shared = Arc::new(shared(groups, options));
         let plan = Arc::new(options.columns.clone());
@@ -77,7 +77,7 @@ impl Bare {
         if keeps { (keeper, kept) } else { (session, reads) }
     }
 
-    /// The connection was lost.
+    /// Ends a connection that was lost.
     pub(crate) fn disconnected(&mut self, at: usize, keeps: bool) {
         let (session, buffers) = self.connection(at, keeps);
         session.disconnected();
@@ -99,9 +99,9 @@ impl Bare {
         self.shared.ledger(at)
     }
 
-    // What the drive does.
+    // The steps of `Drive`.
 
-    /// The caller wants the next batch.
+    /// Begins the caller's call for the next batch.
     pub(crate) fn call_begins(&mut self) {
         self.turns.call_begins(self.now);
     }
@@ -115,7 +115,7 @@ impl Bare {
         self.lines[at].session.pause()
     }
 
-    /// Lets a line ask, whose pause is over. `left`: of the caller's time.
+    /// Lets a line whose pause is over ask for entries. `left`: the rest of the caller's time.
     pub(crate) fn request(&mut self, at: usize, left: Duration) {
         let (isolating, total, now) = (self.isolating(), self.lines.len(), self.instant());
         let reads = if total == 1 { Reads::Waits } else { self.turns.reads(at, now) };
@@ -144,7 +144,7 @@ impl Bare {
         self.write(at, |session, buffers| session.request(None, buffers));
     }
 
-    /// Notes that what had arrived for a line was read.
+    /// Passes on the turn of a line that was asked for available entries, if its replies were read and it has none.
     pub(crate) fn answered(&mut self, at: usize) {
         let now = self.instant();
         let session = &self.lines[at].session;
@@ -154,7 +154,7 @@ impl Bare {
         }
     }
 
-    /// The next batch and its line, and whether that line may read ahead.
+    /// Takes the next batch with its line, and whether that line may read ahead.
     pub(crate) fn take(&mut self) -> Option<(usize, bool, Result<ConsumerBatch>)> {
         let isolating = self.isolating();
         for at in self.turns.order().filter(|at| isolating.is_none_or(|isolating| isolating == *at)) {
@@ -164,19 +164,19 @@ impl Bare {
         None
     }
 
-    /// Whether a batch is ready that comes next.
+    /// Whether [`take`](Self::take) has a batch.
     pub(crate) fn is_ready(&self) -> bool {
         let isolating = self.isolating();
         let may = |at: usize| isolating.is_none_or(|isolating| isolating == at);
         self.lines.iter().enumerate().any(|(at, line)| may(at) && line.session.is_ready())
     }
 
-    /// An error that the next call raises.
+    /// Takes an error that the next call raises.
     pub(crate) fn take_error(&self) -> Option<Error> {
         self.shared.take_error()
     }
 
-    /// Lets the server be asked again about streams that it refused.
+    /// Allows new requests for streams that the server refused.
     pub(crate) fn try_again(&mut self) {
         let is_stranded = self.standing() == Standing::Refused;
         self.lines.iter_mut().for_each(|line| line.session.try_again(is_stranded));
@@ -190,9 +190,9 @@ impl Bare {
         self.lines[at].session.drop_stream(stream)
     }
 
-    // What the keeper's thread does.
+    // The steps of the keeper's thread.
 
-    /// The time until the keeper of a line has something to send.
+    /// The time until the keeper of a line has a command to send.
     pub(crate) fn keeper_left(&mut self, at: usize) -> Duration {
         let (renews, now) = (self.renews, self.now);
         self.lines[at].keeper.left(&self.shared, renews, now).0
@@ -204,7 +204,7 @@ impl Bare {
         keeper.request(now, keeps);
     }
 
-    // What the caller says.
+    // The caller's decisions.
 
     fn place(&self, batch: &ConsumerBatch) -> usize {
         self.shared.place(batch.owner()).unwrap_or_default()
@@ -222,17 +222,17 @@ impl Bare {
         self.ledger(self.place(batch)).release(batch.number(), mask, delay, self.now);
     }
 
-    /// The ledger of a line, for decisions by ID.
+    /// Acknowledges an entry by its ID.
     pub(crate) fn ack_id(&self, at: usize, stream: usize, id: EntryId) {
         self.ledger(at).ack_ids(stream, &[id], self.now);
     }
 
-    /// Returns whether the consumer had the entry.
+    /// Marks an entry as failed by its ID; returns whether the consumer had the entry.
     pub(crate) fn fail_id(&self, at: usize, stream: usize, id: EntryId) -> bool {
         self.ledger(at).fail_ids(stream, &[id], "it failed", None, self.now).is_empty()
     }
 
-    /// Returns whether the consumer had the entry.
+    /// Releases an entry by its ID; returns whether the consumer had the entry.
     pub(crate) fn release_id(&self, at: usize, stream: usize, id: EntryId) -> bool {
         self.ledger(at).release_ids(stream, &[id], Duration::ZERO, self.now).is_empty()
     }
@@ -249,9 +249,9 @@ impl Bare {
         self.shared.ledgers().map(|ledger| ledger.unconfirmed() as u64).sum()
     }
 
-    // What a closing consumer does.
+    // The steps of a closing consumer.
 
-    /// The server has the decisions that the caller made so far, and nothing is left to give back.
+    /// Whether the server has the caller's decisions, and no entries are left to give back.
     pub(crate) fn is_settled(&self) -> bool {
         self.shared.ledgers().all(|ledger| ledger.is_settled())
             && !self.lines.iter().any(|line| line.session.looks_back())
@@ -265,8 +265,8 @@ impl Bare {
         self.lines[at].session.blocks()
     }
 
-    /// Gives everything back that the caller has not decided on. `may_come_late`: the server may yet execute the last request of a
-    /// lost connection.
+    /// Gives back the entries of a line that the caller has not decided on. `may_come_late`: the server may yet execute the last
+    /// request of a lost connection.
     pub(crate) fn give_back(&mut self, at: usize, may_come_late: bool) {
         let session = &mut self.lines[at].session;
         session.drop_ready(may_come_late);

@@ -12,7 +12,7 @@ use crate::resp::EntryId;
 /// Columns that only a group can fill; they follow the others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Extra {
-    /// The column's name, if it was requested.
+    /// The name of the column with the number of deliveries, if it was requested.
     pub(super) deliveries: Option<String>,
     pub(super) reclaimed: Option<String>,
 }
@@ -34,7 +34,7 @@ impl Extra {
 #[derive(Debug, Clone)]
 pub struct ConsumerBatch {
     batch: RecordBatch,
-    /// The number of its consumer's ledger.
+    /// The number of the ledger that holds the batch.
     owner: u64,
     number: u64,
     stream: Arc<[u8]>,
@@ -44,7 +44,7 @@ pub struct ConsumerBatch {
 }
 
 impl ConsumerBatch {
-    /// `deliveries`: the counter of each entry; empty if all were delivered for the first time.
+    /// Creates a batch. `deliveries`: the counter of deliveries of each entry; empty if all were delivered for the first time.
     pub(super) fn new(
         batch: RecordBatch,
         (owner, number): (u64, u64),
@@ -72,7 +72,7 @@ impl ConsumerBatch {
         Ok(Self { batch, owner, number, stream, ids: Arc::from(ids), misspelt: None })
     }
 
-    /// One row per entry.
+    /// The record batch, with one row per entry.
     pub fn record_batch(&self) -> &RecordBatch {
         &self.batch
     }
@@ -87,13 +87,12 @@ impl ConsumerBatch {
         &self.ids
     }
 
-    /// What to tell the caller of a column that is null in all rows because its field is probably misspelt. Once for each
-    /// consumer.
+    /// A warning about a column that is null in all rows because its field is probably misspelt. One batch of a consumer has it.
     pub fn misspelt(&self) -> Option<String> {
         self.misspelt.as_ref().map(Misspelt::to_string)
     }
 
-    /// The number by which the ledger knows the batch.
+    /// The number of the batch in its ledger.
     pub(super) fn number(&self) -> u64 {
         self.number
     }

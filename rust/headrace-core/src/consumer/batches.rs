@@ -1,4 +1,4 @@
-//! The batches that a consumer holds, and where among them an entry is.
+//! The batches that a consumer holds, and the search for an entry in them.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use super::held::{Held, State};
 use crate::resp::EntryId;
 
-/// The batches with entries that are not settled, by their numbers. To find an entry takes about as long however many there are.
+/// The batches with entries that are not settled, by their numbers. The time to find an entry hardly depends on their number.
 #[derive(Debug, Default)]
 pub(super) struct Batches {
     held: BTreeMap<u64, Held>,
-    /// Number and first entry of each batch, by its stream and last entry. The batches of a layer do not overlap. New entries
-    /// come after all earlier ones, so nearly all batches are in the first layer: only entries that were delivered again lie
-    /// between those of another batch.
+    /// The number and the first entry of each batch, by its stream and last entry. The batches of a layer do not overlap. New
+    /// entries come after all earlier ones, so nearly all batches are in the first layer: only entries that were delivered again
+    /// lie between those of another batch.
     layers: Vec<BTreeMap<(usize, EntryId), (u64, EntryId)>>,
     /// The number of entries that are not settled.
     open: usize,
@@ -73,7 +73,7 @@ impl Batches {
         }
     }
 
-    /// Where the entry is: the numbers of batches, and its index in each.
+    /// The numbers of the batches that have the entry, and its index in each.
     pub(super) fn places(&self, stream: usize, id: EntryId) -> impl Iterator<Item = (u64, usize)> {
         self.layers.iter().filter_map(move |layer| {
             let (_, (number, _)) = layer.range((stream, id)..).next().filter(|((of, _), _)| *of == stream)?;
@@ -81,7 +81,7 @@ impl Batches {
         })
     }
 
-    /// One of them where it is in this state.
+    /// The number of a batch in which the entry is in this state, and its index there.
     pub(super) fn place(&self, stream: usize, id: EntryId, state: State) -> Option<(u64, usize)> {
         let (number, at) = self.last.get();
         let next = at + 1;
@@ -108,7 +108,7 @@ impl Batches {
         self.open
     }
 
-    /// Of the batches of these streams.
+    /// The numbers of the batches of these streams.
     pub(super) fn numbers(&self, of: impl Fn(usize) -> bool) -> Vec<u64> {
         self.held.iter().filter(|(_, held)| of(held.stream)).map(|(number, _)| *number).collect()
     }

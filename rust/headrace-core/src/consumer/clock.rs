@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
-/// On macOS it continues while the machine sleeps.
+/// The monotonic clock, which on macOS continues while the machine sleeps.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 

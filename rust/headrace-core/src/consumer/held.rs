@@ -22,9 +22,10 @@ use crate::resp::EntryId;
 pub(super) enum State {
     /// The caller has not decided.
     Held,
-    /// The caller's decision is on its way to the server.
+    /// The server has not confirmed the caller's decision.
     Settling,
-    /// The same, and a renewal has found the entry deleted in the meantime: the server no longer has it.
+    /// The server has not confirmed the caller's decision, and a renewal has found the entry deleted: the server no longer has
+    /// it.
     SettlingDeleted,
     /// The server has the decision.
     Settled,
@@ -35,7 +36,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// Whether the caller holds the entry, or its decision is on its way to the server.
+    /// Whether the caller holds the entry, or the server has not confirmed its decision.
     pub(super) fn is_open(self) -> bool {
         matches!(self, Self::Held | Self::Settling | Self::SettlingDeleted)
     }
@@ -45,7 +46,7 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) stream: usize,
-    /// Ascending.
+    /// The IDs of the entries, ascending.
     pub(super) ids: Vec<EntryId>,
     states: Vec<State>,
     /// The server's counter of deliveries of each entry; a single number if it is the same for all.

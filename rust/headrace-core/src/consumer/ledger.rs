@@ -2,7 +2,7 @@
 //! from the caller, as the time since the boot of the machine.
 //!
 //! Two connections take work from a ledger: the reading connection, before each read, and the keeper's, while the other one
-//! waits. Each piece of work is with one of them at a time.
+//! waits. One connection at a time has a piece of work.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ use crate::entries::escaped;
 use crate::error::{Error, Result};
 use crate::resp::EntryId;
 
-/// The most errors kept for the caller's next call.
+/// The maximum number of errors kept for the caller's next calls.
 const MAX_ERRORS: usize = 8;
 
 /// The rules of a ledger.
@@ -34,39 +34,39 @@ pub(super) struct LedgerOptions {
     pub(super) max_processing: Duration,
     pub(super) max_failures: Option<u64>,
     pub(super) deletes: bool,
-    /// The most entries that this consumer remembers as released.
+    /// The maximum number of entries that this consumer remembers as released.
     pub(super) max_released: usize,
 }
 
-/// The number of ledgers that this process has created so far.
+/// The number of ledgers that this process has created.
 static LEDGERS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Unique among the ledgers of this process.
+    /// The ledger's number, unique in this process.
     pub(super) number: u64,
     options: LedgerOptions,
     keys: Vec<Arc<[u8]>>,
     batches: Batches,
     next_batch: u64,
     queue: VecDeque<Work>,
-    /// The pieces of work that a connection has taken.
+    /// The number of pieces of work that a connection has taken, and whose result is unknown.
     taken: usize,
     /// The number of entries whose decision the server has not replied to.
     unconfirmed: usize,
     /// Entries that this consumer has released, each until others have had time to claim it.
     released: BTreeMap<(usize, EntryId), Duration>,
-    /// Entries that were counted as lost, each until the server has its acknowledgement: until then it shows them again.
+    /// Entries that were counted as lost, each until the server has its acknowledgement: until then the server shows it again.
     lost: BTreeSet<(usize, EntryId)>,
     report: ReadReport,
-    /// When to look again for a consumer of the same name, which was listed as this one began.
+    /// When to look again for another consumer of the same name, which was listed when this one connected.
     looks_again: Option<(Duration, Arc<ClientName>)>,
     has_namesake: bool,
-    /// The streams whose last renewal was refused: the caller knows.
+    /// The streams whose last renewal was refused: further refusals are not reported.
     unrenewed: BTreeSet<usize>,
     /// The errors that the caller's next calls raise.
     errors: VecDeque<Error>,
-    /// Whether the connection that reads waits for new entries, so that nothing can be sent over it.
+    /// Whether the connection that reads waits for new entries, so that no work can be sent over it.
     pub(super) reader_waits: bool,
 }
 
@@ -92,8 +92,8 @@ impl Ledger {
         }
     }
 
-    /// Records entries that were read; returns the number of their batch. `deliveries`: the counter of each, or one number for
-    /// all.
+    /// Records entries that were read; returns the number of their batch. `deliveries`: the counter of deliveries of each entry,
+    /// or one number for all.
     pub(super) fn hold(&mut self, stream: usize, ids: Vec<EntryId>, deliveries: Vec<u64>, now: Duration) -> u64 {
         let batch = self.next_batch;
         self.next_batch += 1;
@@ -124,7 +124,7 @@ impl Ledger {
         self.report.handed_over += entries as u64;
     }
 
-    /// Whether this consumer holds the entry, or a decision on it is on its way to the server.
+    /// Whether this consumer holds the entry, or the server has not confirmed a decision on it.
     pub(super) fn has(&self, stream: usize, id: EntryId) -> bool {
         self.batches.places(stream, id).any(|(batch, at)| self.batches.state(batch, at).is_some_and(State::is_open))
     }
@@ -147,7 +147,8 @@ impl Ledger {
         self.say(batch, mask, &action, now);
     }
 
-    /// The same by IDs. Entries that this consumer does not hold are acknowledged only if the server has them as pending for it.
+    /// Acknowledges entries of a stream by their IDs. Those that this consumer does not hold are acknowledged only if they are
+    /// pending for it.
     pub(super) fn ack_ids(&mut self, stream: usize, ids: &[EntryId], now: Duration) {
         let action = if self.options.deletes { Action::AckDelete } else { Action::Ack };
         let mut unknown = Vec::new();
@@ -162,7 +163,8 @@ impl Ledger {
         }
     }
 
-    /// Marks entries as failed. Each is tried again after `delay`, by default ever later, or becomes a dead letter.
+    /// Marks the entries of a batch as failed: all, or the rows that `mask` selects. Each is delivered again after `delay`, by
+    /// default after 1 s and twice as long each time, or becomes a dead letter.
     pub(super) fn fail(
         &mut self,
         batch: u64,
@@ -176,7 +178,7 @@ impl Ledger {
         }
     }
 
-    /// The same by IDs; returns those that this consumer does not hold.
+    /// Marks entries of a stream as failed by their IDs; returns the IDs that this consumer does not hold.
     pub(super) fn fail_ids(
         &mut self,
         stream: usize,
@@ -198,14 +200,15 @@ impl Ledger {
         unknown
     }
 
-    /// Gives entries back to the group as if they had not been delivered: others may claim them after `delay`.
+    /// Gives the entries of a batch back to the group as if they had not been delivered: all, or the rows that `mask` selects.
+    /// Others may claim them after `delay`.
     pub(super) fn release(&mut self, batch: u64, mask: Option<&[bool]>, delay: Duration, now: Duration) {
         for at in self.said(batch, mask) {
             self.release_one(batch, at, delay, now);
         }
     }
 
-    /// The same by IDs; returns those that this consumer does not hold.
+    /// Gives entries of a stream back to the group by their IDs; returns the IDs that this consumer does not hold.
     pub(super) fn release_ids(
         &mut self,
         stream: usize,
@@ -226,7 +229,8 @@ impl Ledger {
         unknown
     }
 
-    /// Gives an entry back again: this consumer had released it, and got it before another one could claim it.
+    /// Gives back an entry that this consumer has not read, or got again after it had released it: others may claim it
+    /// immediately.
     pub(super) fn release_again(&mut self, stream: usize, id: EntryId, now: Duration) {
         self.push(stream, &Action::Return { idle: self.options.min_idle }, id, now);
     }
@@ -238,7 +242,7 @@ impl Ledger {
         }
     }
 
-    /// Queues an entry that failed too often as a dead letter: it cannot be delivered any more.
+    /// Queues an entry as a dead letter: it failed too often, or does not fit its columns.
     pub(super) fn bury(&mut self, stream: usize, id: EntryId, reason: String, failures: u64, now: Duration) {
         self.hold_alone(stream, id, failures, now);
         self.queue_dead(stream, id, reason, failures, now);
@@ -250,8 +254,8 @@ impl Ledger {
         self.push(stream, &Action::AckLost, id, now);
     }
 
-    /// Records that an entry was deleted while it was pending: the server has removed it from the pending ones. It counts as lost,
-    /// unless it is in a batch: then the caller, or what becomes of the batch, decides.
+    /// Records that an entry was deleted while it was pending: the server has removed it from the pending ones. It counts as
+    /// lost, unless it is in a batch: then it counts with the caller's decision, or once the batch is forgotten.
     pub(super) fn removed(&mut self, stream: usize, id: EntryId) {
         let was_counted = self.lost.remove(&(stream, id));
         let is_in_batch = self.has(stream, id);
@@ -259,7 +263,7 @@ impl Ledger {
         self.report.lost += u64::from(!was_counted && !is_in_batch);
     }
 
-    /// An entry in a batch was found deleted.
+    /// Marks an entry in a batch as deleted from its stream.
     fn found_deleted(&mut self, stream: usize, id: EntryId) {
         for (state, deleted) in [(State::Held, State::Deleted), (State::Settling, State::SettlingDeleted)] {
             if let Some((batch, at)) = self.batches.place(stream, id, state) {
@@ -273,7 +277,7 @@ impl Ledger {
         self.report.reclaimed += entries;
     }
 
-    /// Renews the leases of all entries that the caller is working on.
+    /// Queues a renewal of the leases of all entries that this consumer holds, unless it has held them for `max_processing`.
     pub(super) fn renew(&mut self, now: Duration) {
         // This renewal replaces one that was not sent.
         self.queue.retain(|work| work.action != Action::Renew);
@@ -290,7 +294,7 @@ impl Ledger {
         }
     }
 
-    /// Looks again for a consumer of this name, from `at` on.
+    /// Schedules another look for a consumer of the same name.
     pub(super) fn look_again_at(&mut self, at: Duration, name: Arc<ClientName>) {
         self.looks_again = Some((at, name));
     }
@@ -303,12 +307,12 @@ impl Ledger {
         }
     }
 
-    /// Whether another consumer of this name was still listed when it was looked for again.
+    /// Whether another consumer of the same name was still listed at the second look.
     pub(super) fn has_namesake(&self) -> bool {
         self.has_namesake
     }
 
-    /// Fails if entries of a batch may belong to another consumer by now.
+    /// Fails if entries of a batch may belong to another consumer.
     pub(super) fn check(&self, batch: u64, now: Duration) -> Result<()> {
         let Some(held) = self.batches.get(batch) else { return Ok(()) };
         let mut ids: Vec<EntryId> = held.in_state(State::Stale).collect();
@@ -352,7 +356,7 @@ impl Ledger {
         self.queue.front().map(|work| now.saturating_sub(work.since))
     }
 
-    /// Whether the server knows everything that the caller said.
+    /// Whether no work is queued or taken: the server has every decision of the caller.
     pub(super) fn is_settled(&self) -> bool {
         self.queue.is_empty() && self.taken == 0
     }
@@ -362,7 +366,7 @@ impl Ledger {
         self.unconfirmed
     }
 
-    /// Records the reply to the work. `None`: it does not fit the command.
+    /// Records the reply to the work. `None`: the reply does not fit the command.
     pub(super) fn replied(&mut self, work: &Work, reply: &Value) -> Option<()> {
         if let Action::Look(name) = &work.action {
             self.has_namesake = name.has_namesake(reply);
@@ -392,7 +396,8 @@ impl Ledger {
         }
     }
 
-    /// Queues the work again after its connection was lost before the reply: the repetition shows what became of it.
+    /// Queues the work again after its connection was lost before the reply: the reply to the repetition shows whether it took
+    /// effect.
     pub(super) fn returned(&mut self, work: Work) {
         self.taken = self.taken.saturating_sub(1);
         // The next renewal covers the leases; isolation is planned with the next read.
@@ -407,7 +412,7 @@ impl Ledger {
         self.queue.push_front(work);
     }
 
-    /// Records that the server refused the work. The entries stay pending, and the caller gets `error`; of renewals, which are
+    /// Records that the server refused the work. The entries stay pending, and the caller gets `error`: for renewals, which are
     /// repeated, once for each stream.
     pub(super) fn refused(&mut self, work: &Work, error: Error, now: Duration) {
         self.taken = self.taken.saturating_sub(1);
@@ -420,7 +425,7 @@ impl Ledger {
             self.errors.push_back(error);
         }
         if let Action::Dead { failures, .. } = work.action {
-            // It is tried again once the entry has been idle for long enough.
+            // The dead letter is tried again once the entry has been idle for long enough.
             let action = Action::Release { idle: Duration::ZERO, deliveries: rules::MOST_DELIVERIES + failures };
             work.ids.iter().for_each(|id| self.push(work.stream, &action, *id, now));
             return;
@@ -450,18 +455,19 @@ impl Ledger {
         &self.keys
     }
 
-    /// The counts so far of what was read, and what became of it.
+    /// The counts of the entries that were read, and of what became of them.
     pub(super) fn report(&self) -> ReadReport {
         ReadReport { pending: self.batches.open() as u64, ..self.report }
     }
 
-    /// Counts as unknown what can no longer be settled.
+    /// Drops the queued work. Entries whose decision was sent before, and whose reply was lost, count as unknown.
     pub(super) fn give_up(&mut self) {
         let queued = self.queue.drain(..).filter(|work| work.is_repeated).map(|work| work.ids.len() as u64);
         self.report.unknown += queued.sum::<u64>();
     }
 
-    /// Where an entry awaits the caller's decision: where it is held, or else where it went to another consumer or was deleted.
+    /// The batch in which an entry awaits the caller's decision, and its index there: where it is held, or else where it went to
+    /// another consumer or was deleted.
     fn undecided(&self, stream: usize, id: EntryId) -> Option<(u64, usize)> {
         [State::Held, State::Stale, State::Deleted].into_iter().find_map(|state| self.batches.place(stream, id, state))
     }
@@ -510,7 +516,7 @@ impl Ledger {
             Action::Dead { .. } => report.dead += 1,
         }
         let Some((batch, at)) = place else {
-            // Its batch was forgotten during the renewal.
+            // The entry's batch was forgotten during the renewal.
             if is_renewal && missed == Some(Missed::Deleted) && !self.has(work.stream, id) {
                 self.report.lost += 1;
             }
@@ -538,7 +544,7 @@ impl Ledger {
         self.batches.insert(batch, held);
     }
 
-    /// The places in a batch that `mask` selects; all if there is no mask.
+    /// The indexes in a batch that `mask` selects; all if there is no mask.
     fn said(&self, batch: u64, mask: Option<&[bool]>) -> Vec<usize> {
         let Some(held) = self.batches.get(batch) else { return Vec::new() };
         let is_named = |at: usize| mask.is_none_or(|mask| mask.get(at).copied().unwrap_or(false));
@@ -616,7 +622,7 @@ impl Ledger {
         self.queue.push_back(Work { stream, action, ids: vec![id], is_repeated: false, since: now });
     }
 
-    /// Adds an entry to the last piece of work if that is of the same kind; otherwise starts a new one.
+    /// Adds an entry to the last piece of work if its action is the same; otherwise starts a new one.
     fn push(&mut self, stream: usize, action: &Action, id: EntryId, now: Duration) {
         self.unconfirmed += usize::from(action.is_decision());
         if let Some(last) = self.queue.back_mut()

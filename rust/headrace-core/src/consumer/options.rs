@@ -116,7 +116,7 @@ pub struct ConsumerOptions {
     pub(super) renews: bool,
     pub(super) max_processing: Duration,
     pub(super) claim_interval: Option<Duration>,
-    /// The same, used when a look at all pending entries takes several claims.
+    /// How often to look for idle entries of other consumers if a look at all pending entries takes several claims.
     pub(super) long_claim_interval: Duration,
     pub(super) acks: bool,
     pub(super) deletes: bool,
@@ -219,7 +219,7 @@ impl ConsumerOptions {
     }
 }
 
-/// `who` says what the name is for.
+/// Returns a name, which must be given. `who`: the error's words about whose name it is.
 fn name(option: &'static str, who: &str, given: Option<Vec<u8>>) -> Result<Vec<u8>> {
     match given {
         Some(name) if !name.is_empty() => Ok(name),

@@ -1,4 +1,4 @@
-//! The counts of what a consumer read, and what became of it.
+//! The counts of the entries that a consumer read, and of what became of them.
 
 use crate::counters::{counter, counter_table, gauge};
 
@@ -33,7 +33,7 @@ counter_table! {
 }
 
 impl ReadReport {
-    /// The sum of both.
+    /// Returns the sum of both reports.
     pub(super) fn with(&self, other: &Self) -> Self {
         Self {
             redelivered: self.redelivered + other.redelivered,

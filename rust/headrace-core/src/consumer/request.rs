@@ -12,7 +12,7 @@ fn write(out: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
-/// `XREADGROUP … STREAMS keys… >…`: entries that no consumer of the group has had yet,
+/// Writes `XREADGROUP … STREAMS keys… >…`, for entries that no consumer of the group has had yet,
 /// <https://redis.io/docs/latest/commands/xreadgroup/>. BLOCK 0 would wait for ever, so a wait lasts at least a millisecond.
 pub(super) fn read_new(
     out: &mut Vec<u8>,
@@ -38,7 +38,7 @@ pub(super) fn read_new(
     write(out, &parts);
 }
 
-/// The same for this consumer's pending entries after `after`: each counts as delivered once more.
+/// Writes XREADGROUP for this consumer's pending entries after `after`: each counts as delivered once more.
 pub(super) fn read_pending(out: &mut Vec<u8>, names: &Names, key: &[u8], after: EntryId, count: u64) {
     let (after, count) = (after.to_string(), count.to_string());
     write(
@@ -57,13 +57,15 @@ pub(super) fn read_pending(out: &mut Vec<u8>, names: &Names, key: &[u8], after: 
     );
 }
 
-/// `XPENDING key group first last count consumer`: this consumer's pending entries in a range, without delivering them.
+/// Writes `XPENDING key group first last count consumer`, for this consumer's pending entries in a range, without delivering
+/// them.
 pub(super) fn pending(out: &mut Vec<u8>, names: &Names, key: &[u8], first: EntryId, last: EntryId, count: u64) {
     let (first, last, count) = (first.to_string(), last.to_string(), count.to_string());
     write(out, &[b"XPENDING", key, &names.group, first.as_bytes(), last.as_bytes(), count.as_bytes(), &names.consumer]);
 }
 
-/// `XAUTOCLAIM … JUSTID`: entries that have been idle for `min_idle` become this consumer's, without counting as delivered.
+/// Writes `XAUTOCLAIM … JUSTID`: entries that have been idle for `min_idle` become this consumer's, without counting as
+/// delivered.
 pub(super) fn claim(out: &mut Vec<u8>, names: &Names, key: &[u8], min_idle: Duration, from: EntryId, count: u64) {
     let (idle, from, count) = (min_idle.as_millis().to_string(), from.to_string(), count.to_string());
     write(

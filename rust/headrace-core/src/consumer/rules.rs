@@ -1,28 +1,28 @@
-//! When an entry that came back is delivered alone, and when it becomes a dead letter. The server's counter of deliveries is all
-//! that the consumers of a group share, so it holds two counts: up to [`MOST_DELIVERIES`], deliveries together with other entries; above
-//! it, failures.
+//! The rules for entries that came back: when one is delivered alone, and when it becomes a dead letter. The consumers of a group
+//! share only the server's counter of deliveries, so it holds two counts: up to [`MOST_DELIVERIES`], deliveries together with
+//! other entries; above it, failures.
 
-/// Up to this number the counter of an entry holds its deliveries together with others, and above it its failures: twenty halvings
-/// make any batch a single entry.
+/// The limit in the counter of an entry: up to it the counter holds deliveries together with other entries, above it failures.
+/// Twenty halvings make any batch a single entry.
 pub const MOST_DELIVERIES: u64 = 20;
 
-/// The most entries of a batch with an entry that was delivered this often before: half as many for each delivery.
+/// The maximum number of entries of a batch with an entry that was delivered this often before: half as many for each delivery.
 pub(super) fn company(batch_rows: usize, deliveries: u64) -> usize {
     let halvings = deliveries.min(u64::from(usize::BITS) - 1) as u32;
     if deliveries >= MOST_DELIVERIES { 1 } else { (batch_rows >> halvings).max(1) }
 }
 
-/// How often an entry with this counter failed by itself: it was alone in its batch, or the caller named it.
+/// The number of failures of an entry with this counter: it was alone in its batch, or the caller named it.
 pub(super) fn failures(deliveries: u64) -> u64 {
     deliveries.saturating_sub(MOST_DELIVERIES)
 }
 
-/// The counter of an entry that the caller marks as failed. It was delivered with the counter `deliveries`.
+/// The new counter of an entry that the caller marks as failed; `deliveries`: the counter with which it was delivered.
 pub(super) fn failed(deliveries: u64) -> u64 {
     deliveries.max(MOST_DELIVERIES + 1)
 }
 
-/// The counter before an entry is delivered alone.
+/// The new counter of an entry that is about to be delivered alone.
 pub(super) fn isolated(deliveries: u64) -> u64 {
     deliveries.max(MOST_DELIVERIES)
 }

@@ -1,7 +1,8 @@
-//! What a consumer asks for next, and what the replies mean: bytes in, batches out. No I/O and no clock: the caller sets `now`.
+//! The session of a consumer: its requests, and the meaning of the replies. Bytes in, batches out. No I/O and no clock: the
+//! caller sets `now`.
 //!
 //! The consumer's own pending entries come first, then new ones, and between them entries that other consumers held for too long.
-//! Pending entries are looked up with XPENDING, which delivers nothing, so that only what is about to be returned counts as
+//! Pending entries are looked up with XPENDING, which delivers nothing, so that only entries about to be returned count as
 //! delivered.
 
 mod ahead;
@@ -26,7 +27,7 @@ use crate::error::{Fault, Result};
 use crate::reading::{Buffers, Exchange};
 use crate::resp::EntryId;
 
-/// The most pending entries of one lookup, and of one claim.
+/// The maximum number of pending entries of one lookup, and of one claim.
 const PAGE: u64 = 1_000;
 
 /// The settings of a consumer that never change.
@@ -40,7 +41,7 @@ pub(super) struct SessionOptions {
     pub(super) min_idle: Duration,
     /// How often to look for entries of other consumers; `None`: never.
     pub(super) claim_interval: Option<Duration>,
-    /// The same, used when a look at all pending entries takes several claims.
+    /// How often to look for them if a look at all pending entries takes several claims.
     pub(super) long_claim_interval: Duration,
     /// Whether entries stay pending until they are acknowledged.
     pub(super) acks: bool,
@@ -79,19 +80,19 @@ enum Linger {
     No,
     /// The caller must wait before the next request.
     Waits,
-    /// It has waited.
+    /// The caller has waited.
     Over,
 }
 
 /// Whether the next entries are requested before the current reply is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ahead {
-    /// Others use the connection too.
+    /// Not requested: other sessions use the connection too.
     Never,
     No,
-    /// Once the end of the reply has arrived.
+    /// Requested once the end of the reply has arrived.
     May,
-    /// They were.
+    /// Requested already.
     Asked,
 }
 
@@ -100,7 +101,7 @@ enum Ahead {
 enum Alone {
     May,
     MayNot,
-    /// One was requested, and its batch has not been taken: if the process ends, that counts as a failure of the entry.
+    /// Such an entry was requested, and its batch has not been taken: if the process ends, that counts as a failure of the entry.
     Asked,
 }
 
@@ -109,7 +110,7 @@ enum Alone {
 struct Ready {
     /// The number of the stream.
     stream: usize,
-    /// The number by which the ledger knows its entries; 0: it holds none.
+    /// The number of the batch in the ledger; 0: the ledger does not have it.
     held: u64,
     result: Result<ConsumerBatch>,
 }
@@ -119,7 +120,7 @@ pub(super) struct Session {
     options: SessionOptions,
     streams: Vec<Stream>,
     shared: Arc<Shared>,
-    /// The place of its ledger.
+    /// The index of the session's ledger.
     place: usize,
     spare: SpareColumns,
     in_flight: VecDeque<Ask>,
@@ -139,9 +140,10 @@ pub(super) struct Session {
     taken_at: Duration,
     /// Whether the caller works on a batch for so long that entries read ahead would wait too long.
     is_slow: bool,
-    /// The consumer is closing: everything read is given back, however old it is. The server checks the owner.
+    /// Whether the consumer is closing: all entries that were read are given back, however old they are. The server checks the
+    /// owner.
     pub(super) closes: bool,
-    /// Also give back what is pending under this consumer's name and not held.
+    /// Whether pending entries of this consumer that it does not hold are given back too.
     gives_back: bool,
     alone: Alone,
 }
@@ -213,7 +215,7 @@ impl Session {
         self.alone == Alone::Asked
     }
 
-    /// `may`: whether this session may ask for an entry that must be alone.
+    /// Sets whether this session may ask for an entry that must be alone.
     pub(super) fn let_isolate(&mut self, may: bool) {
         if !self.isolates() {
             self.alone = if may { Alone::May } else { Alone::MayNot };
@@ -227,8 +229,8 @@ impl Session {
         }
     }
 
-    /// `is_shared`: whether others use the connection too. If so, the next page is not requested before the current one has been
-    /// read, because it is their turn first.
+    /// Sets whether other sessions use the connection too. If so, the next page is not requested before the current one has been
+    /// read: the others come first.
     pub(super) fn share(&mut self, is_shared: bool) {
         match (is_shared, self.ahead) {
             (true, _) => self.ahead = Ahead::Never,
@@ -242,7 +244,7 @@ impl Session {
         !self.ready.is_empty()
     }
 
-    /// Whether a request without a wait may return something, or entries that arrived wait for more.
+    /// Whether a request without a wait may return entries, or received entries wait for more.
     pub(super) fn has_more(&self) -> bool {
         let has_some = |stream: &Stream| {
             stream.open.is_some() || !stream.bad.is_empty() || stream.is_recovering() || stream.may_have_new()
@@ -251,8 +253,8 @@ impl Session {
     }
 
     /// Drops the batches that the caller will not take: their entries stay held, and pending entries of this consumer that were
-    /// not read are given back. After a lost connection the server is asked which entries these are; long after it too, if its
-    /// last request `may_come_late`.
+    /// not read are given back. The server is asked which entries these are if a connection was lost recently, or if the last
+    /// request on a lost one `may_come_late`.
     pub(super) fn drop_ready(&mut self, may_come_late: bool) {
         for at in 0..self.streams.len() {
             self.push_batch(at);
@@ -272,20 +274,20 @@ impl Session {
                 ledger.release_again(at, id, self.now);
             }
             stream.planned.clear();
-            // If nothing was read, the entries may belong to a process that runs under the same name.
+            // If no entry was requested, the entries may belong to a process that runs under the same name.
             if !has_read || !stream.claimed.is_empty() {
                 stream.recovery = None;
             }
         }
     }
 
-    /// Gives back what the caller has not decided on, except of streams that are left out: it stays pending.
+    /// Gives back the entries that the caller has not decided on, except those of streams that are left out, which stay pending.
     pub(super) fn release_all(&mut self) {
         let is_read = |at: usize| !self.streams[at].standing.is_left_out();
         self.ledger().release_all(is_read, self.now);
     }
 
-    /// Whether the server has yet to be asked what has to be given back.
+    /// Whether the server must yet be asked which entries to give back.
     pub(super) fn looks_back(&self) -> bool {
         let has_some = |stream: &Stream| stream.recovery.is_some() && !stream.standing.is_left_out();
         self.gives_back && self.streams.iter().any(has_some)
@@ -302,7 +304,7 @@ impl Session {
         if self.linger == Linger::Waits { self.options.linger.min(most) } else { Duration::ZERO }
     }
 
-    /// Notes that the caller has waited that long.
+    /// Ends the pause: the caller has waited.
     pub(super) fn paused(&mut self) {
         self.linger = Linger::Over;
     }
@@ -360,7 +362,7 @@ impl Exchange for Session {
         self.linger = Linger::No;
         self.known.forget();
         self.ledger().reader_waits = false;
-        // The keeper may have found nothing to do while the work was in flight here.
+        // The keeper may have found no work while it was in flight here.
         self.shared.added(false);
         for at in 0..self.streams.len() {
             // Nothing of a partially received entry was passed on.

@@ -1,4 +1,4 @@
-//! What the threads of a consumer share: the ledgers, whether to stop, and the keeper's wake-up.
+//! The state that the threads of a consumer share: the ledgers, whether to stop, and the keeper's wake-up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::error::Error;
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// One for each connection that reads, in the order of their numbers.
+    /// The ledgers, one for each session, in the order of their numbers.
     ledgers: Vec<Arc<Mutex<Ledger>>>,
     /// The numbers of the ledgers in this process, ascending.
     numbers: Vec<u64>,
-    /// The caller wants no further batch.
+    /// Whether the caller wants no further batch.
     stops: AtomicBool,
-    /// The keeper must end.
+    /// Whether the keeper must end.
     ends: AtomicBool,
-    /// The keeper sleeps until it is woken.
+    /// Whether the keeper sleeps until it is woken.
     sleeps: AtomicBool,
     woken: Mutex<bool>,
     wakes: Condvar,
@@ -37,7 +37,7 @@ impl Shared {
         }
     }
 
-    /// The ledgers, one for each connection that reads.
+    /// The ledgers, one for each session.
     pub(super) fn shares(&self) -> &[Arc<Mutex<Ledger>>] {
         &self.ledgers
     }
@@ -52,12 +52,12 @@ impl Shared {
         self.ledgers.iter().map(|ledger| lock(ledger))
     }
 
-    /// The place of the ledger with this number, if it belongs to this consumer.
+    /// The index of the ledger with this number, if it belongs to this consumer.
     pub(super) fn place(&self, number: u64) -> Option<usize> {
         self.numbers.binary_search(&number).ok()
     }
 
-    /// What was read, and what became of it, so far.
+    /// The counts of the entries that were read, and of what became of them.
     pub(super) fn report(&self) -> ReadReport {
         self.ledgers().fold(ReadReport::default(), |sum, ledger| sum.with(&ledger.report()))
     }
@@ -98,7 +98,8 @@ impl Shared {
         self.wakes.notify_all();
     }
 
-    /// Notes that the keeper is looking for work: a caller that adds work which it may have passed must wake it.
+    /// Marks the keeper as asleep before it looks for work: a caller that adds work which the keeper may have passed must wake
+    /// it.
     pub(super) fn sleeps_from_now(&self) {
         self.sleeps.store(true, Ordering::Release);
     }

@@ -12,7 +12,7 @@ use crate::resp::stream_reply::EntrySink;
 pub(super) struct Page {
     pub(super) stream: usize,
     pub(super) entries: u64,
-    /// The size of the names and values of its largest entry, in bytes.
+    /// The size of the names and values of the page's largest entry, in bytes.
     pub(super) largest: u64,
 }
 

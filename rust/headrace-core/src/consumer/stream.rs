@@ -1,4 +1,4 @@
-//! One stream of a consumer: what is read from it, and which pending entries must be looked at.
+//! One stream of a consumer: the entries read from it, and the pending entries that must be looked at.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub(super) struct Open {
     pub(super) ids: Vec<EntryId>,
     /// The server's counters of deliveries; empty: each was delivered for the first time.
     pub(super) deliveries: Vec<u64>,
-    /// Whether they belonged to another consumer.
+    /// Whether the entries belonged to another consumer.
     pub(super) is_reclaimed: bool,
-    /// They were delivered at this time or later.
+    /// The entries were delivered at this time or later.
     pub(super) since: Duration,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Open {
 pub(super) struct Bad {
     pub(super) entry: Pending,
     pub(super) value: BadValue,
-    /// It was delivered at this time or later.
+    /// The entry was delivered at this time or later.
     pub(super) since: Duration,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Stream {
     pub(super) planned: VecDeque<Vec<Pending>>,
     /// The idle entries of other consumers up to this ID were claimed.
     pub(super) claim_cursor: EntryId,
-    /// When to look for more of them.
+    /// When to look for more idle entries of other consumers.
     pub(super) claims_at: Duration,
     /// Whether the entries being recovered were claimed, and not read by this consumer before.
     pub(super) is_reclaimed: bool,

@@ -1,5 +1,5 @@
 //! The locks and the thread of a consumer: those of the standard library. With the feature `shuttle` they are shuttle's, which
-//! decides at each of their operations what thread continues, so that a test explores many orders and repeats any of them.
+//! decides at each of their operations which thread continues, so that a test explores many orders and repeats any of them.
 
 #[cfg(not(feature = "shuttle"))]
 pub(super) use std::{

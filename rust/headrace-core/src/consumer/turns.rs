@@ -1,8 +1,7 @@
-//! Which of several connections asks for entries, and whose batch comes next. No I/O and no clock.
+//! The turns of several lines: which of them asks for entries, and whose batch comes next. No I/O and no clock.
 //!
-//! Normally each connection waits for new entries by itself. Entries that arrive while the caller works stay in the socket
-//! without renewal. So if the caller takes long for its batches, only one connection at a time asks, and takes only what is
-//! available.
+//! Normally each line waits for new entries by itself. Entries that arrive while the caller works stay in the socket without
+//! renewal. So if the caller takes long for its batches, only one line at a time asks, and only for available entries.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use super::line::Reads;
 
 /// How often all sockets are checked.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
-/// The pause between requests after all connections in turn had nothing.
+/// The pause between requests after all lines in turn had no entries.
 const REST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -25,9 +24,9 @@ pub(super) struct Turns {
     looked_at: Duration,
     /// The number of further batches for which the lines ask in turn, after the caller was slow with one.
     careful: usize,
-    /// How many lines in a row had nothing.
+    /// How many lines in a row had no entries.
     empty: usize,
-    /// The time before which nothing is requested.
+    /// The time before which no line asks.
     rests: Option<Instant>,
 }
 
@@ -51,7 +50,8 @@ impl Turns {
         (turn..turn + total).map(move |at| at % total)
     }
 
-    /// Notes that the caller wants the next batch.
+    /// Begins the caller's call for the next batch. If the caller took long for the last batch, the lines ask in turn for a
+    /// while.
     pub(super) fn call_begins(&mut self, now: Duration) {
         let Some(handed_out) = self.handed_out.take().filter(|_| self.total > 1) else { return };
         if now.saturating_sub(handed_out) > self.min_idle / 4 {
@@ -61,7 +61,7 @@ impl Turns {
         }
     }
 
-    /// Notes that a batch of line `at` was returned. Returns whether that line may read ahead.
+    /// Gives the turn to the line after `at`, whose batch was returned. Returns whether line `at` may read ahead.
     pub(super) fn took(&mut self, at: usize, now: Duration) -> bool {
         self.handed_out = Some(now);
         self.turn = (at + 1) % self.total;
@@ -87,7 +87,7 @@ impl Turns {
         }
     }
 
-    /// Notes that line `at` has nothing at the moment.
+    /// Gives the turn to the line after `at`, if line `at` has it: that line has no entries at the moment.
     pub(super) fn had_nothing(&mut self, at: usize, now: Instant) {
         if self.careful == 0 || at != self.turn {
             return;
@@ -99,7 +99,7 @@ impl Turns {
         }
     }
 
-    /// The time before which nothing is requested.
+    /// The time before which no line asks.
     pub(super) fn rests(&self) -> Option<Instant> {
         self.rests.filter(|_| self.careful > 0)
     }

@@ -1,4 +1,4 @@
-//! What a server is asked to do with the entries of a consumer, as bytes, and how it replied.
+//! The commands about the entries of a consumer, as bytes, and their replies.
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -21,13 +21,13 @@ const DEAD: &str = include_str!("dead.lua");
 static OWN_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(OWN).get_hash().to_owned());
 static DEAD_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(DEAD).get_hash().to_owned());
 
-/// In the key for dead letters, stands for the tag of the stream's key, so that both keys are in one slot.
+/// A placeholder in the key for dead letters: the tag of the stream's key takes its place, so that both keys are in one slot.
 const OF_STREAM: &[u8] = b"{stream}";
 
-/// The most entries of one command: a script blocks the server for about 2 µs per entry.
+/// The maximum number of entries of one command: a script blocks the server for about 2 µs per entry.
 pub(super) const MAX_IDS: usize = 1_000;
 
-/// What happens to the entries.
+/// An action on entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     Ack,
@@ -42,7 +42,8 @@ pub(super) enum Action {
         idle: Duration,
         deliveries: u64,
     },
-    /// Give entries back again that this consumer claimed itself.
+    /// Give back entries that this consumer has not read, or got again after it had released them: their counters of deliveries
+    /// stay.
     Return {
         idle: Duration,
     },
@@ -56,18 +57,19 @@ pub(super) enum Action {
         failures: u64,
         deletes: bool,
     },
-    /// Look for another consumer of this name. It has no entries.
+    /// Look for another consumer of the same name. This action has no entries.
     Look(Arc<ClientName>),
 }
 
 impl Action {
-    /// Whether entries of both can be in one command. For the two that every entry needs, without a call.
+    /// Whether entries of both actions can be in one command. Acknowledgements and renewals, the most frequent ones, are compared
+    /// inline.
     #[inline]
     pub(super) fn is_same(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Ack, Self::Ack) | (Self::Renew, Self::Renew)) || self == other
     }
 
-    /// Whether it ends the delivery of its entries to this consumer, as the caller or a rule decided.
+    /// Whether the action ends the delivery of its entries to this consumer, as the caller or a rule decided.
     pub(super) fn is_decision(&self) -> bool {
         match self {
             Self::Ack | Self::AckDelete | Self::Release { .. } | Self::Dead { .. } => true,
@@ -81,22 +83,22 @@ impl Action {
 pub(super) struct Work {
     pub(super) stream: usize,
     pub(super) action: Action,
-    /// Ascending.
+    /// The IDs of the entries, ascending.
     pub(super) ids: Vec<EntryId>,
-    /// Whether it was sent before, and its reply was lost.
+    /// Whether the command was sent before, and its reply was lost.
     pub(super) is_repeated: bool,
-    /// When it was requested.
+    /// When the work was queued.
     pub(super) since: Duration,
 }
 
-/// Why the work had no effect on an entry.
+/// The reason that work had no effect on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missed {
-    /// It is not pending: it was acknowledged.
+    /// The entry is not pending: it was acknowledged.
     Gone,
-    /// Another consumer has claimed it.
+    /// Another consumer has claimed the entry.
     Other,
-    /// The stream no longer has it.
+    /// The stream no longer has the entry.
     Deleted,
 }
 
@@ -108,7 +110,7 @@ pub(super) struct Names {
     pub(super) dead_letter_key: Option<Vec<u8>>,
 }
 
-/// Which scripts a connection has sent in full: later calls send only the hash.
+/// The scripts that a connection has sent in full: later calls send only the hash.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Known {
     own: bool,
@@ -128,7 +130,8 @@ impl Names {
 }
 
 impl Work {
-    /// What to send after the server did not know the script. The read behind an isolation was executed all the same, and counted.
+    /// Returns the work to send after the server did not know the script. The read behind an isolation was executed all the same,
+    /// and counted.
     pub(super) fn after_unknown_script(mut self) -> Self {
         if let Action::Isolate { deliveries } = &mut self.action {
             *deliveries += 1;
@@ -136,7 +139,7 @@ impl Work {
         self
     }
 
-    /// For errors: the ACL right that the script needs in addition to `+eval` and `+evalsha`.
+    /// The name of the work for errors, with the commands whose ACL rights it needs.
     pub(super) fn name(&self) -> &'static str {
         match self.action {
             Action::Ack | Action::AckLost => "the acknowledgement (EVAL with XPENDING and XACK)",
@@ -184,7 +187,7 @@ impl Work {
             .chain(dead_letter_key.as_deref())
             .chain([&*names.group, &*names.consumer]);
         let texts = texts.iter().map(String::as_bytes);
-        // A dead letter's ID comes first.
+        // The ID of a dead letter's entry precedes the texts.
         let (before, behind): (Vec<&[u8]>, Vec<&[u8]>) =
             if is_dead { (front.collect(), texts.collect()) } else { (front.chain(texts).collect(), Vec::new()) };
         write_array_header(out, before.len() + self.ids.len() + behind.len());
@@ -210,7 +213,7 @@ impl Known {
     }
 }
 
-/// The entries on which a script had no effect. `None`: the reply does not fit the command.
+/// Returns the entries on which a script had no effect. `None`: the reply does not fit the command.
 pub(super) fn missed(reply: &Value) -> Option<Vec<(EntryId, Missed)>> {
     let read = |pair: &[Value]| {
         let [id, reason] = pair else { return None };
@@ -225,11 +228,11 @@ pub(super) fn missed(reply: &Value) -> Option<Vec<(EntryId, Missed)>> {
     list(reply)?.chunks(2).map(read).collect()
 }
 
-/// What to do about a missing group.
+/// The advice about a missing group.
 pub(super) const MAKES_GROUP: &str = "a new consumer with create=True, or Group.create(), makes it";
 
-/// What a refusal of a piece of work means: a fault of the connection, or an error for the caller. `None`: the work must be sent
-/// again.
+/// Classifies the refusal of a piece of work: a fault of the connection, or an error for the caller. `None`: the work must be
+/// sent again.
 pub(super) fn refusal(key: &[u8], work: &Work, fault: &Fault) -> Result<Option<Error>, Fault> {
     if fault.code == "NOSCRIPT" {
         return Ok(None);
@@ -261,7 +264,7 @@ pub(super) fn refusal(key: &[u8], work: &Work, fault: &Fault) -> Result<Option<E
 }
 
 /// The error of a command within a script. Before Redis 7.0 it follows the position in the script:
-/// `ERR Error running script (call to f_…): @user_script:20: WRONGTYPE …`. For a denied command it has no code there.
+/// `ERR Error running script (call to f_…): @user_script:20: WRONGTYPE …`. The error for a denied command has no code there.
 fn within_script(message: &str) -> Option<Cow<'_, str>> {
     let behind = message.strip_prefix("ERR Error running script")?.rsplit_once("@user_script")?.1;
     let said = behind.trim_start_matches(|c: char| matches!(c, ':' | ' ' | '-') || c.is_ascii_digit());

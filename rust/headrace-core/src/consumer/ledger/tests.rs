@@ -1,4 +1,4 @@
-//! What a ledger counts and queues.
+//! Tests of what a ledger counts and queues.
 #![allow(clippy::unwrap_used)]
 
 use super::super::work::Names;

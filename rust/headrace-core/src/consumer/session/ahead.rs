@@ -1,4 +1,4 @@
-//! Requests the next entries before those that have arrived are read, so that the server prepares them in the meantime.
+//! Requests the next entries before the received ones are read, so that the server prepares them in the meantime.
 
 use super::super::sink::Page;
 use super::super::stream::Stream;
@@ -9,8 +9,9 @@ use crate::resp::EntryId;
 use crate::resp::stream_reply::EntrySink;
 
 impl Session {
-    /// `wants`: whether the caller wants a batch. A reply may be scanned ahead unless the size of the next request depends on its
-    /// contents. With several streams it is not, because only the whole reply shows which of them have no more entries.
+    /// Decides whether the next reply is scanned ahead: not if the size of the next request depends on its contents, and not with
+    /// several streams, because only the whole reply shows which of them have no more entries. `wants`: whether the caller wants
+    /// a batch.
     pub(super) fn look_ahead(&mut self, wants: bool) {
         let is_settled = matches!(&*self.streams, [stream] if stream.paging.is_settled());
         let may = wants && is_settled && !self.spare.plan().is_packed();
@@ -19,8 +20,8 @@ impl Session {
         }
     }
 
-    /// Sends the caller's decisions, and requests the entries after those of the first reply, if all of that has arrived. Returns
-    /// whether it did.
+    /// Sends the caller's decisions, and requests the entries after those of the first reply, if the whole reply has arrived and
+    /// more entries may follow. Returns whether the request was written.
     pub(super) fn ask_ahead(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let (Some(Ask::New { count, .. }), 1) = (self.in_flight.front(), self.in_flight.len()) else {
             return Ok(false);
@@ -46,7 +47,7 @@ impl Session {
     }
 }
 
-/// Receives the stream key that precedes the entries.
+/// A sink for the stream key that precedes the entries.
 struct Key<'a> {
     streams: &'a [Stream],
     pages: &'a mut Vec<Page>,

@@ -1,4 +1,4 @@
-//! How a session turns entries into batches.
+//! Turns the entries of a session into batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::reading::Standing;
 use crate::resp::EntryId;
 
 impl Session {
-    /// Makes batches of what was read, if they are full or nothing more is available.
+    /// Makes batches of the entries that were read, if they are full or no more entries are available.
     pub(super) fn hand_out(&mut self) {
         let lingers = !self.options.linger.is_zero() && self.linger != Linger::Over;
         let is_recovering = self.streams.iter().any(Stream::is_recovering);
@@ -46,7 +46,7 @@ impl Session {
     }
 
     /// Finishes the open batch of a stream, and then handles the entries that do not fit. If they were delivered too long ago,
-    /// they may belong to another consumer by now: they are then looked up among the pending entries.
+    /// they may belong to another consumer: they are then looked up among the pending entries.
     pub(super) fn push_batch(&mut self, at: usize) {
         let is_old = !self.closes && self.is_older_than(at, self.options.min_idle / 2);
         let stream = &mut self.streams[at];
@@ -81,8 +81,8 @@ impl Session {
         }
     }
 
-    /// Looks at all pending entries of a stream again, because some were read too long ago to be returned. `only`: the only one, with
-    /// its counter: if it was read alone, that does not count as a failure.
+    /// Schedules a look at all pending entries of a stream, because some were read too long ago to be returned. `only`: the only
+    /// one of these, with its counter of deliveries: if it was read alone, that does not count as a failure.
     pub(super) fn give_up(&mut self, at: usize, only: Option<(EntryId, u64)>) {
         let before = only.map(|(id, deliveries)| Pending { id, deliveries: deliveries.saturating_sub(1) });
         let alone = before.filter(|before| self.is_isolated(&[*before]));
@@ -93,7 +93,8 @@ impl Session {
         }
     }
 
-    /// Makes batches of the entries of an open one. In each the IDs ascend: where they do not, the stream was replaced meanwhile.
+    /// Makes batches of the entries of an open one. In each the IDs ascend: where they do not, the stream was replaced between
+    /// two replies.
     fn push_open(&mut self, at: usize, mut open: Open) {
         if open.ids.is_empty() {
             self.spare.keep(open.columns, 0);

@@ -13,7 +13,7 @@ impl Session {
         let is_deleted = fault.code == "UNBLOCKED" && fault.message.contains("no longer exists");
         let is_of_stream = is_of_stream(&fault) || fault.code == "NOGROUP" || is_deleted;
         match self.in_flight.front() {
-            // Not the server's own words: what it sent cannot be read.
+            // The server did not refuse: its reply cannot be read.
             _ if fault.code == code::PROTOCOL => return Err(fault),
             Some(Ask::Work(work)) => {
                 let work = work.clone();
@@ -49,7 +49,8 @@ impl Session {
         Ok(())
     }
 
-    /// Handles the refusal of a command about one stream. Once it is accepted again, its pending entries come first.
+    /// Handles the refusal of a command about one stream. Once the server accepts the stream again, its pending entries come
+    /// first.
     fn refuse(&mut self, at: usize, fault: &Fault) {
         self.push_batch(at);
         let stream = &mut self.streams[at];
@@ -68,8 +69,8 @@ impl Session {
         }
     }
 
-    /// Handles the refusal of a request for new entries that waited, or was for several streams: it does not say which stream is
-    /// at fault, and the stream may have moved to another node. The next request shows it, which asks for each stream apart.
+    /// Handles the refusal of a request for new entries that waited, or was for several streams: the refusal does not name the
+    /// stream at fault, which may have moved to another node. The next request asks for each stream apart, and shows it.
     fn doubt(&mut self, of: Option<usize>) {
         self.ledger().reader_waits = false;
         for (at, stream) in self.streams.iter_mut().enumerate() {
@@ -80,17 +81,17 @@ impl Session {
         }
     }
 
-    /// The greatest standing of its streams.
+    /// The greatest standing of the session's streams.
     pub(in crate::consumer) fn standing(&self) -> Standing {
         Standing::greatest(self.streams.iter().map(|stream| stream.standing))
     }
 
-    /// Lets the server be asked again about streams that it refused; with `reports`, each that it still refuses is reported again.
+    /// Allows new requests for streams that the server refused; with `reports`, each that it still refuses is reported again.
     pub(in crate::consumer) fn try_again(&mut self, reports: bool) {
         self.streams.iter_mut().for_each(|stream| stream.standing.try_again(reports));
     }
 
-    /// Reads a stream no longer. What was read of it and not taken stays pending. Returns whether it was read until now.
+    /// Stops reading a stream. Its entries that were read and not taken stay pending. Returns false if it was dropped before.
     pub(in crate::consumer) fn drop_stream(&mut self, at: usize) -> bool {
         let stream = &mut self.streams[at];
         if stream.standing == Standing::Dropped {

@@ -1,4 +1,4 @@
-//! What the replies to a session mean.
+//! Reads the replies to a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::resp::value::{bytes, integer, list};
 use crate::resp::{EntryId, entry_id};
 
 impl Session {
-    /// Reads what has arrived of the next reply; returns whether it was complete. A refusal is a fault, with which
-    /// [`refused`](Self::refused) deals.
+    /// Reads the received part of the next reply; returns whether the reply is complete. A refusal is a fault, which
+    /// [`refused`](Self::refused) handles.
     pub(super) fn read_reply(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let misread = || protocol("a reply that does not fit the command");
         match self.in_flight.front() {
@@ -56,7 +56,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Reads what has arrived of a reply with entries; returns whether the reply is complete.
+    /// Reads the received part of a reply with entries; returns whether the reply is complete.
     fn read_entries(&mut self, count: u64, wanted: Option<&[Pending]>, buffers: &mut Buffers) -> Result<bool, Fault> {
         loop {
             let streams = if wanted.is_some() { 1 } else { self.streams.len() as u64 };
@@ -103,13 +103,13 @@ impl Session {
         let limits = Limits { reply_entries: count.saturating_mul(streams), streams, ..Limits::default() };
         if buffers.begin_reply(|| StreamReply::new(Shape::Streams, limits)) {
             self.pages.clear();
-            // However late the reply arrives.
+            // Entries count as delivered when they were requested, however late the reply arrives.
             self.since = self.asked_at;
         }
     }
 
-    /// Ends a reply with new entries of one stream, or of all that are not read apart. `is_slow`: whether the server was slower than
-    /// the caller.
+    /// Ends a reply with new entries of one stream, or of all that are not read apart. `is_slow`: whether the server was slower
+    /// than the caller.
     fn end_new(&mut self, of: Option<usize>, count: u64, is_slow: bool) {
         self.ledger().reader_waits = false;
         for (at, stream) in self.streams.iter_mut().enumerate() {
@@ -222,7 +222,8 @@ impl Session {
     }
 }
 
-/// A whole reply that has no entries; `None`: it has not arrived yet. `Err`: the server's refusal, or what is wrong with the reply.
+/// Takes a whole reply without entries; `None`: it has not arrived yet. `Err`: the server's refusal, or a reply that cannot be
+/// read.
 fn read_value(buffers: &mut Buffers) -> Result<Option<Value>, Fault> {
     let Some(reply) = buffers.take_reply()? else { return Ok(None) };
     match reply.strip_prefix(b"-") {

@@ -1,4 +1,4 @@
-//! What a session asks for next.
+//! Writes the next requests of a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::super::work::{Action, Work};
 use super::{Alone, Ask, Linger, PAGE, Session};
 use crate::reading::{Buffers, Exchange, Standing, TRIES_EVERY};
 
-/// The most pieces of work sent before a read.
+/// The maximum number of pieces of work sent before a read.
 const MAX_WORK: usize = 16;
 
 impl Session {
-    /// Sends the caller's decisions, and reads nothing.
+    /// Sends the caller's decisions, and requests no entries.
     pub(in crate::consumer) fn request_work(&mut self, buffers: &mut Buffers) {
         self.look_ahead(false);
         if self.in_flight.is_empty() {
@@ -26,8 +26,7 @@ impl Session {
     }
 
     /// Writes the next commands, unless replies are due or batches are ready. `waits`: how long the server may wait for new
-    /// entries; `None`: the caller has not asked for the next batch yet, so only new entries that are available already are read
-    /// ahead.
+    /// entries; `None`: the caller has not asked for the next batch yet, so only new entries that are available are read ahead.
     pub(in crate::consumer) fn request(&mut self, waits: Option<Duration>, buffers: &mut Buffers) {
         self.look_ahead(waits.is_some());
         if self.awaits_reply() || self.is_ready() || self.linger == Linger::Waits {
@@ -94,8 +93,8 @@ impl Session {
         !is_recovering && !is_due && !self.is_slow && !self.closes
     }
 
-    /// When to look for pending entries next: those of other consumers, and this consumer's that a lost connection may have
-    /// received late.
+    /// When to look for pending entries next: those of other consumers, and those that a request of a lost connection may have
+    /// delivered late.
     fn next_look(&self) -> Option<Duration> {
         let of_stream = |stream: &Stream| {
             let claims_at = self.options.claim_interval.map(|_| stream.claims_at);
@@ -164,7 +163,7 @@ impl Session {
         matches!(part, [alone] if alone.deliveries > 0 && rules::company(self.options.batch_rows, alone.deliveries) == 1)
     }
 
-    /// Asks which entries are pending, one page per stream.
+    /// Asks for the pending entries of this consumer, one page per stream.
     fn look_at_pending(&mut self, buffers: &mut Buffers) {
         for (at, stream) in self.streams.iter().enumerate() {
             if let Some((first, last)) = stream.recovery.filter(|_| !stream.standing.is_left_out()) {
