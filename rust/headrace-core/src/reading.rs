@@ -1,4 +1,4 @@
-//! Reads the entries of streams: what to ask for, what the replies mean, and what was lost.
+//! Reads the entries of streams: the requests, the meaning of the replies, and the loss of entries.
 //!
 //! [`session`] decides, without I/O or a clock; a [`pool`] moves its bytes.
 

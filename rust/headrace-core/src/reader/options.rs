@@ -86,16 +86,16 @@ option_table! {
     retry => option(Takes::Boolean).or_depends(Bool(false));
 }
 
-/// Where a reader begins.
+/// The beginning of a reader.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Beginning {
     /// At the same place in each stream.
     Start(Start),
-    /// Where another reader ended.
+    /// At the position of another reader.
     Position(Position),
 }
 
-/// The direction of a reader, and where it ends.
+/// The direction of a reader, and its end.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Way {
     Forward(End),

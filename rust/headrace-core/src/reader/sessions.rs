@@ -1,8 +1,8 @@
 //! The sessions of a reader: one; in a cluster, one for each slot that holds some of its streams. No I/O and no clock.
 //!
 //! Each session has its own connection, so that it can wait for new entries and follow its slot to another node; or sessions
-//! share connections, see `reading/pool.rs`. This module holds what all sessions share: the limit, the turns, and the position
-//! of all streams, which is that of the batches and errors that were taken.
+//! share connections, see `reading/pool.rs`. This module holds the state that all sessions share: the limit, the turns, and the
+//! position of all streams, which is that of the batches and errors that were taken.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl Sessions {
         &*self.all[at]
     }
 
-    /// Runs `call` on one session. What that session uses of the limit is taken from the others.
+    /// Runs `call` on one session. The part of the limit that the session uses is taken from the others.
     pub(crate) fn with<T>(&mut self, at: usize, call: impl FnOnce(&mut dyn Pages) -> T) -> T {
         let session = &mut self.all[at];
         let done = call(&mut **session);
@@ -61,7 +61,7 @@ impl Sessions {
         done
     }
 
-    /// Whether a session has nothing more to read. If there are several, one that waits for entries is done once the limit is
+    /// Whether a session has no more entries to read. Of several, which share the limit, one that waits is done once the limit is
     /// reached.
     fn is_done(&self, at: usize) -> bool {
         let session = self.get(at);
@@ -97,13 +97,13 @@ impl Sessions {
         Standing::greatest(self.all.iter().map(|session| session.standing()))
     }
 
-    /// Lets the server be asked again about streams that it refused. If no other one is left, they are reported again.
+    /// Allows new requests for streams that the server refused. If no other stream is left, they are reported again.
     pub(crate) fn try_again(&mut self) {
         let reports = self.is_stranded();
         self.all.iter_mut().for_each(|session| session.try_again(reports));
     }
 
-    /// Reads a stream no longer. Returns whether there was one with this key.
+    /// Stops reading a stream. Returns whether the reader read one with this key.
     pub(crate) fn drop_stream(&mut self, key: &[u8]) -> bool {
         let is_known = (0..self.all.len()).any(|at| self.with(at, |session| session.drop_stream(key)));
         if is_known {
@@ -129,7 +129,7 @@ impl Sessions {
             Err(Error::DataLoss { position, .. } | Error::Field { position, .. }) => *position = self.taken.to_text(),
             Err(Error::StreamReplaced { stream, position, .. }) => {
                 let mut again = self.taken.clone();
-                // What was trimmed of the new stream was not read either.
+                // Entries that were trimmed from the new stream were not read either.
                 let counts = !self.in_order;
                 again.set(Arc::from(&**stream), counts.then(|| Place { added: Some(0), ..Place::default() }));
                 *position = again.to_text();

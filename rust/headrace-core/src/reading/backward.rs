@@ -1,7 +1,7 @@
 //! Reads streams from new entries to old ones, one stream after the other. No I/O and no clock.
 //!
-//! Trimming removes the oldest entries, so it can only shorten what has yet to be read. Whether it did is detected at the end of
-//! a stream, from the replies to XINFO STREAM before and after reading.
+//! Trimming removes the oldest entries, so only entries that have yet to be read can be lost. A loss is detected at the end of a
+//! stream, from the replies to XINFO STREAM before and after reading.
 
 use std::collections::VecDeque;
 use std::mem::take;
@@ -28,7 +28,7 @@ use crate::stream_facts::{Loss, NOT_COUNTED, StreamInfo};
 #[derive(Debug)]
 pub(crate) struct Backward {
     key: Arc<[u8]>,
-    /// The highest ID to read next; `None`: everything was read.
+    /// The highest ID to read next; `None`: all entries were read.
     next: Option<EntryId>,
     /// The lowest ID to read.
     until: EntryId,
@@ -39,14 +39,15 @@ pub(crate) struct Backward {
     is_from_newest: bool,
     /// The number of entries that were read.
     read: u64,
-    /// Directly above the first entry to read; `None`: above the newest one.
+    /// The ID directly above the first entry to read; `None`: above the newest one.
     begins: Option<EntryId>,
     is_finished: bool,
     standing: Standing,
 }
 
 impl Backward {
-    /// `from` and `until` are inclusive. `from`: `None` if nothing is below the position.
+    /// Creates a stream that is read from `from` down to `until`, both inclusive. `from`: `None` if no entry is below the
+    /// position.
     pub(crate) fn new(key: Arc<[u8]>, from: Option<EntryId>, until: EntryId, paging: Paging) -> Self {
         let begins = from.map_or(Some(EntryId::default()), EntryId::next);
         let next = from.filter(|from| *from >= until);
@@ -71,13 +72,13 @@ impl Backward {
         self.begun = Some(info);
     }
 
-    /// Notes that an entry was read.
+    /// Counts an entry as read.
     fn read_on(&mut self, id: EntryId) {
         self.read += 1;
         self.next = id.previous().filter(|next| *next >= self.until);
     }
 
-    /// What trimming removed before it was read. `None`: the server cannot tell, and something may be lost.
+    /// The entries that trimming removed before they were read. `None`: the server cannot tell, and entries may be lost.
     fn loss(&self, info: &StreamInfo) -> Option<Loss> {
         let nothing = Some(Loss { entries: 0, exact: true });
         let Some(begun) = &self.begun else { return nothing };
@@ -126,7 +127,7 @@ pub(crate) struct BackwardSession {
     streams: Vec<Backward>,
     /// The stream that is being read.
     at: usize,
-    /// The entries that may still be read.
+    /// The number of entries that may still be read.
     left: u64,
     columns: EntryColumns,
     open: Option<Open>,
@@ -163,7 +164,7 @@ impl BackwardSession {
         }
     }
 
-    /// Reads what has arrived of a page; returns whether the page is complete.
+    /// Reads the received part of a page; returns whether the page is complete.
     fn read_page(&mut self, count: u64, buffers: &mut Buffers) -> std::result::Result<bool, Fault> {
         loop {
             let Some(stream) = self.streams.get_mut(self.at) else { return Ok(true) };
@@ -205,7 +206,7 @@ impl BackwardSession {
         }
     }
 
-    /// `is_slow`: whether the server was slower than the caller.
+    /// Ends a page of at most `count` entries. `is_slow`: whether the server was slower than the caller.
     fn end_page(&mut self, count: u64, is_slow: bool) {
         let (page, has_bad) = (self.page, self.bad.is_some());
         let Some(stream) = self.streams.get_mut(self.at) else { return };
@@ -216,13 +217,13 @@ impl BackwardSession {
         }
         let is_large =
             self.columns.rows() >= self.options.batch_rows || self.columns.bytes() >= self.options.batch_bytes;
-        // The last batch of a stream waits until it is known whether something is missing after it.
+        // The last batch of a stream waits until it is known whether entries are missing after it.
         if has_bad || self.left == 0 || (is_large && stream.next.is_some()) {
             self.push_batch(None);
         }
     }
 
-    /// Adds a batch of what was read, and the entry after it that does not fit.
+    /// Adds a batch of the open entries, and an error for the entry after them that does not fit.
     fn push_batch(&mut self, lost: Option<Loss>) {
         let Some(stream) = self.streams.get_mut(self.at) else { return };
         let key = Arc::clone(&stream.key);
@@ -270,7 +271,7 @@ impl BackwardSession {
         self.at = self.streams.iter().position(|stream| !stream.is_finished).unwrap_or(self.streams.len());
     }
 
-    /// Ends a stream with the server's description of it after everything was read.
+    /// Ends a stream with the server's description of it after all entries were read.
     fn end(&mut self, info: &StreamInfo) {
         let Some(stream) = self.streams.get_mut(self.at).filter(|stream| !stream.standing.is_left_out()) else {
             return;
@@ -291,7 +292,7 @@ impl BackwardSession {
             let reason = "its last entry is older than the one it had at the beginning";
             self.push(&key, None, Err(stream_replaced(&key, reason)));
         } else if let Some(loss) = loss.filter(|_| fails) {
-            // Nothing of the stream is left to read.
+            // No entry of the stream is left to read.
             self.push(&key, Some(EntryId::default()), Err(data_loss(&key, loss, info.first_id)));
         }
     }
@@ -379,7 +380,7 @@ impl Pages for BackwardSession {
         if at == self.at {
             self.push_batch(None);
         }
-        // What the caller does not take does not count for the limit.
+        // Entries that the caller does not take do not count for the limit.
         self.left += self.ready.iter().map(|taken| taken.entries_of(key)).sum::<u64>();
         self.ready.retain(|taken| *taken.stream != *key);
         let stream = &mut self.streams[at];
@@ -431,7 +432,7 @@ impl Exchange for BackwardSession {
         Ok(true)
     }
 
-    /// What was read stays; the next page starts below it.
+    /// Keeps the entries that were read; the next page starts below them.
     fn disconnected(&mut self) {
         self.in_flight = None;
         self.go_on();
@@ -446,7 +447,7 @@ struct Sink<'a> {
     bad: &'a mut Option<(EntryId, BadValue)>,
     left: &'a mut u64,
     page: &'a mut Page,
-    /// What was open before the current entry.
+    /// The open batch before the current entry.
     before: Option<Open>,
     /// Whether the current entry is left out.
     is_left_out: bool,

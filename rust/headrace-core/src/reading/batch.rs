@@ -19,12 +19,12 @@ pub struct ReadBatch {
     pub(crate) last_id: EntryId,
     pub(crate) lost: Option<Loss>,
     pub(crate) misspelt: Option<Misspelt>,
-    /// Set once the batch is returned.
+    /// The reader's position after the batch, which is set once the batch is returned.
     pub(crate) position: Position,
 }
 
 impl ReadBatch {
-    /// One row per entry.
+    /// The record batch, with one row per entry.
     pub fn record_batch(&self) -> &RecordBatch {
         &self.batch
     }
@@ -50,12 +50,12 @@ impl ReadBatch {
         self.lost.map_or((0, true), |lost| (lost.entries, lost.exact))
     }
 
-    /// What to tell the caller of a column that is null in all rows because its field is probably misspelt. Once for each reader.
+    /// A warning about a column that is null in all rows because its field is probably misspelt. One batch of a reader has it.
     pub fn misspelt(&self) -> Option<String> {
         self.misspelt.as_ref().map(Misspelt::to_string)
     }
 
-    /// The reader's position after this batch, in all its streams: a reader that starts there reads what follows.
+    /// The reader's position after this batch, in all its streams: a reader that starts there reads the entries after the batch.
     pub fn position(&self) -> String {
         self.position.to_text()
     }

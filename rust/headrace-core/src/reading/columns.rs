@@ -10,7 +10,7 @@ use crate::entries::{
 };
 use crate::error::{Error, Result};
 
-/// The most rows of a batch: its columns have 31-bit offsets, and an entry may have 100 bytes of names and values.
+/// The maximum number of rows of a batch: its columns have 31-bit offsets, and an entry may have 100 bytes of names and values.
 pub(crate) const MAX_BATCH_ROWS: i64 = 1 << 20;
 
 /// The columns selected by the options `fields`, `fields_as`, `names` and `unpack`, or by a schema, without the metadata columns.
@@ -21,7 +21,7 @@ pub(crate) struct Asked {
     kept: Option<MapPlan>,
 }
 
-/// Reads these options. `on_bad`: the option `on_bad_field`. `full`: the rows and the bytes of a full batch.
+/// Reads the options of the columns. `on_bad`: the option `on_bad_field`. `full`: the rows and the bytes of a full batch.
 pub(crate) fn read_body(
     given: &mut Given,
     on_bad: &'static str,
@@ -93,7 +93,7 @@ pub(crate) fn columns(metadata: Option<Vec<(String, String)>>, Asked { body, kep
     if asked.is_some() && kept.is_none() {
         return Err(Error::config("metadata", "metadata 'raw' needs on_bad_field 'keep', which fills it"));
     }
-    // If it was not requested, it follows the other metadata columns.
+    // If `raw` was not requested, it follows the other metadata columns.
     let place = asked.unwrap_or(columns.len());
     let name = asked.map_or_else(|| RAW.to_owned(), |place| columns.remove(place).1);
     if columns.iter().any(|(column, _)| column == RAW) {

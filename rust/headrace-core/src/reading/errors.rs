@@ -5,7 +5,7 @@ use crate::error::{Error, Fault, code};
 use crate::resp::EntryId;
 use crate::stream_facts::Loss;
 
-/// What was lost, as a sentence.
+/// The loss, in words.
 fn trimmed(Loss { entries, exact }: Loss) -> String {
     let bound = if exact { "" } else { "at most " };
     let subject = match entries {
@@ -15,7 +15,7 @@ fn trimmed(Loss { entries, exact }: Loss) -> String {
     format!("{bound}{entries} {subject}")
 }
 
-/// `first`: the oldest remaining entry. Its position is set once it is returned.
+/// The error for a loss. `first`: the oldest remaining entry. The error's position is set once it is returned.
 pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>) -> Error {
     let remaining = first.map_or("no entry is left".to_owned(), |oldest| format!("the oldest entry is {oldest}"));
     let message = format!(
@@ -27,13 +27,14 @@ pub(super) fn data_loss(stream: &[u8], loss: Loss, first: Option<EntryId>) -> Er
     Error::DataLoss { stream: stream.to_vec(), lost: entries, exact, position: String::new(), message }
 }
 
-/// Its position is set once it is returned.
+/// The error for a stream that is not the one that was read before. Its position is set once it is returned.
 pub(super) fn stream_replaced(stream: &[u8], reason: &str) -> Error {
     let message = format!("stream {} is not the one that was read before: {reason}", escaped(stream));
     Error::StreamReplaced { stream: stream.to_vec(), position: String::new(), message }
 }
 
-/// `lost`: what is missing before the entry and was not reported. Its position is set once it is returned.
+/// The error for an entry that does not fit. `lost`: the loss before the entry that was not reported. The error's position is set
+/// once it is returned.
 pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue, lost: Option<Loss>) -> Error {
     let before = lost.map(|loss| format!("; before this entry, {}", trimmed(loss))).unwrap_or_default();
     let message = format!("stream {}, entry {id}: {value}{before}", escaped(stream));
@@ -41,12 +42,13 @@ pub(super) fn bad_field(stream: &[u8], id: EntryId, value: &BadValue, lost: Opti
     Error::Field { stream: stream.to_vec(), entry_id: id.to_string(), lost, exact, position: String::new(), message }
 }
 
-/// `fault`: the server's refusal of a command.
+/// The error for a stream that the server refuses. `fault`: the refusal of a command.
 pub(crate) fn stream_refused(stream: &[u8], fault: &Fault) -> Error {
     Error::stream_refused(stream, fault, &format!("stream {}: {}", escaped(stream), fault.message))
 }
 
-/// Whether the fault concerns a single stream: it is no stream, or the user may not read it. The connection remains usable.
+/// Whether the fault concerns a single stream: the key holds no stream, or the user may not read it. The connection remains
+/// usable.
 pub(crate) fn is_of_stream(fault: &Fault) -> bool {
     matches!(&*fault.code, "WRONGTYPE" | "NOPERM")
 }

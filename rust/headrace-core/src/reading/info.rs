@@ -1,4 +1,4 @@
-//! Takes the reply to XINFO STREAM from the bytes that have arrived.
+//! Takes the reply to XINFO STREAM from the received bytes.
 
 use super::errors::protocol;
 use super::input::Input;
@@ -6,7 +6,7 @@ use crate::error::{Fault, ReplyText};
 use crate::resp::outline::{Outline, WITHOUT_FIELDS};
 use crate::stream_facts::StreamInfo;
 
-/// The most bytes of the reply without the fields of its entries: about forty names and numbers.
+/// The maximum size of the reply in bytes, without the fields of its entries: about forty names and numbers.
 const MOST_BYTES: usize = 128 * 1024;
 
 /// The progress of reading the reply.
@@ -20,7 +20,7 @@ impl Default for InfoReply {
 }
 
 impl InfoReply {
-    /// Takes the reply from the bytes that have arrived; `None`: it is not complete yet. A stream that does not exist is empty.
+    /// Takes the reply from the received bytes; `None`: it is not complete yet. A stream that does not exist is empty.
     pub(super) fn take(&mut self, input: &mut Input) -> Result<Option<StreamInfo>, Fault> {
         // Most replies have arrived whole, and are read where they are.
         if !self.0.has_begun()
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::resp::EntryId;
 
-    /// The result of reading bytes that arrive in pieces of this size, and the most bytes that waited to be taken.
+    /// The result of reading bytes that arrive in pieces of this size, and the maximum number of bytes that waited to be taken.
     fn take(reply: &[u8], piece: usize) -> (Result<Option<StreamInfo>, Fault>, usize) {
         let (mut input, mut info, mut most) = (Input::default(), InfoReply::default(), 0);
         for bytes in reply.chunks(piece) {

@@ -28,7 +28,7 @@ impl Input {
             }
         }
         if self.bytes.len() - self.end < SIZE / 4 {
-            // What is left of a page is small compared to the page.
+            // The rest of a page is small compared to the page.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             let wanted = SIZE.max(2 * self.end);
@@ -39,12 +39,12 @@ impl Input {
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// Notes that `count` bytes arrived in [`space`](Self::space).
+    /// Adds the `count` bytes that arrived in [`space`](Self::space).
     pub(super) fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.bytes.len());
     }
 
-    /// Notes that the first `count` bytes were read.
+    /// Advances past the first `count` bytes, which were read.
     pub(super) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }

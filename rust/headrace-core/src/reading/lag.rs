@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use crate::resp::EntryId;
 
-/// How long to wait for a replica that does not receive what was read before. After that, its stream counts as another one.
+/// How long to wait for a replica to receive the entries that were read before. After that, its stream counts as another one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is known about such a server.
+/// The role of such a server, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
-    /// It has what was read, as far as is known.
+    /// The server lacks no entry, as far as is known.
     #[default]
     No,
-    /// It must be asked whether it is a replica.
+    /// The server must be asked whether it is a replica.
     Suspected,
-    /// It is a replica, and is waited for.
+    /// The server is a replica, and the stream waits for it.
     Waits,
-    /// It is not a replica, or the wait for it was in vain.
+    /// The server is not a replica.
     Refuted,
 }
 
@@ -25,14 +25,14 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Lag {
     state: State,
-    /// The server has what was read once it has an entry after this ID; `None`: no entry shows it.
+    /// The server has caught up once it has an entry after this ID; `None`: no entry shows that it has.
     awaited: Option<EntryId>,
     waited: Duration,
 }
 
 impl Lag {
-    /// Notes that the server has less than was read, until it has an entry after `awaited`. Returns whether that may be because it
-    /// is a replica.
+    /// Suspects that the server is a lagging replica: it lacks entries until it has one after `awaited`. Returns false if it is
+    /// no replica, or was waited for too long.
     pub(crate) fn suspect(&mut self, awaited: Option<EntryId>) -> bool {
         if self.state == State::Refuted || self.waited >= PATIENCE {
             return false;
@@ -41,14 +41,14 @@ impl Lag {
         true
     }
 
-    /// Notes the server's answer whether it is a replica.
+    /// Records whether the server is a replica.
     pub(crate) fn resolve(&mut self, is_replica: bool) {
         if self.state == State::Suspected {
             self.state = if is_replica { State::Waits } else { State::Refuted };
         }
     }
 
-    /// Ends a wait for the server, which must be asked again what it has.
+    /// Ends a wait for the server, which must describe the stream again.
     pub(crate) fn look_again(&mut self, waited: Duration) {
         self.state = State::No;
         self.waited += waited;
@@ -72,7 +72,7 @@ impl Lag {
         self.awaited
     }
 
-    /// Whether it is not known yet what to make of the server.
+    /// Whether the stream needs the server's role, or waits for the server.
     pub(crate) fn is_open(self) -> bool {
         self.is_suspected() || self.waits()
     }

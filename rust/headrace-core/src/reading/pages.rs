@@ -1,4 +1,4 @@
-//! What the loop of a reader needs from its session, in either direction of reading.
+//! The interface of a session to the loop of a reader, in either direction of reading.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::position::Place;
 use super::standing::Standing;
 use crate::error::Result;
 
-/// What a session returns of one of its streams.
+/// A batch or an error that a session returns for one of its streams.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) stream: Arc<[u8]>,
-    /// Where to continue in the stream after this; `None`: where the reader was before.
+    /// The place at which the stream continues after this; `None`: the place does not change.
     pub(crate) place: Option<Place>,
     /// A batch, or the error that prevented it from being read. Their positions are not set.
     pub(crate) result: Result<ReadBatch>,
 }
 
 impl Taken {
-    /// How many entries of this stream it has.
+    /// The number of entries of this stream in the batch.
     pub(super) fn entries_of(&self, stream: &[u8]) -> u64 {
         match &self.result {
             Ok(batch) if *self.stream == *stream => batch.entries,
@@ -38,7 +38,7 @@ pub(crate) trait Pages: Exchange + Debug + Send {
     /// Whether [`take`](Self::take) has a batch.
     fn is_ready(&self) -> bool;
 
-    /// Whether it is known where each stream begins and ends.
+    /// Whether the beginning and the end of each stream are known.
     fn has_begun(&self) -> bool;
 
     /// Whether no further batch will follow.
@@ -48,11 +48,11 @@ pub(crate) trait Pages: Exchange + Debug + Send {
     /// server may wait for new entries; `None`: new entries are not requested.
     fn request(&mut self, waits: Option<Duration>, buffers: &mut Buffers);
 
-    /// Whether a request without a wait may return something, or entries that arrived wait for more.
+    /// Whether a request without a wait may return entries, or received entries wait for more.
     fn has_more(&self) -> bool;
 
-    /// Sets whether others use the connection too. If so, the next page is not requested before the current one has been read,
-    /// because it is their turn first.
+    /// Sets whether other sessions use the connection too. If so, the next page is not requested before the current one has been
+    /// read: the others come first.
     fn share(&mut self, _is_shared: bool) {}
 
     /// How long to wait for more entries before [`request`](Self::request); zero: not at all.
@@ -60,34 +60,35 @@ pub(crate) trait Pages: Exchange + Debug + Send {
         Duration::ZERO
     }
 
-    /// Notes that the caller has waited that long.
+    /// Ends the pause: the caller has waited.
     fn paused(&mut self) {}
 
-    /// Where streams begin, if that became known since the last call; `None`: that has no ID.
+    /// The places where streams begin, of those whose beginning became known since the last call; `None`: the beginning has no
+    /// ID.
     fn begun(&mut self) -> Vec<(Arc<[u8]>, Option<Place>)>;
 
-    /// The greatest standing of its streams.
+    /// The greatest standing of the session's streams.
     fn standing(&self) -> Standing;
 
-    /// Lets the server be asked again about streams that it refused; with `reports`, also about those that were replaced, and each
-    /// that still cannot be read is reported again.
+    /// Allows new requests for streams that the server refused; with `reports`, also for those that were replaced, and each that
+    /// still cannot be read is reported again.
     fn try_again(&mut self, reports: bool);
 
-    /// Reads a stream no longer, and forgets what was read of it and not taken. Returns whether it had the stream.
+    /// Stops reading a stream, and forgets its entries that were read and not taken. Returns whether the session read the stream.
     fn drop_stream(&mut self, stream: &[u8]) -> bool;
 
-    /// The number of entries lost so far in all streams, and whether it is exact.
+    /// The number of entries lost in all streams, and whether it is exact.
     fn lost(&self) -> (u64, bool);
 
-    /// What the caller must be told, once, of entries that were lost, beside their number: why that is not known, or not exact.
+    /// A note for the caller about lost entries, returned once: why their number is unknown, or not exact.
     fn take_doubt(&mut self) -> Option<&'static str>;
 
     /// The streams that did not exist when reading began. Returned once.
     fn take_missing(&mut self) -> Vec<Arc<[u8]>>;
 
-    /// The number of entries that may still be read. Sessions that share a limit get what the others have left of it.
+    /// The number of entries that may still be read. Sessions that share a limit get the rest that the others have left.
     fn left(&mut self) -> &mut u64;
 
-    /// Whether no entry that was read is waiting for its batch, or for the proof that nothing is missing before it.
+    /// Whether no entry that was read waits for its batch, or for the proof that none is missing before it.
     fn is_handed_out(&self) -> bool;
 }

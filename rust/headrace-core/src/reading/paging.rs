@@ -13,7 +13,7 @@ const OVERHEAD: u64 = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Paging {
     count: u64,
-    /// The size of the largest recent entry, in bytes. It halves from page to page.
+    /// The size of the largest recent entry, in bytes. The value halves from page to page.
     largest: u64,
     page_bytes: u64,
     max_rows: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Paging {
 }
 
 impl Paging {
-    /// A page has roughly at most `page_bytes` bytes and at most `max_rows` entries.
+    /// Creates the state of a stream whose pages have roughly at most `page_bytes` bytes and at most `max_rows` entries.
     pub(crate) fn new(page_bytes: u64, max_rows: u64) -> Self {
         Self { count: FIRST.min(max_rows), largest: 0, page_bytes, max_rows, is_settled: false }
     }
@@ -32,7 +32,7 @@ impl Paging {
         self.count
     }
 
-    /// The bytes that a page may have.
+    /// The maximum size of a page in bytes.
     pub(crate) fn page_bytes(&self) -> u64 {
         self.page_bytes
     }
@@ -42,8 +42,8 @@ impl Paging {
         self.count.saturating_mul(self.largest + OVERHEAD)
     }
 
-    /// Notes the arrival of a page, whose largest entry had `largest` bytes. `is_full`: it had as many entries as requested.
-    /// `is_slow`: it took longer to arrive than to scan.
+    /// Adapts the number of entries to a page, whose largest entry had `largest` bytes. `is_full`: the page had as many entries
+    /// as requested. `is_slow`: the page took longer to arrive than to scan.
     pub(crate) fn page(&mut self, largest: u64, is_full: bool, is_slow: bool) {
         self.largest = largest.max(self.largest / 2);
         let most = (self.page_bytes / (self.largest + OVERHEAD)).clamp(1, self.max_rows);

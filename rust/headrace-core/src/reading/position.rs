@@ -18,11 +18,13 @@ const VERSION: u64 = 1;
 pub(crate) struct Place {
     /// Reading continues after this ID.
     pub(crate) id: EntryId,
-    /// Whether the stream has had an entry with this ID. Otherwise reading was to begin after it, and 0-0 is before everything.
+    /// Whether the stream has had an entry with this ID. Otherwise the ID is a start between entries, and 0-0 is before all of
+    /// them.
     pub(crate) is_entry: bool,
     /// The number of entries added to the stream up to `id`, including removed ones; `None`: unknown.
     pub(crate) added: Option<u64>,
-    /// If that is unknown: how many had been removed from the stream when nothing after `id` was. `None`: that is not known either.
+    /// If `added` is unknown: the number of entries removed from the stream at a time when none after `id` had been. `None`:
+    /// unknown too.
     pub(crate) removed: Option<u64>,
 }
 
@@ -35,7 +37,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Without any place.
+    /// Creates a position without any place.
     pub(crate) fn new(is_reverse: bool) -> Self {
         Self { is_reverse, ..Self::default() }
     }
@@ -44,7 +46,7 @@ impl Position {
         self.places.get(stream).copied()
     }
 
-    /// Sets the place in a stream; `None`: nothing of it was read, and its beginning has no ID.
+    /// Sets the place in a stream; `None`: no entry of it was read, and its beginning has no ID.
     pub(crate) fn set(&mut self, stream: Arc<[u8]>, place: Option<Place>) {
         match place {
             Some(place) => self.places.insert_mut(stream, place),
@@ -58,8 +60,9 @@ impl Position {
         self.places.keys().map(AsRef::as_ref)
     }
 
-    /// `{"v":1,"streams":{"orders":{"id":"1795324724029-361","n":1000000}}}`. A key that is not UTF-8 is in `binary`, in Base64.
-    /// `n` is `added`; if it is unknown, `removed` takes its place. `"start":true` says that the ID is that of no entry.
+    /// Formats the position as `{"v":1,"streams":{"orders":{"id":"1795324724029-361","n":1000000}}}`. A key that is not UTF-8 is
+    /// in `binary`, in Base64. `n` is `added`; if that is unknown, `removed` takes its place. `"start":true` marks the ID of no
+    /// entry.
     pub(crate) fn to_text(&self) -> String {
         let (mut streams, mut binary) = (Map::new(), Map::new());
         for (key, place) in &self.places {
@@ -121,8 +124,8 @@ impl Position {
                     Some(_) => Err(wrong(&format!("{name:?} must be an integer of at least 0"))),
                 };
                 let (added, removed) = (number("n")?, number("removed")?);
-                // Positions of the first versions do not say `start`. They begin at a time after the last ID before it, which is
-                // not the last one of all.
+                // Positions of the first versions lack `start`. One that begins at a time has the last ID before that time, which
+                // is not the last one of all.
                 let is_before_a_time = id.seq == u64::MAX && id < EntryId::MAX;
                 let is_start = place.get("start") == Some(&Value::Bool(true)) || is_before_a_time;
                 let is_entry = id > EntryId::default() && !is_start;

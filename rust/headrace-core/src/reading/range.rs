@@ -1,11 +1,11 @@
-//! Where a reader begins and ends, as specified by the caller.
+//! The beginning and the end of a reader, as specified by the caller.
 
 use super::position::Place;
 use crate::decimal;
 use crate::resp::{EntryId, entry_id};
 use crate::stream_facts::StreamInfo;
 
-/// Where to begin in a stream.
+/// The position at which reading a stream begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     /// With the oldest entry.
@@ -14,11 +14,11 @@ pub(crate) enum Start {
     Latest,
     /// With this ID, or the next existing one.
     At(EntryId),
-    /// Where an earlier reader stood.
+    /// At the position of an earlier reader.
     After(Place),
 }
 
-/// Where to end in a stream.
+/// The position at which reading a stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// Nowhere: continue with new entries.
@@ -46,7 +46,7 @@ impl Start {
     pub(crate) fn place(self, info: &StreamInfo) -> Place {
         let removed = info.removed();
         match self {
-            // Nothing after the start exists yet, so nothing after it is missing.
+            // No entry after the start exists yet, so none is missing.
             Self::After(place) if !place.is_entry && info.last_id <= place.id => Place { added: info.added, ..place },
             Self::After(place) => place,
             Self::Earliest => Place { added: removed, ..Place::default() },

@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::resp::EntryId;
 use crate::resp::{write_array_header, write_bulk};
 
-/// `XRANGE key first last COUNT count`, both ends inclusive: <https://redis.io/docs/latest/commands/xrange/>. IDs are written in
-/// full: servers read `5` as 5-0 at the beginning of a range, and as 5-18446744073709551615 at its end.
+/// Writes `XRANGE key first last COUNT count`, both ends inclusive: <https://redis.io/docs/latest/commands/xrange/>. IDs are
+/// written in full: servers read `5` as 5-0 at the beginning of a range, and as 5-18446744073709551615 at its end.
 pub(super) fn range(out: &mut Vec<u8>, key: &[u8], first: EntryId, last: EntryId, count: u64) {
     write_range(out, b"XRANGE", key, first, last, count);
 }
 
-/// `XREVRANGE key first last COUNT count`, from the higher ID to the lower one:
+/// Writes `XREVRANGE key first last COUNT count`, from the higher ID to the lower one:
 /// <https://redis.io/docs/latest/commands/xrevrange/>.
 pub(super) fn range_backward(out: &mut Vec<u8>, key: &[u8], first: EntryId, last: EntryId, count: u64) {
     write_range(out, b"XREVRANGE", key, first, last, count);
@@ -26,8 +26,8 @@ fn write_range(out: &mut Vec<u8>, name: &[u8], key: &[u8], first: EntryId, last:
     }
 }
 
-/// `XREAD COUNT count [BLOCK ms] STREAMS keys… ids…`: entries after the IDs, <https://redis.io/docs/latest/commands/xread/>.
-/// BLOCK 0 would wait for ever, so a wait lasts at least a millisecond.
+/// Writes `XREAD COUNT count [BLOCK ms] STREAMS keys… ids…`, for entries after the IDs,
+/// <https://redis.io/docs/latest/commands/xread/>. BLOCK 0 would wait for ever, so a wait lasts at least a millisecond.
 pub(super) fn follow<'a>(
     out: &mut Vec<u8>,
     streams: impl ExactSizeIterator<Item = (&'a [u8], EntryId)> + Clone,
@@ -52,13 +52,13 @@ pub(super) fn follow<'a>(
     }
 }
 
-/// `HELLO`, which shows what the connection is and changes nothing: <https://redis.io/docs/latest/commands/hello/>.
+/// Writes `HELLO`, which shows the role of the server and changes nothing: <https://redis.io/docs/latest/commands/hello/>.
 pub(super) fn hello(out: &mut Vec<u8>) {
     write_array_header(out, 1);
     write_bulk(out, b"HELLO");
 }
 
-/// `XINFO STREAM key`.
+/// Writes `XINFO STREAM key`.
 pub(super) fn info(out: &mut Vec<u8>, key: &[u8]) {
     write_array_header(out, 3);
     for part in [b"XINFO", &b"STREAM"[..], key] {

@@ -1,8 +1,8 @@
-//! What a reader asks for next, and what the replies mean: bytes in, batches out. No I/O and no clock.
+//! The session of a reader: its requests, and the meaning of the replies. Bytes in, batches out. No I/O and no clock.
 //!
-//! A page begins with the last entry that was read, so the page itself proves that nothing was trimmed in between. If that entry
-//! is gone, and for entries that arrived by a blocked XREAD, the reply to XINFO STREAM shows what was lost, before the entries
-//! are put into a batch.
+//! A page begins with the last entry that was read, so the page itself proves that no entry was trimmed in between. If that entry
+//! is gone, and for entries that arrived by a blocked XREAD, the reply to XINFO STREAM shows the loss, before the entries are put
+//! into a batch.
 
 mod ahead;
 mod catch_up;
@@ -29,7 +29,7 @@ use crate::resp::EntryId;
 use crate::resp::stream_reply::Shape;
 use crate::stream_facts::Loss;
 
-/// How much a session reads at a time, and what it does about lost entries.
+/// The settings of a reader that never change.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionOptions {
     pub(crate) batch_rows: usize,
@@ -62,7 +62,7 @@ enum Ask {
     Passed {
         count: u64,
     },
-    /// Whether the server is a replica.
+    /// HELLO, which shows whether the server is a replica.
     Role,
     /// The entries after the ID directly before the last entry that was read.
     CatchUp {
@@ -76,7 +76,7 @@ enum Linger {
     No,
     /// The caller must wait before the next request.
     Waits,
-    /// It has waited.
+    /// The caller has waited.
     Over,
 }
 
@@ -85,7 +85,7 @@ enum Linger {
 enum LookAhead {
     No,
     May,
-    /// Others use the connection too.
+    /// Not requested: other sessions use the connection too.
     Never,
 }
 
@@ -108,22 +108,22 @@ pub(crate) struct Session {
     /// Whether any stream may have changed since [`hand_out`](Self::hand_out) looked at all, or one needs a description. If not,
     /// only the streams in `touched` have: with many streams, a look at all of them costs more than a page.
     is_unsettled: bool,
-    /// The streams that got a page since.
+    /// The streams that got a page since [`hand_out`](Self::hand_out) looked at all.
     touched: Vec<usize>,
-    /// At most this number of bytes was in open batches then.
+    /// An upper bound of the bytes in open batches, without those of the streams in `touched`.
     open_bytes: usize,
     linger: Linger,
     /// The stream whose turn it is.
     turn: usize,
-    /// The streams of which it has become known where they begin.
+    /// The streams whose beginning has become known, until the caller gets it.
     begun: Vec<usize>,
     /// Whether the last request for entries of all streams was refused.
     is_refused: bool,
-    /// What the caller must be told of entries that were lost, beside their number.
+    /// A note for the caller about lost entries, besides their number.
     doubt: Option<&'static str>,
     /// The streams that did not exist when reading began, until the caller knows.
     missing: Vec<Arc<[u8]>>,
-    /// The number of entries lost so far in all streams, and whether it is exact.
+    /// The number of entries lost in all streams, and whether it is exact.
     lost: Loss,
 }
 

@@ -8,11 +8,11 @@ use crate::resp::stream_reply::EntrySink;
 /// The properties of a page, as found while reading it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Page {
-    /// The number of its entries, including the one that overlaps with the previous page.
+    /// The number of the page's entries, including the one that overlaps with the previous page.
     pub(crate) entries: u64,
-    /// The size of the names and values of its largest entry, in bytes.
+    /// The size of the names and values of the page's largest entry, in bytes.
     pub(crate) largest: u64,
-    /// Whether something may be missing before its first entry.
+    /// Whether entries may be missing before the page's first entry.
     pub(crate) has_gap: bool,
     /// Whether the next page begins with an entry of this one.
     pub(crate) is_cut: bool,
@@ -26,13 +26,13 @@ pub(crate) struct Sink<'a> {
     pub(crate) left: &'a mut u64,
     /// The pages of the reply, each with its stream. The current entries belong to the last one.
     pub(crate) pages: &'a mut Vec<(usize, Page)>,
-    /// The entry that the page must begin with if nothing is missing before it.
+    /// The entry that the page must begin with if no entry is missing before it.
     pub(crate) anchor: Option<EntryId>,
-    /// A stream, or an order of entries, that was not requested.
+    /// The violation of the protocol: a stream, or an order of entries, that was not requested.
     pub(crate) violation: &'a mut Option<&'static str>,
     /// Whether the current entry is left out.
     pub(crate) is_left_out: bool,
-    /// The entry that was read before it.
+    /// The entry that was read before the current one.
     pub(crate) before: EntryId,
     pub(crate) size: u64,
 }
@@ -90,7 +90,7 @@ impl EntrySink for Sink<'_> {
         });
         open.columns.entry(id, fields);
         if page.has_gap {
-            // Only the end of the page shows what is missing before the batch.
+            // Only the description after the page shows the loss before the batch.
             open.columns.hold(true);
             stream.since.ids.push(id);
         } else {

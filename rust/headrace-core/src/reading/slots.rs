@@ -4,7 +4,7 @@ use crate::cluster::slot;
 use crate::endpoint::Endpoint;
 use crate::error::Result;
 
-/// The keys for each connection: all keys; in a cluster, those of one slot. With `in_order`, only consecutive keys are grouped.
+/// The keys for each session: all keys; in a cluster, those of one slot. With `in_order`, only consecutive keys are grouped.
 pub(crate) fn by_slot<'a>(endpoint: &Endpoint, keys: &'a [Vec<u8>], in_order: bool) -> Vec<Vec<&'a [u8]>> {
     let mut groups: Vec<(u16, Vec<&[u8]>)> = Vec::new();
     let is_of_cluster = endpoint.cluster().is_some();

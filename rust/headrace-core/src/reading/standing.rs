@@ -1,4 +1,4 @@
-//! Whether a stream is read, so that one which cannot be read does not stop the others.
+//! The standing of a stream: one that cannot be read does not stop the others.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ pub(crate) const TRIES_EVERY: Duration = Duration::from_secs(1);
 /// Whether a stream is read. Of several, the greatest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Standing {
-    /// The caller does not want it any longer.
+    /// The caller has dropped the stream.
     Dropped,
-    /// It is not the stream that was read before, and the caller knows.
+    /// The stream is not the one that was read before, and the caller knows.
     Replaced,
     /// The server refuses its commands, and the caller knows. The server may change its mind.
     Refused,
-    /// The server may refuse its commands: one about this stream alone shows it. `is_known`: the caller knows that it did before.
+    /// The server may refuse its commands: a command about this stream alone shows it. `is_known`: the caller knows of an earlier
+    /// refusal.
     Suspect { is_known: bool },
     #[default]
     Read,
@@ -33,7 +34,7 @@ impl Standing {
         greatest.unwrap_or_default()
     }
 
-    /// Whether the other streams are read without it.
+    /// Whether the other streams are read without this one.
     pub(crate) fn is_left_out(self) -> bool {
         matches!(self, Self::Dropped | Self::Replaced | Self::Refused)
     }
@@ -42,14 +43,14 @@ impl Standing {
         matches!(self, Self::Suspect { .. })
     }
 
-    /// Notes that the server accepted a command about it.
+    /// Ends a suspicion: the server accepted a command about the stream.
     pub(crate) fn accept(&mut self) {
         if self.is_suspect() {
             *self = Self::Read;
         }
     }
 
-    /// Notes that the server refused a command about it. Returns whether the caller must be told.
+    /// Leaves the stream out: the server refused a command about it. Returns whether the caller must be told.
     pub(crate) fn refuse(&mut self) -> bool {
         let is_news = matches!(self, Self::Read | Self::Suspect { is_known: false });
         if !self.is_left_out() {
@@ -58,8 +59,8 @@ impl Standing {
         is_news
     }
 
-    /// Lets the server be asked again, if it refused the stream; with `reports`, also if the stream was replaced, and the caller is
-    /// told again.
+    /// Allows new requests for the stream, if the server refused it; with `reports`, also if the stream was replaced, and the
+    /// caller is told again.
     pub(crate) fn try_again(&mut self, reports: bool) {
         if *self == Self::Refused || (reports && *self == Self::Replaced) {
             *self = Self::Suspect { is_known: !reports };

@@ -23,28 +23,29 @@ pub(crate) struct Stream {
     pub(crate) paging: Paging,
     /// Whether a request without BLOCK may return entries.
     pub(crate) is_behind: bool,
-    /// What was read since it was last known that nothing was lost.
+    /// The entries that were read since the last proof that none was lost.
     pub(crate) since: ReadSince,
-    /// Whether a page had neither the last entry that was read nor any other.
+    /// Whether the server must describe the stream although no entry needs proof: for example, a page had neither the last entry
+    /// that was read nor any other.
     pub(crate) is_doubtful: bool,
     /// Whether `since.after` is an entry that was read, so that a page which begins with it has no gap before it.
     pub(crate) has_anchor: bool,
     /// The oldest entry as the server last described the stream, if it has not been read: a page that begins with it has no gap
     /// before it.
     pub(crate) oldest: Option<EntryId>,
-    /// Whether nothing followed `since.after` when reading began there: anything missing before the first entry that is read was
+    /// Whether no entry followed `since.after` when reading began there: any entry missing before the first one that is read was
     /// then lost.
     pub(crate) was_at_tail: bool,
-    /// The oldest entry when reading began: once it is gone, something may be lost before the first entry that is read.
+    /// The oldest entry when reading began: once it is gone, entries before the first one that is read may be lost.
     pub(crate) oldest_at_start: Option<EntryId>,
-    /// Whether the server is a replica that has less than was read.
+    /// Whether the server may be a replica that lacks entries, and the wait for it.
     pub(crate) lag: Lag,
     pub(crate) standing: Standing,
-    /// Where reading begins; `None`: that is not known yet.
+    /// The place where reading begins; `None`: unknown.
     pub(crate) begins: Option<Place>,
     /// The entries that are not in a batch yet.
     pub(crate) open: Option<Open>,
-    /// What was lost, until a batch or an error reports it.
+    /// The loss, until a batch or an error reports it.
     pub(crate) lost: Option<Loss>,
     /// The last entry that was read, if it does not fit its columns: the next batch ends before it.
     pub(crate) bad: Option<Bad>,
@@ -96,18 +97,19 @@ impl Stream {
         }
     }
 
-    /// Notes that there is no stream now. If it is not known yet where to begin, all entries that it will have are new.
+    /// Turns a start after the newest entry into one before all entries: there is no stream now, so all that it will have are
+    /// new.
     pub(crate) fn note_missing(&mut self) {
         if let Some((start @ Start::Latest, _)) = &mut self.asked {
             *start = Start::Earliest;
         }
     }
 
-    /// Determines where to begin and end, from the server's description of the stream before anything was read.
+    /// Determines where to begin and end, from the server's description of the stream before an entry was read.
     pub(crate) fn begin(&mut self, start: Start, end: End, info: &StreamInfo) {
         let place = start.place(info);
         let is_position = matches!(start, Start::After(_));
-        // Of a position without counts nothing is known: all that was ever removed may have followed it.
+        // Without counts in the position, all entries that were ever removed may have followed it.
         let removed = if is_position { place.removed } else { info.removed() };
         // Entries may be added below a start after the newest entry, and may have been added below that of a position.
         let is_start = !place.is_entry && place.id > EntryId::default();
@@ -125,7 +127,7 @@ impl Stream {
         self.until = end.last(info);
     }
 
-    /// The place after the last proven entry, including what was lost before it.
+    /// The place after the last proven entry, with the loss before it.
     pub(crate) fn proven(&self) -> Place {
         let ReadSince { after: id, added, removed, .. } = self.since;
         Place { id, is_entry: self.has_anchor, added, removed: removed.filter(|_| added.is_none()) }
@@ -150,14 +152,14 @@ impl Stream {
         self.has_anchor || !self.since.ids.is_empty()
     }
 
-    /// Whether the server, which described the stream as `info`, has less of it than was read, or than there was when reading
+    /// Whether the server, which described the stream as `info`, lacks entries that were read, or that there were when reading
     /// began.
     pub(crate) fn lacks(&self, info: &StreamInfo) -> bool {
         info.last_id < self.read_up_to() || self.is_short(info) || self.had_more(info)
     }
 
-    /// Whether fewer entries were ever added to the stream than were read. A replica that is late may have the last one of them and
-    /// lack some that were lost after it.
+    /// Whether fewer entries were ever added to the stream than were read. A replica that is late may have the last one of them
+    /// and lack some that were lost after it.
     fn is_short(&self, info: &StreamInfo) -> bool {
         let (added, exact_up_to) = match self.asked {
             Some((Start::After(place), _)) if place.is_entry => (place.added, EntryId::default()),
@@ -168,11 +170,11 @@ impl Stream {
         info.max_deleted_id <= exact_up_to && added.zip(info.added).is_some_and(|(read, added)| added < read)
     }
 
-    /// Whether more entries had been added or removed when the stream was last described, or at the position, and none of those that
-    /// were read shows that the server has them.
+    /// Whether more entries had been added or removed when the stream was last described, or at the position, and none of those
+    /// that were read shows that the server has them.
     fn had_more(&self, info: &StreamInfo) -> bool {
         let (added, removed) = match self.asked {
-            // All that were added before the first place of all are gone.
+            // All entries added before a position at 0-0 are gone.
             Some((Start::After(place), _)) if place.id == EntryId::default() => (place.added, place.added),
             Some((Start::After(place), _)) if !place.is_entry => (place.added, place.removed),
             None if !self.has_anchor => (self.since.added, self.since.removed),
@@ -182,7 +184,7 @@ impl Stream {
         is_less(info.added, added) || is_less(info.removed(), removed)
     }
 
-    /// Whether the last entries that were read still need the proof that nothing was lost before them.
+    /// Whether the last entries that were read need the proof that none was lost before them.
     pub(crate) fn is_unproven(&self) -> bool {
         !self.since.ids.is_empty() || self.is_doubtful
     }
@@ -193,12 +195,12 @@ impl Stream {
         is_unknown && !self.standing.is_left_out() && !self.lag.waits()
     }
 
-    /// Whether pages of it are to be requested, as soon as it has begun.
+    /// Whether pages of the stream are to be requested, as soon as its beginning is known.
     pub(crate) fn has_pages(&self) -> bool {
         self.is_behind && !self.is_finished() && !self.standing.is_left_out()
     }
 
-    /// Whether everything that was requested has been read.
+    /// Whether the last entry to read has been read.
     pub(crate) fn is_finished(&self) -> bool {
         self.after() == EntryId::MAX || self.until.is_some_and(|until| self.after() >= until)
     }
@@ -212,14 +214,15 @@ impl Stream {
         self.open.as_ref().map_or(0, |open| open.columns.rows())
     }
 
-    /// Notes the entry that a page begins with. Returns whether something may be missing before it, beyond what was reported.
+    /// Handles the entry that a page begins with. Returns whether entries may be missing before it, beyond those that were
+    /// reported.
     pub(crate) fn begins_with_gap(&mut self, first: EntryId) -> bool {
         let is_oldest = self.oldest == Some(first);
         self.since.is_bound &= !is_oldest;
         !is_oldest
     }
 
-    /// Notes that an entry was read which follows the previous one.
+    /// Adds an entry that was read and follows the previous one. It is proven if that one is.
     #[inline]
     pub(crate) fn read_on(&mut self, id: EntryId) {
         if !self.since.ids.is_empty() {
@@ -234,7 +237,7 @@ impl Stream {
         }
     }
 
-    /// The reason why `info` cannot describe the stream that was read so far.
+    /// The reason why `info` cannot describe the stream that was read.
     pub(crate) fn replaced(&self, info: &StreamInfo) -> Option<&'static str> {
         if info.last_id < self.read_up_to() {
             Some(if info.length == 0 {
@@ -250,7 +253,7 @@ impl Stream {
         }
     }
 
-    /// Marks the entries so far as proven: `loss` is missing before those that were not.
+    /// Marks all entries as proven: `loss` is missing before those that were not.
     pub(crate) fn prove(&mut self, info: &StreamInfo, loss: Option<Loss>) {
         let read = self.since.ids.len() as u64;
         let after = self.after();
@@ -279,7 +282,7 @@ impl Stream {
         }
     }
 
-    /// Treats the entries so far as if nothing were missing before them.
+    /// Marks all entries as proven, as if none were missing before them.
     pub(crate) fn prove_blindly(&mut self) {
         self.since.after = self.after();
         self.since.ids.clear();
@@ -287,7 +290,7 @@ impl Stream {
         (self.since.added, self.has_anchor) = (None, true);
     }
 
-    /// Forgets the entries that are not proven. Returns what was read before them, and its number of rows.
+    /// Forgets the entries that are not proven. Returns the open batch of those before them, and its number of rows.
     pub(crate) fn forget_unproven(&mut self) -> Option<(Open, usize)> {
         // An entry that is proven but does not fit must still be reported.
         self.bad.take_if(|_| !self.since.ids.is_empty());

@@ -24,7 +24,8 @@ impl Session {
         }
     }
 
-    /// Requests the page after the current one, if all of that has arrived. Returns whether it did.
+    /// Requests the page after the current one, if the whole current one has arrived and another one is wanted. Returns whether
+    /// the page was requested.
     pub(super) fn ask_ahead(&mut self, buffers: &mut Buffers) -> bool {
         let (Some(Ask::Page { stream: at, count }), 1) = (self.in_flight.front().copied(), self.in_flight.len()) else {
             return false;
@@ -45,8 +46,8 @@ impl Session {
         true
     }
 
-    /// Notes that the current page was read. Returns whether the next one was requested ahead; that page is skipped unless it
-    /// begins where the current one ended.
+    /// Ends the current page. Returns whether the next one was requested ahead; that page is skipped unless it begins where the
+    /// current one ended.
     pub(super) fn check_ahead(&mut self) -> bool {
         let Some(first) = self.ahead.take() else { return false };
         if let Some(Ask::Page { stream, count }) = self.in_flight.front().copied() {
@@ -60,7 +61,7 @@ impl Session {
         true
     }
 
-    /// Skips what has arrived of a reply whose entries are not wanted; returns whether the reply is complete.
+    /// Skips the received part of a reply whose entries are not wanted; returns whether the reply is complete.
     pub(super) fn pass_reply(&mut self, shape: Shape, count: u64, buffers: &mut Buffers) -> Result<bool, Fault> {
         self.begin_reply(shape, 0, count, buffers);
         // The next request shows whether an error persists.

@@ -1,4 +1,4 @@
-//! Waits for a replica that has not received yet what was read before, from another server or up to a stored position.
+//! Waits for a replica that has not received all entries that were read before, from another server or up to a stored position.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::resp::stream_reply::Shape;
 use crate::resp::value::{bytes, field};
 use crate::stream_facts::StreamInfo;
 
-/// How long the other streams of a reader wait for this before they are checked again; also how often a replica is asked of
-/// which no entry shows that it has caught up.
+/// How long the wait for a replica holds up the other streams of a reader; also how often a replica is asked if no entry shows
+/// that it has caught up.
 const TURN: Duration = Duration::from_millis(100);
 
 impl Session {
-    /// Asks whether the server is a replica, if a stream needs to know; returns whether it did.
+    /// Asks whether the server is a replica, if a stream needs to know; returns whether the question was written.
     pub(super) fn ask_role(&mut self, buffers: &mut Buffers) -> bool {
         let is_wanted = self.streams.iter().any(|stream| stream.lag.is_suspected());
         if is_wanted {
@@ -29,7 +29,7 @@ impl Session {
         is_wanted
     }
 
-    /// Reads the server's role; returns whether the reply was complete. A server that refuses to state it does not count as a
+    /// Reads the server's role; returns whether the reply is complete. A server that refuses to state it does not count as a
     /// replica.
     pub(super) fn read_role(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let Some(reply) = buffers.take_reply()? else { return Ok(false) };
@@ -47,8 +47,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Waits until the replica has the last entry that was read from a stream, or for a while if no entry shows that it has caught
-    /// up; returns whether a stream requires it.
+    /// Waits until the replica has the last entry that was read from a stream, or for a while if no entry shows that it has
+    /// caught up; returns whether a stream requires it.
     pub(super) fn ask_to_catch_up(&mut self, waits: Option<Duration>, buffers: &mut Buffers) -> bool {
         let lagging = self.which(|stream| stream.lag.waits());
         if lagging.is_empty() {
@@ -67,7 +67,7 @@ impl Session {
         true
     }
 
-    /// Skips the reply for the streams that are waited for; returns whether it was complete.
+    /// Skips the reply for the streams that wait for their replica; returns whether it is complete.
     pub(super) fn read_caught_up(&mut self, block: Duration, buffers: &mut Buffers) -> Result<bool, Fault> {
         if !self.pass_reply(Shape::Streams, 1, buffers)? {
             return Ok(false);
@@ -84,7 +84,8 @@ impl Session {
 }
 
 impl Stream {
-    /// The place directly before the last entry that was read, if the server, which described the stream as `info`, lacks it.
+    /// The ID directly before the last entry that was read, if the server, which described the stream as `info`, lacks that
+    /// entry.
     pub(super) fn awaited(&self, info: &StreamInfo) -> Option<EntryId> {
         self.read_up_to().previous().filter(|before| info.last_id <= *before)
     }

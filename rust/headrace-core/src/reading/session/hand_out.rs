@@ -1,4 +1,4 @@
-//! How a session turns entries into batches.
+//! Turns the entries of a session into batches.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::stream_facts::NOT_COUNTED;
 
 impl Session {
-    /// Hands out what was read, if it is full or nothing more is available.
+    /// Hands out the open batches that are full, or for which no more entries are available.
     pub(super) fn hand_out(&mut self) {
         while let Some(at) = self.due.pop_front() {
             self.hand_out_stream(at);
@@ -65,7 +65,7 @@ impl Session {
         stream.rows() >= self.options.batch_rows || stream.bytes() >= self.options.batch_bytes
     }
 
-    /// Completes the batches that are full, when the replies after their pages are lost: each page requested again would add to them.
+    /// Completes the full batches after a lost connection: each page that is requested again would add to them.
     pub(super) fn complete_full(&mut self) {
         for at in 0..self.streams.len() {
             let stream = &self.streams[at];
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// Whether more than the streams that got a page must be looked at: others have changed, or their open batches are due.
+    /// Whether all streams must be looked at, not only those that got a page: others have changed, or their open batches are due.
     fn must_look_at_all(&self) -> bool {
         let added: usize = self.touched.iter().map(|at| self.streams[*at].bytes()).sum();
         let is_due =
@@ -83,13 +83,13 @@ impl Session {
         self.is_unsettled || is_due || !self.is_behind()
     }
 
-    /// Whether pages of any stream are to be requested. The next one to be asked is the first that is looked at.
+    /// Whether pages of any stream are to be requested. The stream whose turn is next is checked first.
     fn is_behind(&self) -> bool {
         let (asked, next) = self.streams.split_at(self.turn);
         next.iter().chain(asked).any(Stream::has_pages)
     }
 
-    /// Ends the open batch of a stream. While replies are due, which may add to it, it is made at once.
+    /// Ends the open batch of a stream. While replies are due, whose entries would be added to it, the batch is made at once.
     fn complete(&mut self, at: usize) {
         let stream = &self.streams[at];
         if self.in_flight.is_empty() && stream.bad.is_none() && stream.rows() > 0 {
@@ -103,7 +103,7 @@ impl Session {
     pub(super) fn hand_out_full(&mut self) {
         let Some((at, _)) = self.pages.last().copied() else { return };
         if self.streams[at].is_unproven() {
-            // A gap before the batch will be detected too late for it: the next one reports it.
+            // A gap before the batch will be detected too late for this one: the next batch reports it.
             self.doubt = Some(NOT_COUNTED);
             self.streams[at].prove_blindly();
         }
@@ -125,7 +125,7 @@ impl Session {
             None => {}
         }
         if let Some(bad) = bad {
-            // The position of the error is past what is missing before the entry, unless the batch has reported it.
+            // The position of the error is behind the loss before the entry, so the error reports the loss, unless the batch has.
             let lost = self.streams[at].lost.take();
             self.push_error(at, Some(place), bad_field(&self.streams[at].key, bad.id, &bad.value, lost));
         }
@@ -136,7 +136,7 @@ impl Session {
         self.ready.push_back(Taken { stream: Arc::clone(&self.streams[at].key), place, result: Err(error) });
     }
 
-    /// Adds a batch of what is open, or of its first `rows` rows, which ends at `place`.
+    /// Adds a batch of the open entries, or of their first `rows` rows, which ends at `place`.
     pub(super) fn push_batch(&mut self, at: usize, mut open: Open, rows: Option<usize>, place: Place) {
         let entries = if rows.is_some() { open.proven } else { open.columns.entries() } as u64;
         let bytes = open.columns.bytes();

@@ -21,14 +21,15 @@ impl Session {
             self.leave_out(at);
             self.push_error(at, None, stream_refused(&self.streams[at].key, &fault));
         } else {
-            // It was asked again, and read: entries without proof would hold up the other streams.
+            // The stream was refused before, and read again as a suspect: its entries without proof would hold up the other
+            // streams.
             self.forget_unproven(at);
         }
         Ok(())
     }
 
-    /// Handles the refusal of a request for new entries of all streams. It does not say which stream is at fault, so the server is
-    /// asked about each of them. If it has refused none of them since the last time, no stream is.
+    /// Handles the refusal of a request for new entries of all streams. The refusal does not name the stream at fault, so the
+    /// server is asked about each stream. If it has refused none since the last such refusal, no stream is at fault.
     pub(super) fn refuse_all(&mut self, fault: Fault) -> Result<(), Fault> {
         if !is_of_stream(&fault) || self.is_refused {
             return Err(fault);
@@ -53,7 +54,7 @@ impl Session {
         self.is_unsettled = true;
         self.forget_unproven(at);
         self.streams[at].lag = Lag::default();
-        // A request that named it may have been refused because of it.
+        // A request for all streams may have been refused because of this one.
         self.is_refused = false;
     }
 
@@ -63,7 +64,7 @@ impl Session {
         let Some(at) = self.streams.iter().position(is_it) else { return false };
         self.streams[at].standing = Standing::Dropped;
         self.leave_out(at);
-        // What the caller does not take does not count for the limit.
+        // Entries that the caller does not take do not count for the limit.
         self.left += self.ready.iter().map(|taken| taken.entries_of(key)).sum::<u64>();
         self.ready.retain(|taken| *taken.stream != *key);
         self.streams[at].bad = None;

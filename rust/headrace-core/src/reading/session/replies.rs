@@ -1,4 +1,4 @@
-//! What the replies to a session mean, and what was lost before their entries.
+//! Reads the replies to a session, and determines the loss before their entries.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Session {
         }
     }
 
-    /// Reads what has arrived of a reply with entries; returns whether the reply is complete.
+    /// Reads the received part of a reply with entries; returns whether the reply is complete.
     pub(super) fn read_entries(
         &mut self,
         shape: Shape,
@@ -59,7 +59,7 @@ impl Session {
             Read::Full => {
                 self.hand_out_full();
                 if self.spare.plan().is_packed() {
-                    // The entries after it may unpack to many times their size: the batches before them are taken first.
+                    // The next entries may unpack to many times their size: the batches before them are taken first.
                     buffers.suspend();
                     return Ok(false);
                 }
@@ -75,7 +75,8 @@ impl Session {
         Ok(true)
     }
 
-    /// `is_slow`: whether the server was slower than the caller.
+    /// Ends the pages of a reply of at most `count` entries for each stream. `is_slow`: whether the server was slower than the
+    /// caller.
     fn end_pages(&mut self, shape: Shape, count: u64, is_slow: bool) {
         for (at, page) in self.pages.drain(..) {
             let Some(stream) = self.streams.get_mut(at).filter(|stream| !stream.standing.is_left_out()) else {
@@ -96,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Reads the reply to XINFO STREAM; returns whether it was complete.
+    /// Reads the reply to XINFO STREAM; returns whether it is complete.
     pub(super) fn read_info(&mut self, at: usize, buffers: &mut Buffers) -> Result<bool, Fault> {
         match buffers.take_info() {
             Ok(Some(info)) => self.check(at, &info),
@@ -106,7 +107,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Handles the server's description of a stream, sent after the entries so far were read.
+    /// Handles the server's description of a stream, which the server sent after all entries that were read.
     pub(super) fn check(&mut self, at: usize, info: &StreamInfo) {
         let stream = &mut self.streams[at];
         if stream.standing.is_left_out() {
@@ -133,7 +134,7 @@ impl Session {
         let mut loss = self.streams[at].since.loss(info);
         let fails = self.options.fails_on_loss && loss.is_some_and(|loss| loss.entries > 0);
         if fails {
-            // What was read behind the gap is requested again, so it is lost too if it was removed since.
+            // Entries that were read behind the gap are requested again, so those that were removed since are lost too.
             self.forget_unproven(at);
             loss = self.streams[at].since.loss(info);
         }
@@ -165,7 +166,7 @@ impl Session {
         }
     }
 
-    /// Reports what is missing.
+    /// Adds the error that reports a loss.
     fn fail(&mut self, at: usize, loss: Loss, info: &StreamInfo) {
         let stream = &mut self.streams[at];
         stream.since.added = stream.since.added_with(0, loss, info);

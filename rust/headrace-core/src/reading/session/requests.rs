@@ -1,4 +1,4 @@
-//! What a session asks for next.
+//! Writes the next requests of a session.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use super::super::stream::Stream;
 use super::{Ask, Linger, Session};
 use crate::resp::EntryId;
 
-/// The most commands of one request for entries.
+/// The maximum number of commands of one request for entries.
 const MAX_COMMANDS: usize = 64;
 
-/// The most streams of one request that asks about them: with many streams, each request looks at all of them.
+/// The maximum number of streams that one request asks about: with many streams, each request looks at all of them.
 const MAX_INFOS: usize = 512;
 
-/// With at most this number of streams, the request that waits for entries also asks what was lost before them. With more
-/// streams, a separate request asks this about those that got entries.
+/// With at most this number of streams, the request that waits for entries also asks for descriptions, which show the loss before
+/// the entries. With more streams, a separate request asks about those that got entries.
 const FEW_STREAMS: usize = 8;
 
 impl Session {
-    /// Writes the next commands, unless replies are due, batches are ready or there is nothing to ask for. Where the streams begin is
-    /// asked also while an error of one of them is ready: a constructor waits for it. `waits`: how long the
-    /// server may wait for new entries; `None`: new entries are not requested.
+    /// Writes the next commands, unless replies are due, batches are ready or there is nothing to ask for. The beginnings of
+    /// streams are requested even if an error of one of them is ready: a constructor waits for them. `waits`: how long the server
+    /// may wait for new entries; `None`: new entries are not requested.
     pub(super) fn ask(&mut self, waits: Option<Duration>, buffers: &mut Buffers) {
         if self.awaits_reply()
             || (self.is_ready() && self.has_begun())
@@ -72,7 +72,7 @@ impl Session {
         self.streams.iter().enumerate().filter(|(_, stream)| is_one(stream)).map(|(at, _)| at).collect()
     }
 
-    /// Asks the server to describe streams, as many as one request may name; returns whether one needs it.
+    /// Asks the server to describe streams, as many as one request may name; returns whether any stream needs a description.
     fn ask_infos(&mut self, buffers: &mut Buffers) -> bool {
         let unknown = self.which(Stream::needs_info);
         for stream in unknown.iter().take(MAX_INFOS) {
@@ -86,7 +86,7 @@ impl Session {
         self.in_flight.push_back(Ask::Info { stream });
     }
 
-    /// Requests pages of the streams that are behind, as many as fit into one page together; returns whether it requested any.
+    /// Requests pages of the streams that are behind, as many as fit into one page together; returns whether any was requested.
     pub(super) fn ask_pages(&mut self, buffers: &mut Buffers) -> bool {
         let mut bytes = 0;
         let total = self.streams.len();
@@ -116,7 +116,7 @@ impl Session {
         !self.in_flight.is_empty()
     }
 
-    /// The number of entries to request after those so far, of which the open batch has `rows`; `more` have yet to be read.
+    /// The number of entries to request next. The open batch has `rows` rows; `more` entries have arrived and are not read yet.
     pub(super) fn page_count(&self, at: usize, rows: usize, more: u64) -> u64 {
         let room = self.options.batch_rows.saturating_sub(rows).max(1) as u64;
         self.streams[at].paging.count().min(room).min(self.left.saturating_sub(more)).max(1)
