@@ -45,12 +45,12 @@ use crate::resp::stream_reply::EntrySink;
 
 /// The size in bytes from which a record batch takes no further entry. The values of one entry take at most 1 GiB together, see
 /// [`Limits::ENTRY_BYTES`](crate::resp::stream_reply::Limits::ENTRY_BYTES). With those of the entries before it they stay below
-/// 2 GiB, which is what the offsets of a column can express.
+/// the 2 GiB that the offsets of a column can express.
 const FULL: usize = 1 << 30;
 /// The bytes that may be added before the record batch is compared with [`FULL`] again: measuring all columns for each entry
 /// would cost as much as the entry itself.
 const UNMEASURED: usize = 1 << 20;
-/// The least that a name or a value takes, and a row of a column whose type does not determine it.
+/// The minimum memory of a name or a value, and of a row of a column whose type does not determine it.
 const LEAST: usize = 32;
 /// The memory of a row of an unpacked entry besides its columns: the ID of its entry, and its place in the column of entries that
 /// do not fit.
@@ -97,8 +97,8 @@ impl ColumnsPlan {
     pub(crate) const METADATA_OF_MAP: [MetadataColumn; 3] =
         [MetadataColumn::Stream, MetadataColumn::EntryId, MetadataColumn::Timestamp];
 
-    /// `metadata`: the columns before the body with their names, in this order. `raw`: the column for entries that do not fit.
-    /// Fails if two columns have the same name.
+    /// Creates a plan. `metadata`: the columns before the body with their names, in this order. `raw`: the column for entries
+    /// that do not fit. Fails if two columns have the same name.
     pub(crate) fn new(metadata: Vec<(MetadataColumn, String)>, raw: Option<RawPlan>, body: BodyPlan) -> Result<Self> {
         let (metadata, names): (Vec<_>, Vec<_>) = metadata.into_iter().unzip();
         let mut fields: Vec<Field> =
@@ -183,12 +183,12 @@ impl EntryColumns {
         }
     }
 
-    /// The number of rows of the record batch so far.
+    /// The number of rows of the record batch.
     pub(crate) fn rows(&self) -> usize {
         self.metadata.rows()
     }
 
-    /// The memory that the record batch takes so far.
+    /// The memory that the record batch takes.
     pub(crate) fn bytes(&self) -> usize {
         let body = match &self.body {
             Body::Map(map) => map.bytes(),
@@ -223,7 +223,7 @@ impl EntryColumns {
         }
     }
 
-    /// The number of entries that the rows so far belong to.
+    /// The number of entries that the rows belong to.
     pub(crate) fn entries(&self) -> usize {
         match &self.body {
             Body::Map(_) | Body::Fields(_) => self.rows(),
@@ -251,13 +251,13 @@ impl EntryColumns {
         matches!(&self.body, Body::Packed(packed) if packed.is_overfull())
     }
 
-    /// The entry that became no row because one of its values does not fit its column. The scan stopped after it, so the rows so
-    /// far belong to earlier entries.
+    /// The entry that became no row because one of its values does not fit its column. The scan stopped after it, so the rows
+    /// belong to earlier entries.
     pub(crate) fn take_bad(&mut self) -> Option<(EntryId, BadValue)> {
         self.bad.take()
     }
 
-    /// The column of the last record batch that is null because its field is probably misspelt. Said once.
+    /// The column of the last record batch that is null because its field is probably misspelt. Returned once.
     pub(crate) fn take_misspelt(&mut self) -> Option<Misspelt> {
         match &mut self.body {
             Body::Map(_) => None,

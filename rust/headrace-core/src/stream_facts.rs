@@ -1,5 +1,5 @@
-//! What a server says about a stream, and what follows from it: how far a group or a reader is behind, and what was removed
-//! before it was read. No I/O and no clock.
+//! A server's description of a stream, and the facts that follow from it: the lag of a group or a reader, and the entries that
+//! were removed before they were read. No I/O and no clock.
 //!
 //! `Reader`, [`inspect`](crate::inspect()), the planner of a Spark read and the command `headrace inspect` all use these rules.
 

@@ -62,7 +62,7 @@ use self::time::Dates;
 use crate::Error;
 use crate::extension::{Extension, parse_uuid};
 
-/// What happens to a value that does not fit its column.
+/// The treatment of a value that does not fit its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnBadField {
     /// The value is an error.
@@ -94,12 +94,12 @@ pub(crate) struct FieldColumn {
 }
 
 impl FieldColumn {
-    /// Fails for a type that the writer has no text for.
+    /// Creates a column for values as text. Fails for a type that the writer has no text for.
     pub(crate) fn new(field: &Field, on_bad: OnBadField) -> crate::Result<Self> {
         Self::of(field, ValueForm::Text, on_bad)
     }
 
-    /// Fails for a type that the writer cannot write in this form.
+    /// Creates a column for values in this form. Fails for a type that the writer cannot write in it.
     pub(crate) fn of(field: &Field, form: ValueForm, on_bad: OnBadField) -> crate::Result<Self> {
         let (values, source, nested) = match form {
             ValueForm::Text => (values_of(field), "a field", ""),
@@ -123,12 +123,12 @@ impl FieldColumn {
         self.field.name()
     }
 
-    /// The number of rows of the column so far.
+    /// The number of rows of the column.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The memory that the column takes so far, and while it is finished.
+    /// The memory that the column takes, and while it is finished.
     pub(crate) fn bytes(&self) -> usize {
         self.values.bytes()
     }

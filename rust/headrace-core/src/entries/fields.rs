@@ -17,7 +17,7 @@ const FEW: usize = 8;
 /// The number of fields of an entry whose columns are remembered. It is limited because an entry may have millions of fields.
 const MOST_PLACES: usize = 1024;
 
-/// Longer names are not remembered, but looked up each time.
+/// The maximum length of a name that is remembered; longer ones are looked up each time.
 const LONGEST_NAME: usize = 256;
 
 /// The requested fields as columns, and what happens to values that do not fit them.
@@ -29,12 +29,12 @@ pub(crate) struct FieldsPlan {
 }
 
 impl FieldsPlan {
-    /// Fails for a type that cannot be read from text. The names must be different.
+    /// Creates a plan for values as text. Fails for a type that cannot be read from it. The names must be different.
     pub(crate) fn new(fields: Vec<Field>, on_bad: OnBadField) -> crate::Result<Self> {
         Self::of(fields, ValueForm::Text, on_bad)
     }
 
-    /// Fails for a type that cannot be read from this form. The names must be different.
+    /// Creates a plan for values in this form. Fails for a type that cannot be read from it. The names must be different.
     pub(crate) fn of(fields: Vec<Field>, form: ValueForm, on_bad: OnBadField) -> crate::Result<Self> {
         fields.iter().try_for_each(|field| FieldColumn::of(field, form, on_bad).map(drop))?;
         Ok(Self { fields, form, on_bad })
@@ -206,7 +206,7 @@ impl FieldColumns {
         self.columns.iter_mut().for_each(|column| column.truncate(rows));
     }
 
-    /// The memory that the columns take so far.
+    /// The memory that the columns take.
     pub(crate) fn bytes(&self) -> usize {
         self.columns.iter().map(FieldColumn::bytes).sum()
     }

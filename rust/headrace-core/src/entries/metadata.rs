@@ -16,7 +16,7 @@ use crate::resp::EntryId;
 const LAST_TIMESTAMP: u64 = 253_402_300_799_999;
 /// The maximum length of an entry ID in bytes.
 const MOST_ID: usize = 41;
-/// A copy of a constant size is cheaper than one of an ID's length.
+/// The size of the copy of an ID: a constant size is cheaper than the ID's length.
 const WIDTH: usize = 48;
 
 /// A column that is not from a field of the entry.

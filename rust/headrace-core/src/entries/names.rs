@@ -11,7 +11,7 @@ const FEW: usize = 16;
 /// The maximum memory that is kept for later names after an entry that needed more.
 const KEPT: usize = 1 << 20;
 
-/// How names are written.
+/// The form in which names are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum NamesAs {
     /// As utf8: see [`escaped`].

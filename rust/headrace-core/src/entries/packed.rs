@@ -8,8 +8,8 @@
 //!
 //! Other fields, such as the time, are ignored.
 //!
-//! The rows of an entry take at most `max_entry_bytes`, whatever its bytes claim: what they will take is computed first, and
-//! memory is allocated only if it fits.
+//! The rows of an entry take at most `max_entry_bytes`, whatever its bytes claim: their size is computed first, and memory is
+//! allocated only if they fit.
 
 mod arrow;
 mod json;
@@ -27,7 +27,7 @@ use super::fields::{FieldColumns, FieldsPlan};
 use super::misspelt::Misspelt;
 use crate::Error;
 
-/// How the rows of an entry are stored in it.
+/// The form in which the rows of an entry are stored in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unpack {
     /// Each payload is the value of the only column.
@@ -74,7 +74,7 @@ enum RowsPlan {
 }
 
 impl PackedPlan {
-    /// Fails for types that cannot be unpacked. The names of the fields must be different.
+    /// Creates a plan. Fails for types that cannot be unpacked. The names of the fields must be different.
     pub(crate) fn new(
         unpack: Unpack,
         payload_field: String,
@@ -153,7 +153,7 @@ struct Entry {
     fault: Option<Fault>,
 }
 
-/// Why an entry did not become rows.
+/// The reason that an entry did not become rows.
 #[derive(Debug)]
 enum Fault {
     /// The whole entry is unreadable: a row of nulls may replace it.
@@ -269,7 +269,7 @@ impl PackedColumns {
         })
     }
 
-    /// Measures the room that the rows so far leave, if their payloads are read one by one.
+    /// Measures the room that the rows leave, if their payloads are read one by one.
     fn measure(&mut self) -> Result<(), Unreadable> {
         let Columns::Fields(columns) = &self.columns else { return Ok(()) };
         let rows = (columns.rows() - self.entry.first_row).saturating_mul(self.entry.row_bytes);
@@ -370,12 +370,12 @@ fn broken(reason: String) -> Fault {
     Fault::Broken(BadValue::of_entry(reason))
 }
 
-/// Why a payload did not become rows.
+/// The reason that a payload did not become rows.
 #[derive(Debug)]
 enum Unreadable {
     /// The whole payload is unreadable.
     Payload(String),
-    /// The rows of the entry would take more than they may.
+    /// The rows of the entry would take more than `max_entry_bytes`.
     TooLarge,
     /// A value that no null may replace.
     Value(BadValue),

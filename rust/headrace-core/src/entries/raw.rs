@@ -12,7 +12,7 @@ pub(crate) const RAW: &str = "raw";
 /// The column of whole entries: null for those that fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawPlan {
-    /// The number of metadata columns before it.
+    /// The number of metadata columns before this one.
     pub(crate) place: usize,
     pub(crate) name: String,
     pub(crate) map: MapPlan,
@@ -24,7 +24,7 @@ impl RawPlan {
     }
 }
 
-/// Builds the column.
+/// Builds the column of whole entries.
 ///
 /// Whether an entry fits is known only after its last field, and its fields are passed on only once. They are therefore always
 /// stored, and removed again if they are not needed.

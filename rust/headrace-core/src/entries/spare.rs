@@ -29,14 +29,14 @@ impl SpareColumns {
         &self.plan
     }
 
-    /// A builder for a batch of this stream.
+    /// Takes a builder for a batch of this stream.
     pub(crate) fn take(&mut self, stream: &[u8]) -> Box<EntryColumns> {
         let mut columns = self.kept.pop().unwrap_or_else(|| Box::new(EntryColumns::new(&self.plan)));
         columns.stream(stream);
         columns
     }
 
-    /// Keeps a builder that is empty again. `bytes`: what its last batch took.
+    /// Keeps a builder that is empty again. `bytes`: the memory of its last batch.
     pub(crate) fn keep(&mut self, columns: Box<EntryColumns>, bytes: usize) {
         let most = if bytes <= SMALL { MOST_SMALL } else { MOST };
         if self.kept.len() < most {

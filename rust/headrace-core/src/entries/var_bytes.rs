@@ -26,7 +26,7 @@ impl VarBytes {
         Self::with_capacity(0, 0)
     }
 
-    /// With memory for this number of values, and for their bytes.
+    /// Creates a builder with memory for this number of values, and for their bytes.
     pub(crate) fn with_capacity(values: usize, bytes: usize) -> Self {
         let mut offsets = Vec::with_capacity(values + 1);
         offsets.push(0);

@@ -23,13 +23,13 @@ pub struct StreamInfo {
     pub max_deleted_id: EntryId,
     /// The number of the stream's consumer groups.
     pub groups: u64,
-    /// Whether there is no such stream: nothing was ever added to it.
+    /// Whether there is no such stream: no entry was ever added to it.
     pub is_missing: bool,
 }
 
 /// A value of the reply.
 enum Item<'a> {
-    /// Not below 0.
+    /// A number that is not negative.
     Number(u64),
     Text(&'a [u8]),
     /// An entry with its ID, which is empty if there is none.
@@ -57,8 +57,8 @@ impl StreamInfo {
         self.added.map(|added| added.saturating_sub(self.length))
     }
 
-    /// Reads the reply, and counts the bytes behind it; `None`: it is incomplete, is not such a reply, or lacks what every server
-    /// sends.
+    /// Reads the reply, and counts the bytes behind it; `None`: it is incomplete, is not such a reply, or lacks a field that
+    /// every server sends.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Self, usize)> {
         let mut parts = Parts::of(bytes);
         let Part::Array(count) = parts.next()? else { return None };

@@ -1,4 +1,4 @@
-//! How far a group or a reader is behind its stream, and how many entries were trimmed before a group read them.
+//! The lag of a group or a reader behind its stream, and the number of entries that were trimmed before a group read them.
 //!
 //! Servers derive the lag from `entries-read`, the number of entries ever added up to the group's position, which Redis 7.0 and
 //! later maintain, and which they sometimes lose (<https://redis.io/docs/latest/commands/xinfo-groups/>). In the most common
@@ -35,7 +35,7 @@ impl StreamInfo {
 }
 
 impl GroupPosition {
-    /// The number of entries of the stream that the group has not been given, or why it is not known.
+    /// The number of entries of the stream that the group has not been given, or the reason that it is unknown.
     pub fn lag(&self, stream: &StreamInfo) -> Result<u64, &'static str> {
         stream.entries_after(self.last_delivered, self.lag).ok_or_else(|| {
             if stream.added.is_none() {
@@ -55,8 +55,8 @@ impl GroupPosition {
     /// Exact if entries are removed only by trimming. If entries were trimmed before the group read them, entries that XDEL
     /// removed before its position are counted too. The server forgets the number when the group reads on.
     ///
-    /// No server says when a group was created. A group at 0-0 has read nothing, so all removed entries count, also those that had
-    /// been removed before it was created; `entries_read` says otherwise if it was given with the position.
+    /// No server says when a group was created. A group at 0-0 has read nothing, so all removed entries count, also those that
+    /// had been removed before it was created; `entries_read` says otherwise if it was given with the position.
     pub fn trimmed_unread(&self, stream: &StreamInfo) -> Option<u64> {
         let is_at_start = self.last_delivered == EntryId::default();
         // A number above that of all entries was not counted by the server.

@@ -1,19 +1,20 @@
-//! What trimming removed before it was read, computed from the replies to XINFO STREAM and the entries that were read.
+//! The entries that trimming removed before they were read, computed from the replies to XINFO STREAM and the entries that were
+//! read.
 
 use super::StreamInfo;
 use crate::resp::EntryId;
 
-/// Of a server that does not count entries.
+/// The note about a server that does not count entries.
 pub(crate) const NOT_COUNTED: &str =
     "entries may have been trimmed before they were read: this server does not count them; Redis 7.0 and later do";
-/// Of a position as headrace 0.1 stored it, or one that comes from a server that does not count entries.
+/// The note about a position as headrace 0.1 stored it, or one that comes from a server that does not count entries.
 const NOT_COUNTED_BEFORE: &str = "the number of entries that were trimmed before they were read is an upper bound: the position \
                                   at which the reader began does not say how many entries had been added before it";
 
 /// Entries that were removed before they were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Loss {
-    /// Their number; an upper bound unless `exact`.
+    /// The number of entries; an upper bound unless `exact`.
     pub entries: u64,
     /// Whether `entries` is the exact number.
     pub exact: bool,
@@ -21,14 +22,14 @@ pub struct Loss {
 
 impl StreamInfo {
     /// The loss after a position that was taken earlier: `added` entries had been added up to `after`, and `removed` had been
-    /// removed by then, as far as that is known. `None`: the server cannot tell, and something may be lost.
+    /// removed by then, as far as that is known. `None`: the server cannot tell, and entries may be lost.
     pub fn loss_after(&self, after: EntryId, added: Option<u64>, removed: Option<u64>) -> Option<Loss> {
-        // What happened before the position was taken is not known.
+        // Deletions before the position was taken are unknown.
         ReadSince { after, added, removed, ..ReadSince::default() }.loss(self)
     }
 }
 
-/// The entries read since a moment at which nothing was lost.
+/// The entries read since the moment from which a loss is counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReadSince {
     /// The last entry that had been read at that moment.
@@ -47,7 +48,7 @@ pub(crate) struct ReadSince {
 }
 
 impl ReadSince {
-    /// The loss since that moment, according to `info` after the entries were read. `None`: the server cannot tell, and something
+    /// The loss since that moment, according to `info` after the entries were read. `None`: the server cannot tell, and entries
     /// may be lost.
     ///
     /// All removed entries are older than those that remain. So the removed ones beyond `added` are lost, except those that were

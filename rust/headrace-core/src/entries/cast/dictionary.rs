@@ -18,7 +18,7 @@ pub(crate) const DISTINCT: usize = 96;
 /// The maximum number of places that the table keeps for the next record batch.
 const MOST_KEPT: usize = 1 << 16;
 
-/// The keys, and the values of the texts so far, in the order in which they came.
+/// The keys, and the values of the texts, in the order in which they came.
 pub(super) struct Dictionary<K: ArrowDictionaryKeyType> {
     keys: Vec<K::Native>,
     nulls: NullBufferBuilder,

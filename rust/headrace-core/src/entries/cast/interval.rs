@@ -8,7 +8,7 @@ use super::time::{clock, fraction, whole};
 use crate::calendar::{NANOS_PER_SECOND, SECONDS_PER_DAY, per_second};
 use crate::decimal;
 
-/// `INTERVAL '1 02:03:04.5' DAY TO SECOND`, counted in `unit`.
+/// Parses `INTERVAL '1 02:03:04.5' DAY TO SECOND`, counted in `unit`.
 pub(super) fn duration(text: &[u8], unit: TimeUnit) -> Option<i64> {
     let (is_negative, text) = split_sign(quoted(text, b"' DAY TO SECOND")?);
     let end = text.iter().position(|byte| *byte == b' ')?;
@@ -19,7 +19,7 @@ pub(super) fn duration(text: &[u8], unit: TimeUnit) -> Option<i64> {
     i64::try_from(if is_negative { -value } else { value }).ok()
 }
 
-/// `INTERVAL '1-2' YEAR TO MONTH`, in months.
+/// Parses `INTERVAL '1-2' YEAR TO MONTH`, in months.
 pub(super) fn months(text: &[u8]) -> Option<i32> {
     let (is_negative, text) = split_sign(quoted(text, b"' YEAR TO MONTH")?);
     let end = text.iter().position(|byte| *byte == b'-')?;
@@ -36,7 +36,7 @@ fn quoted<'a>(text: &'a [u8], end: &[u8]) -> Option<&'a [u8]> {
     text.strip_prefix(b"INTERVAL '")?.strip_suffix(end)
 }
 
-/// `1 years 2 months 3 days 4 hours 5 minutes 6.5 seconds`
+/// Parses `1 years 2 months 3 days 4 hours 5 minutes 6.5 seconds`.
 pub(super) fn month_day_nano(text: &[u8]) -> Option<IntervalMonthDayNano> {
     let Calendar { months, days, nanos } = Calendar::parse(text)?;
     Some(IntervalMonthDayNano {
@@ -46,7 +46,7 @@ pub(super) fn month_day_nano(text: &[u8]) -> Option<IntervalMonthDayNano> {
     })
 }
 
-/// An interval of days and whole milliseconds, without months.
+/// Parses an interval of days and whole milliseconds, without months.
 pub(super) fn day_time(text: &[u8]) -> Option<IntervalDayTime> {
     const NANOS_PER_MILLISECOND: i128 = 1_000_000;
     let Calendar { months, days, nanos } = Calendar::parse(text)?;
@@ -68,7 +68,7 @@ struct Calendar {
 }
 
 impl Calendar {
-    /// Parts that are zero are left out; the others follow each other in this order.
+    /// Parses the parts of an interval. Those that are zero are left out; the others follow each other in this order.
     fn parse(text: &[u8]) -> Option<Self> {
         const UNITS: [&[u8]; 6] = [b"years", b"months", b"days", b"hours", b"minutes", b"seconds"];
         let mut words = text.split(|byte| *byte == b' ');

@@ -47,7 +47,7 @@ fn as_text(json: &[u8]) -> Option<&str> {
     simdutf8::basic::from_utf8(json).ok()
 }
 
-/// Binary of any layout.
+/// Binary values of any layout, from base64.
 struct Base64 {
     values: Box<dyn Values>,
     bytes: Vec<u8>,

@@ -66,7 +66,7 @@ impl Plain {
     }
 }
 
-/// A longer text usually has more digits than a float holds exactly.
+/// The maximum length of a text that is tried exactly: a longer one usually has more digits than a float holds.
 const MAX_EXACT: usize = 17;
 
 /// A float type.
@@ -138,7 +138,7 @@ fn is_name(text: &[u8]) -> bool {
     split_sign(text).1.first().is_some_and(u8::is_ascii_alphabetic)
 }
 
-/// `true` or `false` in any case, `1` or `0`.
+/// Parses `true` or `false` in any case, `1` or `0`.
 #[inline]
 pub(super) fn boolean(text: &[u8]) -> Option<bool> {
     match text {

@@ -75,7 +75,7 @@ impl Dates {
     }
 }
 
-/// `2026-04-14`, or with a signed year of 4 to 12 digits: its day, and the text after it.
+/// Parses `2026-04-14`, or a date with a signed year of 4 to 12 digits: returns its day, and the text after it.
 fn date(text: &[u8]) -> Option<(i64, &[u8])> {
     let (year, rest) = match text {
         [sign @ (b'+' | b'-'), rest @ ..] => {
@@ -91,7 +91,7 @@ fn date(text: &[u8]) -> Option<(i64, &[u8])> {
     Some((days_from_date(year, two(*m1, *m2)?, two(*d1, *d2)?)?, rest))
 }
 
-/// `12:34:56.5`, and the text after it.
+/// Parses `12:34:56.5`: returns the time, and the text after it.
 #[inline]
 pub(super) fn clock(text: &[u8], unit: TimeUnit) -> Option<(Clock, &[u8])> {
     const ZEROS: u64 = u64::from_le_bytes(*b"00:00:00");
@@ -133,7 +133,7 @@ pub(super) fn fraction(text: &[u8], unit: TimeUnit) -> Option<(i64, &[u8])> {
     (length > 0).then(|| (value * missing, &digits[length..]))
 }
 
-/// `Z`, `+02:00` or `-04:56:02`, in seconds east of UTC.
+/// Parses `Z`, `+02:00` or `-04:56:02`, in seconds east of UTC.
 #[inline]
 fn offset(text: &[u8]) -> Option<i64> {
     let (sign, hours, minutes, seconds) = match text {

@@ -264,7 +264,7 @@ impl Texts {
             room.take(longest_copy(array.data_type()))?;
         }
         let (mut bulk, mut scratch) = (Vec::new(), Vec::new());
-        // What the next values may take before the column is measured again.
+        // The memory that the next values may take before the column is measured again.
         let mut left = 0;
         for row in 0..rows.len() {
             let text = if array.is_null(row) {

@@ -2,7 +2,7 @@
 
 use super::Unreadable;
 
-/// The bytes that the rows of an entry may still take. They are taken from it before they are allocated.
+/// The bytes that the rows of an entry may still take. Bytes are taken from the room before they are allocated.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Room(usize);
 

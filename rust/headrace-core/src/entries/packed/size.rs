@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Field, Fields};
 use crate::entries::cast::DISTINCT;
 use crate::entries::json::{for_each_element, for_each_member, text_of};
 
-/// The fewest bytes of an element in JSON, with its comma.
+/// The minimum size of an element in JSON in bytes, with its comma.
 const ELEMENT: usize = 2;
 
 /// The memory that a value takes at most: a number of bytes, and its text a number of times.
@@ -121,7 +121,7 @@ impl AddAssign<usize> for Total {
     }
 }
 
-/// Adds the texts and elements of an object's members. What cannot be read takes nothing.
+/// Adds the texts and elements of an object's members. Members that cannot be read take no memory.
 fn add_members<'a>(fields: &(impl Iterator<Item = &'a Field> + Clone), object: &str, bytes: &mut Total) {
     let _ = for_each_member(object, &mut |name, value| {
         if let Some(field) = fields.clone().find(|field| field.name() == name)
