@@ -420,7 +420,8 @@ impl Endpoint {
 /// The longest stream key that is shown in full, in bytes.
 const MAX_SHOWN_KEY: usize = 64;
 
-/// Formats the endpoint as `rediss://user@host:6380/2 stream key order-events`, for messages and logs; `{:#}` is the server alone.
+/// Formats the endpoint as `rediss://user@host:6380/2 stream key order-events`, for messages and logs; `{:#}` is the server
+/// alone.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A message about a broken defaults file must still be able to name the endpoint.
