@@ -54,7 +54,6 @@ IMPURE = {
     "producer.rs",
     "producer/clock.rs",
     "producer/lane.rs",
-    "producer/opening.rs",
     "producer/sender.rs",
     "producer/sender",
     "producer/shard_registry.rs",

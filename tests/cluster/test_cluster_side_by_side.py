@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import DeliveryReport, Dispatcher, Endpoint, ForgottenWarning, RetryPolicy
+from headrace import Consumer, DeliveryReport, Dispatcher, Endpoint, ForgottenWarning, ReadBatch, Reader, RetryPolicy
 from headrace.testing import LocalCluster
 from support.clusters import StartCluster, rows_of
 from support.interrupts import interrupted
@@ -67,6 +67,15 @@ class Still:
             rows += 600
         return rows
 
+    def add(self, key: str) -> None:
+        with redis.Redis(unix_socket_path=self.owners[key].unix_socket) as client:
+            client.xadd(key, {"payload": b"x"})
+
+    def drop_connections(self) -> None:
+        """Those of all clients to the node that stands still later."""
+        with redis.Redis(unix_socket_path=self.server.unix_socket) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+
     def lengths(self) -> set[int]:
         """How many rows the streams of the others have."""
         found = set()
@@ -89,6 +98,11 @@ class Still:
 @pytest.fixture
 def still(start_cluster: StartCluster) -> Still:
     return Still(start_cluster(replicas=0, node_timeout=NEVER))
+
+
+def let_pass(seconds: float) -> None:
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() - began > seconds)
 
 
 def check_order(still: Still, rows: int) -> None:
@@ -221,7 +235,70 @@ def test_time_between_calls_does_not_count_as_connect_time(still: Still) -> None
     with Dispatcher(still.endpoint(connect_timeout=10.0)) as dispatcher:
         with still.stopped():
             rows = still.begin_to_connect(dispatcher)
-            began = time.monotonic()
-            wait_until(lambda: time.monotonic() - began > 5.5)
+            let_pass(5.5)
         report = dispatcher.flush()
         assert (report.delivered, list(report.failed)) == (rows, [])
+
+
+@contextmanager
+def reader_of(endpoint: Endpoint, keys: list[str], **options: Any) -> Iterator[Callable[[float], ReadBatch | None]]:
+    with Reader(endpoint, streams=keys, start="latest", **options) as reader:
+        yield reader.read
+
+
+@contextmanager
+def consumer_of(endpoint: Endpoint, keys: list[str], **options: Any) -> Iterator[Callable[[float], ReadBatch | None]]:
+    with Consumer(endpoint, keys, group="group", consumer="one", **options) as consumer:
+
+        def poll(timeout: float) -> ReadBatch | None:
+            if batch := consumer.poll(timeout):
+                consumer.ack(batch)
+            return batch
+
+        yield poll
+
+
+def rows_in(batch: ReadBatch | None) -> int:
+    return 0 if batch is None else pa.record_batch(batch).num_rows
+
+
+def read_one_of_each(still: Still, read: Callable[[float], ReadBatch | None]) -> None:
+    for key in still.keys:
+        still.add(key)
+    rows = 0
+    while rows < len(still.keys):
+        rows += rows_in(read(NEVER))
+
+
+both = pytest.mark.parametrize("made", [reader_of, consumer_of], ids=["reader", "consumer"])
+
+
+@both
+@pytest.mark.parametrize("connections", [None, 1])
+def test_entries_of_other_nodes_are_read_while_one_node_is_connecting(
+    still: Still, made: Any, connections: int | None
+) -> None:
+    with made(still.endpoint(), still.keys, connections=connections) as read:
+        read_one_of_each(still, read)
+        still.drop_connections()
+        with still.stopped():
+            for key in [*still.elsewhere, *still.elsewhere]:
+                still.add(key)
+                assert rows_in(read(NEVER)) == 1, "the others go on"
+            wait_until(lambda: read(0.01) is None and bool(still.sockets()))
+        still.add("s0")
+        assert rows_in(read(NEVER)) == 1, "the attempt goes on"
+
+
+@both
+def test_time_between_calls_does_not_count_against_a_node_that_is_read(still: Still, made: Any) -> None:
+    """A call that is too short for a connection leaves the rest to the next ones."""
+    with made(still.endpoint(connect_timeout=1.0), still.keys) as read:
+        read_one_of_each(still, read)
+        still.drop_connections()
+        with still.stopped():
+            wait_until(lambda: read(0) is None and bool(still.sockets()))
+            let_pass(2.5)
+        still.add("s0")
+        while read(0) is None:
+            let_pass(0.3)

@@ -45,7 +45,7 @@ use crate::endpoint::Endpoint;
 use crate::entries::{ColumnsPlan, escaped};
 use crate::error::{Error, Result};
 use crate::net::{Watch, within};
-use crate::reading::{Link, Paging, Pool, by_slot, endpoint_of};
+use crate::reading::{Link, Outage, Paging, Pool, by_slot, endpoint_of};
 use crate::resp::EntryId;
 
 #[cfg(any(test, fuzzing))]
@@ -59,7 +59,7 @@ use client_name::ClientName;
 use drive::Drive;
 use keeper::Keeper;
 use ledger::{Ledger, LedgerOptions};
-use line::{Line, Namesakes, Opening};
+use line::{Line, Namesakes, Start};
 use session::{Session, SessionOptions};
 use setup::Create;
 use shared::Shared;
@@ -124,7 +124,7 @@ impl Consumer {
         let plan = Arc::new(options.columns.clone());
         let schema: Schema = options.extra.schema(&plan.schema());
         let counters = Arc::new(ReadCounters::default());
-        let opening = Arc::new(Opening {
+        let start = Arc::new(Start {
             client_name: Arc::new(ClientName::new(&options.names.group, &options.names.consumer)),
             names: options.names.clone(),
             needs: (options.acks, options.claim_interval.is_some()),
@@ -134,8 +134,8 @@ impl Consumer {
         let lines = endpoints.iter().zip(&groups).zip(shared.shares()).enumerate();
         let lines = lines.map(|(place, ((endpoint, keys), ledger))| {
             let session = session(keys, &options, groups.len(), &plan, (Arc::clone(&shared), place));
-            let link = Link::new(endpoint.clone(), options.retry.clone(), Arc::clone(&counters));
-            Line::new(session, link, Arc::clone(ledger), Arc::clone(&opening))
+            let link = Link::new(endpoint.clone(), Outage::new(options.retry.clone()), Arc::clone(&counters));
+            Line::new(session, link, Arc::clone(ledger), Arc::clone(&start))
         });
         let most = options.connections.unwrap_or(usize::MAX);
         let pool = Pool::new(&endpoints, most, options.block);

@@ -23,6 +23,7 @@ mod interest;
 mod master_lookup;
 #[cfg(any(test, fuzzing))]
 mod mock;
+mod opening;
 mod peer;
 mod progress;
 mod query;
@@ -51,6 +52,7 @@ pub use interest::Interest;
 pub(crate) use master_lookup::connect_to_sentinel;
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
+pub(crate) use opening::Opening;
 pub(crate) use progress::Progress;
 pub(crate) use replicas::connected_replicas;
 pub(crate) use server_lookup::ServerLookup;

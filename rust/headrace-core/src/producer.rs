@@ -10,7 +10,6 @@ mod encode;
 mod lane;
 mod lanes;
 mod node_state;
-mod opening;
 mod outcome_queue;
 mod preflight;
 mod preparation;

@@ -3,6 +3,7 @@
 //! [`session`] decides, without I/O or a clock; a [`pool`] moves its bytes.
 
 mod assignment;
+mod attempt;
 mod backward;
 mod batch;
 mod buffers;
@@ -31,6 +32,7 @@ mod stream;
 mod trouble;
 
 pub(crate) use assignment::MAX_CONNECTIONS;
+pub(crate) use attempt::{Attempted, Prepare};
 pub(crate) use backward::{Backward, BackwardSession};
 pub use batch::ReadBatch;
 pub(crate) use buffers::{Buffers, Read};
@@ -38,8 +40,9 @@ pub(crate) use channel::Channel;
 pub(crate) use columns::{MAX_BATCH_ROWS, columns, read_body, read_metadata};
 pub(crate) use errors::{is_of_stream, protocol, stream_refused};
 pub(crate) use exchange::Exchange;
-pub(crate) use link::{Allowed, Link};
+pub(crate) use link::Link;
 pub(crate) use members::{Asked, Members};
+pub(crate) use outage::Outage;
 pub(crate) use pages::{Pages, Taken};
 pub(crate) use paging::Paging;
 pub(crate) use pool::{Advance, Pool};

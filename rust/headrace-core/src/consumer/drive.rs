@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::batch::ConsumerBatch;
 use super::clock;
-use super::line::{Line, Namesakes, left};
+use super::line::{Greeted, Line, Namesakes, left};
 use super::shared::Shared;
 use super::sharing::{Aim, Sharing};
 use super::turns::Turns;
@@ -22,7 +22,7 @@ use crate::retry::{RetryEnd, RetryWait};
 #[derive(Debug)]
 pub(super) struct Drive {
     pub(super) lines: Vec<Line>,
-    pool: Pool,
+    pool: Pool<Greeted>,
     shared: Arc<Shared>,
     pub(super) namesakes: Namesakes,
     turns: Turns,
@@ -42,7 +42,7 @@ pub(super) struct Settled {
 }
 
 impl Drive {
-    pub(super) fn new(lines: Vec<Line>, pool: Pool, shared: Arc<Shared>, min_idle: Duration) -> Self {
+    pub(super) fn new(lines: Vec<Line>, pool: Pool<Greeted>, shared: Arc<Shared>, min_idle: Duration) -> Self {
         Self {
             turns: Turns::new(lines.len(), min_idle),
             lines,
@@ -213,8 +213,7 @@ impl Drive {
     /// One pass over all connections.
     fn pass(&mut self, aim: Aim<'_>, watch: &mut dyn Watch) -> Result<Advance> {
         let Self { pool, lines, turns, namesakes, .. } = self;
-        let deadline = if let Aim::Batch(deadline) = aim { deadline } else { None };
-        pool.advance(&mut Sharing { lines, turns, namesakes, aim }, deadline, watch)
+        pool.advance(&mut Sharing { lines, turns, namesakes, aim }, watch)
     }
 
     /// Waits until one of the sockets is ready, or until `until`.
@@ -255,8 +254,8 @@ impl Drive {
                     error = Some(other);
                 }
             }
-            let awaits_reply = open.iter().any(|at| self.lines[*at].awaits_reply());
-            match (passed.has_moved, awaits_reply) {
+            let waits = self.pool.is_opening() || open.iter().any(|at| self.lines[*at].awaits_reply());
+            match (passed.has_moved, waits) {
                 (true, _) => {}
                 (false, true) => self.wait(sooner(deadline, passed.until), watch)?,
                 // The keeper has taken the rest, or it is too early to connect.

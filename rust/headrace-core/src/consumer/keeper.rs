@@ -13,10 +13,9 @@ use super::shared::{Shared, lock};
 use super::sync::{Builder, JoinHandle, Mutex};
 use super::work::{Known, Names, Work, refusal};
 use crate::endpoint::Endpoint;
-use crate::error::{Fault, Result};
-use crate::net::Watch;
-use crate::random;
-use crate::reading::{Asked, Buffers, Channel, Exchange, Link, Members, Pool, Trouble, protocol};
+use crate::error::{Error, Fault, Result, code};
+use crate::net::{Opening, Watch};
+use crate::reading::{Asked, Attempted, Buffers, Channel, Exchange, Link, Members, Outage, Pool, Trouble, protocol};
 use crate::retry::RetryPolicy;
 
 /// How long the reading connection has the first chance to send the caller's decisions.
@@ -46,7 +45,7 @@ impl Keeper {
         renews: Option<Duration>,
         retry: RetryPolicy,
     ) -> std::io::Result<Self> {
-        let run = move || Keeping::new(endpoints, shared, &names, renews, retry).run();
+        let run = move || Keeping::new(endpoints, shared, &names, renews, &retry).run();
         Builder::new().name("headrace-keeper".to_owned()).spawn(run).map(|thread| Self { thread: Some(thread) })
     }
 
@@ -69,19 +68,14 @@ struct Keeping {
     shared: Arc<Shared>,
     lines: Vec<Line>,
     /// One connection to each server.
-    pool: Pool,
+    pool: Pool<()>,
     renews: Option<Duration>,
-    retry: RetryPolicy,
 }
 
 /// The connection of one ledger.
 struct Line {
     session: KeeperSession,
     link: Link,
-    /// The number of attempts in a row that failed.
-    failures: u32,
-    /// When to continue after a failed attempt.
-    rests: Option<Instant>,
 }
 
 impl Keeping {
@@ -90,20 +84,22 @@ impl Keeping {
         shared: Arc<Shared>,
         names: &Names,
         renews: Option<Duration>,
-        retry: RetryPolicy,
+        retry: &RetryPolicy,
     ) -> Self {
-        // A node that is unreachable must not end the leases of streams on other nodes.
-        let longest = renews.filter(|_| endpoints.len() > 1).map(|every| every / 4);
+        let longest = renews.map_or(LONGEST_PAUSE, |every| LONGEST_PAUSE.min(every / 4));
+        let retry = RetryPolicy {
+            initial_backoff: retry.initial_backoff.max(SHORTEST_PAUSE),
+            max_backoff: retry.max_backoff.min(longest).max(SHORTEST_PAUSE),
+            ..retry.clone()
+        };
         let line = |(endpoint, ledger): (Endpoint, &Arc<Mutex<Ledger>>)| Line {
             session: KeeperSession::new(Arc::clone(ledger), names.clone(), clock::now()),
             // Only the counters of the reading connection are reported.
-            link: Link::new(endpoint, None, Arc::default()).connecting_for(longest),
-            failures: 0,
-            rests: None,
+            link: Link::new(endpoint, Outage::endless(retry.clone()), Arc::default()),
         };
         let pool = Pool::new(&endpoints, 1, Duration::ZERO);
         let lines = endpoints.into_iter().zip(shared.shares()).map(line).collect();
-        Self { shared, lines, pool, renews, retry }
+        Self { shared, lines, pool, renews }
     }
 
     fn run(mut self) {
@@ -120,16 +116,12 @@ impl Keeping {
 
     /// One pass over all connections.
     fn pass(&mut self, watch: &mut Until) -> Turn {
-        let Self { shared, lines, pool, renews, retry } = self;
+        let Self { shared, lines, pool, renews } = self;
         let mut turn = Turn::default();
         let mut is_due = |line: &mut Line| !line.session.awaits_reply() && turn.is_due(line, shared, *renews);
         let due: Vec<bool> = lines.iter_mut().map(&mut is_due).collect();
         // The only error is that the thread must end.
-        let passed = pool.advance(&mut Keepers { lines, due: &due }, None, watch).unwrap_or_default();
-        for (at, _) in passed.failed {
-            lines[at].failed(retry, *renews);
-            turn.until = Duration::ZERO;
-        }
+        let passed = pool.advance(&mut Keepers { lines, due: &due }, watch).unwrap_or_default();
         turn.has_moved = passed.has_moved;
         if let Some(until) = passed.until {
             turn.until = turn.until.min(until.saturating_duration_since(Instant::now()));
@@ -139,7 +131,7 @@ impl Keeping {
 
     /// Waits for replies, or for work. `is_long`: no work is waiting.
     fn wait(&mut self, until: Duration, is_long: bool, watch: &mut Until) {
-        if !self.lines.iter().any(|line| line.session.awaits_reply()) {
+        if !self.pool.is_opening() && !self.lines.iter().any(|line| line.session.awaits_reply()) {
             self.shared.sleep(until, is_long);
             return;
         }
@@ -169,7 +161,7 @@ impl Turn {
     fn is_due(&mut self, line: &mut Line, shared: &Shared, renews: Option<Duration>) -> bool {
         let (left, has_work) = line.session.left(shared, renews, clock::now());
         self.is_long &= !has_work;
-        let left = left.max(line.rested());
+        let left = left.max(line.pause());
         // The reading connection may take the work before this one does: look again soon.
         self.until = self.until.min(if left.is_zero() { PATIENCE } else { left });
         left.is_zero()
@@ -183,7 +175,7 @@ struct Keepers<'a> {
     due: &'a [bool],
 }
 
-impl Members for Keepers<'_> {
+impl Members<()> for Keepers<'_> {
     fn link(&mut self, at: usize) -> &mut Link {
         &mut self.lines[at].link
     }
@@ -202,8 +194,17 @@ impl Members for Keepers<'_> {
         if session.awaits_reply() { Asked::Yes } else { Asked::No }
     }
 
-    fn connect(&mut self, at: usize, _: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>> {
-        self.lines[at].link.connect(watch, |_, _, _| Ok(()))
+    fn open(&mut self, at: usize, _: &[usize]) -> Opening<Attempted<()>> {
+        self.lines[at].link.open(())
+    }
+
+    fn opened(&mut self, at: usize, attempted: Attempted<()>, watch: &mut dyn Watch) -> Result<Option<Channel>> {
+        let link = &mut self.lines[at].link;
+        match link.opened(attempted, watch) {
+            Ok(opened) => Ok(opened.map(|(channel, ())| channel)),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            Err(error) => link.endure(Fault::new(code::CONFIG, error.to_string()), watch).map(|()| None),
+        }
     }
 
     fn step(&mut self, at: usize, channel: &mut Channel, watch: &mut dyn Watch) -> std::result::Result<bool, Trouble> {
@@ -211,9 +212,7 @@ impl Members for Keepers<'_> {
         line.link.step(channel, &mut line.session, watch).map_err(Trouble::Fault)
     }
 
-    fn answered(&mut self, at: usize) -> Option<bool> {
-        let line = &mut self.lines[at];
-        (line.failures, line.rests) = (0, None);
+    fn answered(&mut self, _: usize) -> Option<bool> {
         None
     }
 
@@ -224,16 +223,8 @@ impl Members for Keepers<'_> {
 
 impl Line {
     /// The time left of the pause after a failed attempt.
-    fn rested(&self) -> Duration {
-        self.rests.map_or(Duration::ZERO, |rests| rests.saturating_duration_since(Instant::now()))
-    }
-
-    /// Pauses after a failed attempt.
-    fn failed(&mut self, retry: &RetryPolicy, renews: Option<Duration>) {
-        self.failures = self.failures.saturating_add(1);
-        let longest = renews.map_or(LONGEST_PAUSE, |every| LONGEST_PAUSE.min(every / 4));
-        let pause = retry.backoff(self.failures, random::jitter()).min(longest).max(SHORTEST_PAUSE);
-        self.rests = Some(Instant::now() + pause);
+    fn pause(&mut self) -> Duration {
+        self.link.next_try().map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()))
     }
 }
 
@@ -361,7 +352,7 @@ mod tests {
         let endpoint = Endpoint::new(given, Form::Text).unwrap();
         let names = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: None };
         let (renews, retry) = (Some(minute / 3), RetryPolicy::default());
-        let mut keeping = Keeping::new(vec![endpoint], Arc::clone(&shared), &names, renews, retry);
+        let mut keeping = Keeping::new(vec![endpoint], Arc::clone(&shared), &names, renews, &retry);
         let line = &mut keeping.lines[0];
         let now = clock::now();
         {

@@ -14,12 +14,12 @@ use super::sync::{Mutex, MutexGuard};
 use super::work::Names;
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result};
-use crate::net::Watch;
-use crate::reading::{Allowed, Buffers, Channel, Exchange, Link, Trouble};
+use crate::net::{Opening, Transport, Watch, block_on};
+use crate::reading::{Attempted, Buffers, Channel, Exchange, Link, Prepare, Trouble};
 
-/// What each connection of a consumer does first; the same for all.
+/// What is done once for the streams of each line; the same for all.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct Start {
     pub(super) names: Names,
     pub(super) client_name: Arc<ClientName>,
     /// Whether entries are acknowledged, and whether those of other consumers are claimed.
@@ -30,15 +30,52 @@ pub(super) struct Opening {
     pub(super) is_of_cluster: bool,
 }
 
-impl Opening {
+impl Start {
     /// Does what has to be done once for the streams of a line.
-    fn begin(&self, setup: &mut Setup<'_>, keys: &[Arc<[u8]>]) -> std::result::Result<(), Trouble> {
+    async fn run(&self, setup: &mut Setup<'_>, keys: &[Arc<[u8]>]) -> std::result::Result<(), Trouble> {
         let (acks, claims) = self.needs;
-        setup.check_rights(keys, &self.names, acks, claims)?;
+        setup.check_rights(keys, &self.names, acks, claims).await?;
         match &self.create {
-            Some(create) => setup.create(keys, &self.names, create),
-            None => setup.expect_groups(keys, &self.names),
+            Some(create) => setup.create(keys, &self.names, create).await,
+            None => setup.expect_groups(keys, &self.names).await,
         }
+    }
+}
+
+/// What each connection of a consumer does first: it ends the previous connections, and names itself after the consumer.
+struct Greeting {
+    /// The previous connection of each line whose requests may still be executed.
+    left_behind: Vec<(usize, Identity)>,
+    client_name: Arc<ClientName>,
+}
+
+/// A new connection as its server knows it.
+#[derive(Debug)]
+pub(super) struct Greeted {
+    identity: Identity,
+    /// The lines whose previous connections were to be ended, and whether they have ended.
+    ended: Vec<(usize, Identity, bool)>,
+}
+
+impl Prepare for Greeting {
+    type Found = Greeted;
+
+    async fn run(
+        self,
+        transport: &mut Transport,
+        silence: Duration,
+        until: Instant,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<Greeted, Trouble> {
+        let mut setup = Setup { transport, silence, until: Some(until), watch };
+        let identity = setup.identity().await?;
+        let mut ended = Vec::new();
+        for (line, old) in self.left_behind {
+            let has_ended = setup.end(&old, &identity).await?;
+            ended.push((line, old, has_ended));
+        }
+        setup.name(&self.client_name).await?;
+        Ok(Greeted { identity, ended })
     }
 }
 
@@ -66,7 +103,7 @@ pub(super) struct Line {
     pub(super) link: Link,
     ledger: Arc<Mutex<Ledger>>,
     keys: Vec<Arc<[u8]>>,
-    opening: Arc<Opening>,
+    start: Arc<Start>,
     has_begun: bool,
     /// Its current connection, or the previous one. `None`: no earlier connection has an unanswered request.
     identity: Option<Identity>,
@@ -78,14 +115,14 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(session: Session, link: Link, ledger: Arc<Mutex<Ledger>>, opening: Arc<Opening>) -> Self {
+    pub(super) fn new(session: Session, link: Link, ledger: Arc<Mutex<Ledger>>, start: Arc<Start>) -> Self {
         let keys = lock(&ledger).keys().to_vec();
         Self {
             session,
             link,
             ledger,
             keys,
-            opening,
+            start,
             has_begun: false,
             identity: None,
             may_come_late: false,
@@ -113,47 +150,36 @@ impl Line {
         self.ledger().is_settled() && !self.session.looks_back()
     }
 
-    /// Connects line `at` for all `members`, which share the connection.
-    pub(super) fn open_for(
-        lines: &mut [Self],
-        at: usize,
-        members: &[usize],
-        watch: &mut dyn Watch,
-    ) -> Result<Option<Channel>> {
-        // Nothing was requested over a connection on which a line has not begun.
-        let left_behind = |member: &usize| {
-            let Self { identity, has_begun, .. } = &lines[*member];
-            identity.clone().filter(|_| *has_begun).map(|identity| (*member, identity))
-        };
-        let left_behind: Vec<(usize, Identity)> = members.iter().filter_map(left_behind).collect();
-        let Self { session, link, opening, lingers, .. } = &mut lines[at];
+    /// Begins to connect line `at` for all `members`, which share the connection.
+    pub(super) fn open_for(lines: &mut [Self], at: usize, members: &[usize]) -> Opening<Attempted<Greeted>> {
+        let left_behind = |member: &usize| lines[*member].identity.clone().map(|identity| (*member, identity));
+        let left_behind = members.iter().filter_map(left_behind).collect();
+        let Self { session, link, start, lingers, .. } = &mut lines[at];
         *lingers = None;
         session.now = clock::now();
-        let mut opened = None;
-        let channel = link.connect(watch, |transport, allowed, watch| {
-            let Allowed { silence, until } = allowed;
-            let mut setup = Setup { transport, silence, until: Some(until), watch };
-            let new = setup.identity()?;
-            let mut unended = Vec::new();
-            for (member, old) in &left_behind {
-                if !setup.end(old, &new)? {
-                    unended.push(*member);
-                }
+        link.open(Greeting { left_behind, client_name: Arc::clone(&start.client_name) })
+    }
+
+    /// The connection that line `at` has opened. `None`: this failed and must be repeated.
+    pub(super) fn opened(
+        lines: &mut [Self],
+        at: usize,
+        attempted: Attempted<Greeted>,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Channel>> {
+        let Some((channel, Greeted { identity, ended })) = lines[at].link.opened(attempted, watch)? else {
+            return Ok(None);
+        };
+        for (member, old, has_ended) in ended {
+            let line = &mut lines[member];
+            // Since then it may have got another connection.
+            if line.identity.as_ref() == Some(&old) {
+                line.identity = None;
+                line.may_come_late |= !has_ended;
             }
-            setup.name(&opening.client_name)?;
-            opened = Some((new, unended));
-            Ok(())
-        })?;
-        if let Some((new, unended)) = opened {
-            for member in members {
-                lines[*member].identity = None;
-            }
-            for member in unended {
-                lines[member].may_come_late = true;
-            }
-            lines[at].identity = Some(new);
         }
-        Ok(channel)
+        lines[at].identity = Some(identity);
+        Ok(Some(channel))
     }
 
     /// Notes that another line uses the connection now.
@@ -176,14 +202,16 @@ impl Line {
         namesakes: &mut Namesakes,
         watch: &mut dyn Watch,
     ) -> std::result::Result<(), Trouble> {
-        let Self { link, ledger, keys, opening, identity, .. } = self;
+        let Self { link, ledger, keys, start, identity, .. } = self;
         let Some(identity) = identity else { return Ok(()) };
         let begun = channel.consult(watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, until: None, watch };
-            opening.begin(&mut setup, keys)?;
-            namesakes.glance(&mut setup, identity, &opening.client_name, ledger)
+            block_on(async {
+                start.run(&mut setup, keys).await?;
+                namesakes.glance(&mut setup, identity, &start.client_name, ledger).await
+            })
         });
-        begun.map_err(|trouble| link.naming(trouble))?;
+        begun.map_err(|trouble| trouble.naming(link.endpoint()))?;
         self.has_begun = true;
         Ok(())
     }
@@ -225,7 +253,7 @@ impl Line {
 
     /// Notes that the connection was lost. Its requests are repeated on the next one, or the caller gets the error.
     pub(super) fn lose(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
-        if self.session.blocks() && self.opening.is_of_cluster && fault.code == "ASK" {
+        if self.session.blocks() && self.start.is_of_cluster && fault.code == "ASK" {
             // To a client that waits for the entries of a stream that moves, the server names the other node, possibly before the
             // stream has arrived there. The next command shows whether it has.
             return Ok(());
@@ -235,6 +263,8 @@ impl Line {
 
     /// Notes that the connection has ended.
     pub(super) fn disconnected(&mut self) {
+        // Nothing was requested over a connection on which the line has not begun.
+        self.identity.take_if(|_| !self.has_begun);
         self.session.now = clock::now();
         self.session.disconnected();
     }
@@ -248,10 +278,10 @@ impl Line {
         left: Duration,
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, Trouble> {
-        let Self { identity: Some(identity), opening, .. } = self else { return Ok(true) };
+        let Self { identity: Some(identity), start, .. } = self else { return Ok(true) };
         channel.consult(watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, until: None, watch };
-            namesakes.look(&mut setup, identity, &opening.client_name, left.min(LOOKS_FOR))
+            block_on(namesakes.look(&mut setup, identity, &start.client_name, left.min(LOOKS_FOR)))
         })?;
         Ok(namesakes.is_found)
     }
@@ -259,7 +289,7 @@ impl Line {
 
 impl Namesakes {
     /// Asks a server once, unless it was asked before. The first time that a namesake is listed, the ledger looks again later.
-    fn glance(
+    async fn glance(
         &mut self,
         setup: &mut Setup<'_>,
         identity: &Identity,
@@ -267,7 +297,7 @@ impl Namesakes {
         ledger: &Mutex<Ledger>,
     ) -> std::result::Result<(), Trouble> {
         let was_found = self.is_found;
-        self.look(setup, identity, name, Duration::ZERO)?;
+        self.look(setup, identity, name, Duration::ZERO).await?;
         if self.is_found && !was_found {
             lock(ledger).look_again_at(clock::now() + LOOKS_FOR, Arc::clone(name));
         }
@@ -275,7 +305,7 @@ impl Namesakes {
     }
 
     /// Watches a server for up to `time`, unless it was asked before.
-    fn look(
+    async fn look(
         &mut self,
         setup: &mut Setup<'_>,
         identity: &Identity,
@@ -284,7 +314,7 @@ impl Namesakes {
     ) -> std::result::Result<(), Trouble> {
         let is_asked = identity.run_id().is_some_and(|run_id| self.asked.contains(run_id));
         if !self.is_found && !is_asked {
-            self.is_found = setup.finds_namesake(name, time)?;
+            self.is_found = setup.finds_namesake(name, time).await?;
             self.asked.extend(identity.run_id().map(str::to_owned));
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! What a new connection does before it reads: it ends the previous connection, and creates the groups.
 
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -10,7 +9,7 @@ use super::client_name::ClientName;
 use super::work::{MAKES_GROUP, Names};
 use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault};
-use crate::net::{ConnectError, Deadline, Transport, Watch, block_on, is_redirect};
+use crate::net::{ConnectError, Deadline, Transport, Watch, is_redirect};
 use crate::reading::Trouble;
 use crate::resp::outline::WHOLE;
 
@@ -66,10 +65,10 @@ pub(super) struct Setup<'a> {
 
 impl Setup<'_> {
     /// The identity of this connection.
-    pub(super) fn identity(&mut self) -> Result<Identity> {
+    pub(super) async fn identity(&mut self) -> Result<Identity> {
         let none = Ok(Identity { ids: None });
-        let Ok(Value::Int(client_id)) = self.ask(redis::cmd("CLIENT").arg("ID"))? else { return none };
-        let Ok(Value::BulkString(info)) = self.ask(redis::cmd("INFO").arg("server"))? else { return none };
+        let Ok(Value::Int(client_id)) = self.ask(redis::cmd("CLIENT").arg("ID")).await? else { return none };
+        let Ok(Value::BulkString(info)) = self.ask(redis::cmd("INFO").arg("server")).await? else { return none };
         let info = String::from_utf8_lossy(&info);
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
         Ok(Identity { ids: run_id.map(|run_id| (client_id, run_id.trim().to_owned())) })
@@ -77,40 +76,40 @@ impl Setup<'_> {
 
     /// Ends the connection `old` of the same server, so that commands sent over it are not executed later. Returns whether that
     /// is certain: without the right to end it, the pending entries must be looked at again.
-    pub(super) fn end(&mut self, old: &Identity, new: &Identity) -> Result<bool> {
+    pub(super) async fn end(&mut self, old: &Identity, new: &Identity) -> Result<bool> {
         let (Some((old_id, old_run)), Some((new_id, new_run))) = (&old.ids, &new.ids) else { return Ok(false) };
         if old_run != new_run || old_id == new_id {
             return Ok(true);
         }
         // The reply is 0 if the connection no longer exists.
-        Ok(self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old_id))?.is_ok())
+        Ok(self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old_id)).await?.is_ok())
     }
 
     /// Whether another consumer has the same name during all of `time`: each sees the other's pending entries as its own. False
     /// without the right to list clients.
-    pub(super) fn finds_namesake(&mut self, name: &ClientName, time: Duration) -> Result<bool> {
+    pub(super) async fn finds_namesake(&mut self, name: &ClientName, time: Duration) -> Result<bool> {
         let began = Instant::now();
         loop {
-            let Ok(clients) = self.ask(redis::cmd("CLIENT").arg("LIST"))? else { return Ok(false) };
+            let Ok(clients) = self.ask(redis::cmd("CLIENT").arg("LIST")).await? else { return Ok(false) };
             if !name.has_namesake(&clients) {
                 return Ok(false);
             }
             if began.elapsed() >= time {
                 return Ok(true);
             }
-            sleep(LOOKS_EVERY);
+            self.pause(LOOKS_EVERY).await?;
         }
     }
 
     /// Names the connection after its consumer.
-    pub(super) fn name(&mut self, name: &ClientName) -> Result<()> {
+    pub(super) async fn name(&mut self, name: &ClientName) -> Result<()> {
         // Only `CLIENT LIST` shows it, so a refusal does not matter.
-        self.ask(redis::cmd("CLIENT").arg("SETNAME").arg(name.own()))?.ok();
+        self.ask(redis::cmd("CLIENT").arg("SETNAME").arg(name.own())).await?.ok();
         Ok(())
     }
 
     /// Creates the group of each stream, and the stream, unless they exist.
-    pub(super) fn create(&mut self, keys: &[Arc<[u8]>], names: &Names, create: &Create) -> Result<()> {
+    pub(super) async fn create(&mut self, keys: &[Arc<[u8]>], names: &Names, create: &Create) -> Result<()> {
         let command = |key: &[u8]| {
             let mut command = redis::cmd("XGROUP");
             command.arg("CREATE").arg(key).arg(&names.group).arg(&create.after).arg("MKSTREAM");
@@ -120,10 +119,11 @@ impl Setup<'_> {
             "BUSYGROUP" => Ok(()),
             _ => Err(right.refused(key, refusal)),
         })
+        .await
     }
 
     /// Fails if a stream does not have the group.
-    pub(super) fn expect_groups(&mut self, keys: &[Arc<[u8]>], names: &Names) -> Result<()> {
+    pub(super) async fn expect_groups(&mut self, keys: &[Arc<[u8]>], names: &Names) -> Result<()> {
         let command = |key: &[u8]| {
             let mut command = redis::cmd("XPENDING");
             command.arg(key).arg(&names.group);
@@ -133,11 +133,18 @@ impl Setup<'_> {
             "NOGROUP" => Err(group_missing(key, names).into()),
             _ => Err(right.refused(key, refusal)),
         })
+        .await
     }
 
     /// Checks the rights that reading needs, before the first entry is read. Servers check rights before arguments, and each of
     /// these commands has an argument that they refuse.
-    pub(super) fn check_rights(&mut self, keys: &[Arc<[u8]>], names: &Names, acks: bool, claims: bool) -> Result<()> {
+    pub(super) async fn check_rights(
+        &mut self,
+        keys: &[Arc<[u8]>],
+        names: &Names,
+        acks: bool,
+        claims: bool,
+    ) -> Result<()> {
         self.ask_of_each(
             keys,
             |key| rights(key, names, acks, claims),
@@ -146,14 +153,15 @@ impl Setup<'_> {
                 _ => Ok(()),
             },
         )
+        .await
     }
 
     /// Sends the commands of each stream, those of many streams in one go, and lets `judge` look at each refusal, in order.
-    fn ask_of_each(
+    async fn ask_of_each(
         &mut self,
         keys: &[Arc<[u8]>],
-        commands: impl Fn(&[u8]) -> Vec<Right>,
-        judge: impl Fn(&[u8], &Right, &Fault) -> Result<()>,
+        commands: impl Fn(&[u8]) -> Vec<Right> + Send,
+        judge: impl Fn(&[u8], &Right, &Fault) -> Result<()> + Send,
     ) -> Result<()> {
         for keys in keys.chunks(STREAMS_AT_ONCE) {
             let asked: Vec<(&[u8], Right)> =
@@ -163,7 +171,7 @@ impl Setup<'_> {
                 right.command.write_packed_command(&mut packed);
             }
             let mut refusals = Vec::new();
-            self.send(&packed, asked.len(), NO_PARTS, |reply| refusals.push(reply.err()))?;
+            self.send(&packed, asked.len(), NO_PARTS, |reply| refusals.push(reply.err())).await?;
             for ((key, right), refusal) in asked.iter().zip(refusals) {
                 refusal.map_or(Ok(()), |refusal| judge(key, right, &refusal))?;
             }
@@ -171,22 +179,37 @@ impl Setup<'_> {
         Ok(())
     }
 
-    fn ask(&mut self, command: &redis::Cmd) -> Result<Reply> {
+    async fn ask(&mut self, command: &redis::Cmd) -> Result<Reply> {
         let mut only = Ok(Value::Nil);
-        self.send(&command.get_packed_command(), 1, WHOLE, |reply| only = reply)?;
+        self.send(&command.get_packed_command(), 1, WHOLE, |reply| only = reply).await?;
         Ok(only)
     }
 
-    fn send(&mut self, packed: &[u8], replies: usize, depth: usize, mut each: impl FnMut(Reply)) -> Result<()> {
+    async fn pause(&mut self, pause: Duration) -> Result<()> {
+        let until = Instant::now() + 2 * pause;
+        Deadline::new(until, self.watch).pause(pause).await.map_err(trouble)
+    }
+
+    async fn send(
+        &mut self,
+        packed: &[u8],
+        replies: usize,
+        depth: usize,
+        mut each: impl FnMut(Reply) + Send,
+    ) -> Result<()> {
         let mut patience = match self.until {
-            Some(until) => Deadline::new(until.min(Instant::now() + self.silence), self.watch),
+            Some(until) => Deadline::new(until.min(self.watch.now() + self.silence), self.watch),
             None => Deadline::of_silence(self.silence, self.watch),
         };
-        let sent = block_on(self.transport.query_all(packed, replies, depth, &mut patience, &mut each));
-        sent.map_err(|error| match error {
-            ConnectError::Interrupted => Error::Interrupted.into(),
-            ConnectError::Fault(fault) => Trouble::Fault(fault),
-        })
+        let sent = self.transport.query_all(packed, replies, depth, &mut patience, &mut each).await;
+        sent.map_err(trouble)
+    }
+}
+
+fn trouble(error: ConnectError) -> Trouble {
+    match error {
+        ConnectError::Interrupted => Error::Interrupted.into(),
+        ConnectError::Fault(fault) => Trouble::Fault(fault),
     }
 }
 

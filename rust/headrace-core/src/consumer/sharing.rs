@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::clock;
-use super::line::{Line, Namesakes, Reads};
+use super::line::{Greeted, Line, Namesakes, Reads};
 use super::turns::Turns;
 use crate::error::{Error, Fault};
-use crate::net::Watch;
-use crate::reading::{Asked, Buffers, Channel, Exchange, Link, Members, Trouble};
+use crate::net::{Opening, Watch};
+use crate::reading::{Asked, Attempted, Buffers, Channel, Exchange, Link, Members, Trouble};
 
 /// The goal of the passes.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ pub(super) struct Sharing<'a> {
     pub(super) aim: Aim<'a>,
 }
 
-impl Members for Sharing<'_> {
+impl Members<Greeted> for Sharing<'_> {
     fn link(&mut self, at: usize) -> &mut Link {
         &mut self.lines[at].link
     }
@@ -87,8 +87,17 @@ impl Members for Sharing<'_> {
         line.awaits_reply()
     }
 
-    fn connect(&mut self, at: usize, members: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>, Error> {
-        Line::open_for(self.lines, at, members, watch)
+    fn open(&mut self, at: usize, members: &[usize]) -> Opening<Attempted<Greeted>> {
+        Line::open_for(self.lines, at, members)
+    }
+
+    fn opened(
+        &mut self,
+        at: usize,
+        attempted: Attempted<Greeted>,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Channel>, Error> {
+        Line::opened(self.lines, at, attempted, watch)
     }
 
     fn hand_over(&mut self, from: usize, to: usize) {

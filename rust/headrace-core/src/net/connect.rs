@@ -30,9 +30,7 @@ pub(crate) async fn connect_with(
     settings: &Settings,
     watch: &mut dyn Watch,
 ) -> Result<Transport, ConnectError> {
-    let now = Instant::now();
-    let deadline = now.checked_add(settings.connect_timeout).unwrap_or(now);
-    let connected = lookup.connect(endpoint, settings, &mut Deadline::new(deadline, watch)).await;
+    let connected = lookup.connect(endpoint, settings, watch).await;
     if let Some(change) = lookup.take_change() {
         watch.server_changed(endpoint, &change);
     }

@@ -56,6 +56,11 @@ pub trait Watch: Send {
 
     /// The call continues after this wait.
     fn defer(&mut self, _wait: DeferredWait<'_>) {}
+
+    /// The time by which the call's deadlines end. It may be behind the system's clock: time that the call could not use.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
 }
 
 /// What a caller with an event loop must wait for while a connection is opened.
@@ -195,23 +200,26 @@ impl<'w> Deadline<'w> {
 
     /// Waits end when the peer has made no [`Progress`] for this time, or earlier if `watch` ends them.
     pub(crate) fn of_silence(silence: Duration, watch: &'w mut dyn Watch) -> Self {
-        Self { silence: Some((silence, Progress::new(Instant::now()))), ..Self::new(after(silence), watch) }
+        let now = watch.now();
+        Self { silence: Some((silence, Progress::new(now))), ..Self::new(after(now, silence), watch) }
     }
 
     /// Records that the peer sent bytes.
     pub(super) fn heard(&mut self, count: usize) {
+        let now = self.watch.now();
         if let Some((silence, progress)) = &mut self.silence
-            && progress.moved(count, Instant::now())
+            && progress.moved(count, now)
         {
-            self.end = after(*silence);
+            self.end = after(now, *silence);
         }
     }
 
     /// Records that the peer sent the rest of a reply.
     pub(super) fn answered(&mut self) {
+        let now = self.watch.now();
         if let Some((silence, progress)) = &mut self.silence {
-            progress.made(Instant::now());
-            self.end = after(*silence);
+            progress.made(now);
+            self.end = after(now, *silence);
         }
     }
 
@@ -223,7 +231,7 @@ impl<'w> Deadline<'w> {
     /// The same watch with an equal part of the remaining time, for the next of `tries` attempts.
     pub(super) fn part(&mut self, tries: usize) -> Deadline<'_> {
         let part = self.left() / u32::try_from(tries).unwrap_or(u32::MAX);
-        self.until(Instant::now() + part)
+        self.until(self.watch.now() + part)
     }
 
     pub(crate) fn enter(&mut self, stage: Stage) {
@@ -241,7 +249,7 @@ impl<'w> Deadline<'w> {
     }
 
     pub(crate) fn left(&self) -> Duration {
-        self.end.saturating_duration_since(Instant::now())
+        self.end.saturating_duration_since(self.watch.now())
     }
 
     /// See [`Watch::reads_inline`].
@@ -285,7 +293,8 @@ impl<'w> Deadline<'w> {
             if ready != Readiness::default() {
                 return Poll::Ready(Ok(ready));
             }
-            let until = until.map_or(self.end, |until| until.min(self.end));
+            let left = self.left();
+            let until = until.into_iter().chain(Instant::now().checked_add(left)).min().unwrap_or(self.end);
             self.watch.defer(DeferredWait { socket: waited.socket(), until, is_new });
             is_new = false;
             Poll::Pending
@@ -338,8 +347,7 @@ impl Waited for Pause {
     }
 }
 
-fn after(duration: Duration) -> Instant {
-    let now = Instant::now();
+fn after(now: Instant, duration: Duration) -> Instant {
     now.checked_add(duration).unwrap_or(now)
 }
 

@@ -26,12 +26,15 @@ impl ServerLookup {
         if endpoint.sentinels().is_some() { Self::Master(Box::default()) } else { Self::Fixed }
     }
 
-    pub(super) async fn connect(
+    /// Connects, within `settings.connect_timeout`. [`take_change`](Self::take_change) says whether to another server than before.
+    pub(crate) async fn connect(
         &mut self,
         endpoint: &Endpoint,
         settings: &Settings,
-        patience: &mut Deadline<'_>,
+        watch: &mut dyn Watch,
     ) -> Result<Transport, ConnectError> {
+        let now = Instant::now();
+        let patience = &mut Deadline::new(now.checked_add(settings.connect_timeout).unwrap_or(now), watch);
         match (self, endpoint.address(settings)) {
             (_, Some(address)) => {
                 let title = address.to_string();
@@ -46,7 +49,7 @@ impl ServerLookup {
     }
 
     /// The change of servers found by the last connect. Returned only once.
-    pub(super) fn take_change(&mut self) -> Option<ServerChange> {
+    pub(crate) fn take_change(&mut self) -> Option<ServerChange> {
         match self {
             Self::Master(master) => master.take_change(),
             Self::Fixed => None,

@@ -18,15 +18,14 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::node_state::NodeState;
-use super::opening::{Ended, OnFailure, Opening};
 use super::outcome_queue::OutcomeQueue;
-use super::preparation::Opened;
+use super::preparation::{Ended, Opened};
 use super::retry_waits::RetryWaits;
 use crate::cluster::Node;
 use crate::connection::{Connection, Context, Disconnect, MAX_SLICES, RetryStep};
 use crate::counters::Counters;
 use crate::error::{Failure, Fault};
-use crate::net::{Interest, ServerChange, Transport, Watch};
+use crate::net::{Interest, Opening, ServerChange, Transport, Watch};
 use crate::random;
 
 /// The socket of a lane.
@@ -35,7 +34,7 @@ pub(super) enum Link {
     /// There is no socket; it is opened when it is needed.
     Closed,
     /// The socket is being opened, while the other lanes continue.
-    Opening(Box<Opening>),
+    Opening(Box<Opening<Ended>>),
     Open(Box<Transport>),
     /// Connecting failed: the rest of the batch fails with it, without another try.
     Down(Arc<Failure>),
@@ -100,22 +99,20 @@ impl Lane {
         self.state.as_mut().and_then(|state| state.opened(counters, now))
     }
 
-    /// Continues with the socket that is being opened, if there is one. `Ready`: the result, the time up to which further
-    /// tries are allowed, and the next step if there is no socket. `waits`: how many waits of openings there have been.
-    pub(super) fn poll_opening(&mut self, waits: &mut u64, watch: &dyn Watch) -> Poll<(Ended, Instant, OnFailure)> {
+    /// Continues with the socket that is being opened, if there is one. `waits`: how many waits of openings there have been.
+    pub(super) fn poll_opening(&mut self, waits: &mut u64, watch: &dyn Watch) -> Poll<Ended> {
         let Link::Opening(opening) = &mut self.link else { return Poll::Pending };
         let Poll::Ready(ended) = opening.poll(waits, watch) else {
             // Messages for other nodes do not wait for room in its buffer.
             self.connection.tried_to_send();
             return Poll::Pending;
         };
-        let (until, on_failure) = opening.next_try();
         self.link = Link::Closed;
-        Poll::Ready((ended, until, on_failure))
+        Poll::Ready(ended)
     }
 
     /// Gives up the socket that is being opened, if `is_left` returns true. Commands that wait for it stay.
-    pub(super) fn leave_opening(&mut self, is_left: impl Fn(&Opening, &Connection) -> bool) {
+    pub(super) fn leave_opening(&mut self, is_left: impl Fn(&Opening<Ended>, &Connection) -> bool) {
         if let Link::Opening(opening) = &self.link
             && is_left(opening, &self.connection)
         {

@@ -8,7 +8,7 @@ use crate::cluster::{ClusterMap, Node};
 use crate::durability::Durability;
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::{Fault, code};
-use crate::net::{ConnectError, ServerLookup, Transport, Watch, connect_to_node};
+use crate::net::{ConnectError, Opening, ServerLookup, Transport, Watch, connect_to_node};
 
 /// What is known about the shard registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,29 @@ pub(super) enum Registry {
 pub(super) enum Groups {
     Unknown,
     Created,
+}
+
+/// The next step when there is no socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnFailure {
+    /// Ask other nodes which node has the slots: this node may be gone.
+    AskOthers,
+    /// Ask other nodes if this node says that another one has the slot.
+    AskAfterRedirect,
+    /// Fail the commands that wait for the lane.
+    Fail,
+}
+
+/// The result of [`Preparation::open`].
+pub(super) struct Ended {
+    /// Also carries what the preparation found out.
+    pub(super) preparation: Preparation,
+    pub(super) opened: Result<Opened, ConnectError>,
+    /// Whether a connection was established.
+    pub(super) is_reached: bool,
+    /// When the last try for the lane must end.
+    pub(super) until: Instant,
+    pub(super) on_failure: OnFailure,
 }
 
 /// A socket whose server supports what the options require.
@@ -69,8 +92,19 @@ pub(super) struct Preparation {
 }
 
 impl Preparation {
+    /// Opens a socket to a node of a cluster, while the producer sends to others. `until`: when the last try for the lane must end.
+    pub(super) fn open(mut self, node: Node, until: Instant, on_failure: OnFailure) -> Opening<Ended> {
+        Opening::new(self.settings.connect_timeout, |mut watch, ends| async move {
+            let (opened, is_reached) = match self.connect(&node, &mut watch).await {
+                Ok(transport) => (self.run(transport, None, ends, &mut watch).await, true),
+                Err(error) => (Err(error), false),
+            };
+            Ended { preparation: self, opened, is_reached, until, on_failure }
+        })
+    }
+
     /// Connects to the node.
-    pub(super) async fn connect(&self, node: &Node, watch: &mut dyn Watch) -> Result<Transport, ConnectError> {
+    async fn connect(&self, node: &Node, watch: &mut dyn Watch) -> Result<Transport, ConnectError> {
         let streams = if self.is_home { self.endpoint.first_streams() } else { &[] };
         connect_to_node(&self.endpoint, &self.settings, node, streams, watch).await
     }

@@ -13,9 +13,8 @@ use super::clock;
 use super::dedup::Sink;
 use super::lane::{Lane, Link};
 use super::lanes::{Lanes, Load};
-use super::opening::Opening;
 use super::outcome_queue::OutcomeQueue;
-use super::preparation::{Groups, Registry};
+use super::preparation::{Ended, Groups, Registry};
 use super::server_changes::ServerChanges;
 use crate::cluster::ClusterMap;
 use crate::command::xadd::XaddEncoder;
@@ -24,7 +23,7 @@ use crate::connection::{
 };
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Failure, Fault, Result, Written, code};
-use crate::net::{Interest, ServerLookup, Transport, Wanted, Watch};
+use crate::net::{Interest, Opening, ServerLookup, Transport, Wanted, Watch};
 use crate::retry::{RetryEnd, RetryWait};
 
 pub(crate) use errands::Errand;
@@ -232,7 +231,7 @@ impl Sender {
     }
 
     /// Gives up the sockets that are being opened and for which `is_left` returns true. What waits for them stays.
-    pub(super) fn leave_openings(&mut self, is_left: impl Fn(&Opening, &Connection) -> bool) {
+    pub(super) fn leave_openings(&mut self, is_left: impl Fn(&Opening<Ended>, &Connection) -> bool) {
         self.lanes.all_mut().for_each(|lane| lane.leave_opening(&is_left));
     }
 

@@ -11,14 +11,14 @@ use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::Watch;
-use crate::reading::{Advance, Link, Pool, ReadBatch, Standing, TRIES_EVERY};
+use crate::reading::{Advance, Link, Outage, Pool, ReadBatch, Standing, TRIES_EVERY};
 use crate::retry::RetryPolicy;
 
 /// The sessions of a reader, with the pool of their connections.
 #[derive(Debug)]
 pub(super) struct Drive {
     lines: Vec<Line>,
-    pool: Pool,
+    pool: Pool<()>,
     /// Errors that the caller gets after the batches that were read. At most one for each session.
     failed: VecDeque<Error>,
     /// When the server was last asked again about streams that it refused.
@@ -29,11 +29,11 @@ impl Drive {
     /// Each endpoint has a session. Opens no connection.
     pub(super) fn new(
         endpoints: Vec<Endpoint>,
-        pool: Pool,
+        pool: Pool<()>,
         retry: Option<&RetryPolicy>,
         counters: &Arc<ReadCounters>,
     ) -> Self {
-        let line = |endpoint| Line::new(Link::new(endpoint, retry.cloned(), Arc::clone(counters)));
+        let line = |endpoint| Line::new(Link::new(endpoint, Outage::new(retry.cloned()), Arc::clone(counters)));
         Self {
             lines: endpoints.into_iter().map(line).collect(),
             pool,
@@ -95,7 +95,7 @@ impl Drive {
     /// One pass over all connections, with a wait if nothing moved.
     fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let mut sharing = Sharing::new(&mut self.lines, sessions, deadline);
-        let Advance { has_moved, until, failed } = self.pool.advance(&mut sharing, deadline, watch)?;
+        let Advance { has_moved, until, failed } = self.pool.advance(&mut sharing, watch)?;
         if !has_moved && failed.is_empty() {
             self.pool.wait(&sharing, deadline.into_iter().chain(until).min(), watch)?;
         }

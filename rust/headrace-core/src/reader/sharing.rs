@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::line::{Line, left};
 use super::sessions::Sessions;
 use crate::error::Error;
-use crate::net::Watch;
-use crate::reading::{Asked, Buffers, Channel, Exchange, Link, Members, Trouble};
+use crate::net::{Opening, Watch};
+use crate::reading::{Asked, Attempted, Buffers, Channel, Exchange, Link, Members, Trouble};
 
 /// All sessions and their sockets, for one or more passes.
 pub(super) struct Sharing<'a> {
@@ -32,7 +32,7 @@ impl<'a> Sharing<'a> {
     }
 }
 
-impl Members for Sharing<'_> {
+impl Members<()> for Sharing<'_> {
     fn link(&mut self, at: usize) -> &mut Link {
         &mut self.lines[at].link
     }
@@ -71,10 +71,15 @@ impl Members for Sharing<'_> {
         !self.sessions.get(at).is_ready() && self.ask(at, is_shared, None, buffers)
     }
 
-    fn connect(&mut self, at: usize, _: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>, Error> {
+    fn open(&mut self, at: usize, _: &[usize]) -> Opening<Attempted<()>> {
         let Line { link, lingers } = &mut self.lines[at];
         *lingers = None;
-        link.connect(watch, |_, _, _| Ok(()))
+        link.open(())
+    }
+
+    fn opened(&mut self, at: usize, attempted: Attempted<()>, watch: &mut dyn Watch) -> Result<Option<Channel>, Error> {
+        let opened = self.lines[at].link.opened(attempted, watch)?;
+        Ok(opened.map(|(channel, ())| channel))
     }
 
     fn step(&mut self, at: usize, channel: &mut Channel, watch: &mut dyn Watch) -> Result<bool, Trouble> {

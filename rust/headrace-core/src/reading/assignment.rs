@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection, and the sessions that use it.
 #[derive(Debug)]
-struct Place<C> {
+struct Place<C, O> {
     /// `None`: the only server.
     node: Option<Node>,
     /// The sessions, by number.
@@ -33,15 +33,17 @@ struct Place<C> {
     rests: Option<Instant>,
     /// The connection, if there is one, and the session that uses it: the one that opened it, or has asked since.
     channel: Option<(C, usize)>,
+    /// The connection that is being opened, and the session that opens it.
+    opening: Option<(O, usize)>,
     /// Whether the session that asked last must connect: its request was lost with the connection.
     is_turned_back: bool,
-    /// When to connect again.
-    connects_at: Option<Instant>,
+    /// The session that lost the connection, or could not open it. Until its next try, no other member connects.
+    waits_for: Option<usize>,
     /// Whether the last attempt failed.
     has_failed: bool,
 }
 
-impl<C> Place<C> {
+impl<C, O> Place<C, O> {
     fn new(node: Option<Node>, session: usize) -> Self {
         Self {
             node,
@@ -52,8 +54,9 @@ impl<C> Place<C> {
             pause: FIRST_PAUSE,
             rests: None,
             channel: None,
+            opening: None,
             is_turned_back: false,
-            connects_at: None,
+            waits_for: None,
             has_failed: false,
         }
     }
@@ -61,6 +64,8 @@ impl<C> Place<C> {
     fn remove(&mut self, session: usize) {
         let Some(index) = self.members.iter().position(|member| *member == session) else { return };
         self.members.remove(index);
+        self.opening.take_if(|(_, by)| *by == session);
+        self.waits_for.take_if(|at| *at == session);
         if index < self.turn {
             self.turn -= 1;
         }
@@ -72,16 +77,16 @@ impl<C> Place<C> {
 
 /// The connections of a reader to its servers, each with the sessions that use it.
 #[derive(Debug)]
-pub(crate) struct Assignment<C> {
+pub(crate) struct Assignment<C, O> {
     /// The most connections to a node.
     most: usize,
     longest_pause: Duration,
-    places: Vec<Place<C>>,
+    places: Vec<Place<C, O>>,
     /// The connection of each session, by its number.
     of: Vec<Option<usize>>,
 }
 
-impl<C> Assignment<C> {
+impl<C, O> Assignment<C, O> {
     /// At most `most` connections to each node. `block`: how long the server would wait for entries.
     pub(crate) fn new(most: usize, block: Duration) -> Self {
         Self { most: most.max(1), longest_pause: LONGEST_PAUSE.min(block), places: Vec::new(), of: Vec::new() }
@@ -143,7 +148,7 @@ impl<C> Assignment<C> {
 
     /// Makes the session a member of a connection to this node.
     fn find(&mut self, session: usize, node: Option<&Node>) -> usize {
-        let of_node = |place: &Place<C>| place.node.as_ref() == node;
+        let of_node = |place: &Place<C, O>| place.node.as_ref() == node;
         let count = self.places.iter().filter(|place| of_node(place) && !place.members.is_empty()).count();
         let candidates = self.places.iter().enumerate().filter(|(_, place)| of_node(place));
         let fewest =
@@ -201,11 +206,38 @@ impl<C> Assignment<C> {
         self.places[place].rests.filter(|rests| *rests > now)
     }
 
+    /// Notes that session `by` opens the connection.
+    pub(crate) fn opens(&mut self, place: usize, by: usize, opening: O) {
+        self.places[place].opening = Some((opening, by));
+    }
+
+    /// The connection that is being opened, and the session that opens it.
+    pub(crate) fn opening(&mut self, place: usize) -> Option<&mut (O, usize)> {
+        self.places[place].opening.as_mut()
+    }
+
+    /// Whether a connection is being opened.
+    pub(crate) fn opens_any(&self) -> bool {
+        self.places.iter().any(|place| place.opening.is_some())
+    }
+
+    /// Each connection with the session that uses it, or the connection that is being opened instead.
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = (Option<(&mut C, usize)>, Option<&O>)> {
+        self.places.iter_mut().map(|Place { channel, opening, .. }| {
+            (channel.as_mut().map(|(channel, at)| (channel, *at)), opening.as_ref().map(|(opening, _)| opening))
+        })
+    }
+
+    /// Drops the connection that is being opened.
+    pub(crate) fn leave_opening(&mut self, place: usize) {
+        self.places[place].opening = None;
+    }
+
     /// Notes that session `by` has opened the connection.
     pub(crate) fn opened(&mut self, place: usize, by: usize, channel: C) {
         let place = &mut self.places[place];
-        place.channel = Some((channel, by));
-        (place.connects_at, place.has_failed, place.rests) = (None, false, None);
+        (place.channel, place.opening) = (Some((channel, by)), None);
+        (place.waits_for, place.has_failed, place.rests) = (None, false, None);
         // Let others ask before the session whose request was lost: the request may have been the reason.
         if std::mem::take(&mut place.is_turned_back) && place.members.get(place.turn) == Some(&by) {
             place.turn = (place.turn + 1) % place.members.len();
@@ -250,20 +282,20 @@ impl<C> Assignment<C> {
         *last
     }
 
-    /// Puts off connecting until `at`.
-    pub(crate) fn put_off(&mut self, place: usize, at: Instant) {
-        self.places[place].connects_at = Some(at);
+    /// Notes that the session lost the connection: it connects first.
+    pub(crate) fn lost(&mut self, place: usize, by: usize) {
+        self.places[place].waits_for = Some(by);
     }
 
-    /// The same after an attempt to connect failed.
-    pub(crate) fn failed(&mut self, place: usize, at: Instant) {
-        self.put_off(place, at);
+    /// Notes that the session could not open the connection.
+    pub(crate) fn failed(&mut self, place: usize, by: usize) {
+        self.lost(place, by);
         self.places[place].has_failed = true;
     }
 
-    /// When to connect again.
-    pub(crate) fn connects_at(&self, place: usize, now: Instant) -> Option<Instant> {
-        self.places[place].connects_at.filter(|at| *at > now)
+    /// The session before whose next try no other member connects.
+    pub(crate) fn waits_for(&self, place: usize) -> Option<usize> {
+        self.places[place].waits_for
     }
 
     /// Whether the last attempt to connect failed.
@@ -282,11 +314,11 @@ mod tests {
         Node { host: "db".to_owned(), port }
     }
 
-    fn order(assignment: &Assignment<()>, place: usize) -> Vec<usize> {
+    fn order(assignment: &Assignment<(), ()>, place: usize) -> Vec<usize> {
         assignment.order(place).collect()
     }
 
-    fn members(assignment: &Assignment<()>) -> Vec<Vec<usize>> {
+    fn members(assignment: &Assignment<(), ()>) -> Vec<Vec<usize>> {
         (0..assignment.len()).map(|place| order(assignment, place)).collect()
     }
 
@@ -298,7 +330,7 @@ mod tests {
             (3, vec![vec![0, 5], vec![1], vec![2, 6], vec![3], vec![4]]),
             (9, (0..7).map(|session| vec![session]).collect()),
         ] {
-            let mut assignment = Assignment::<()>::new(most, BLOCK);
+            let mut assignment = Assignment::<(), ()>::new(most, BLOCK);
             for (session, port) in [1, 2, 1, 2, 1, 1, 1].into_iter().enumerate() {
                 let place = assignment.assign(session, Some(&node(port)));
                 assert_eq!((assignment.place(session), assignment.node(place)), (Some(place), Some(&node(port))));
@@ -309,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_slot_that_moves_changes_its_connection() {
-        let mut assignment = Assignment::<()>::new(1, BLOCK);
+        let mut assignment = Assignment::<(), ()>::new(1, BLOCK);
         for (session, port) in [1, 1, 1, 2].into_iter().enumerate() {
             assignment.assign(session, Some(&node(port)));
         }
@@ -329,7 +361,7 @@ mod tests {
 
     #[test]
     fn sessions_of_a_connection_take_turns() {
-        let mut assignment = Assignment::<()>::new(1, BLOCK);
+        let mut assignment = Assignment::<(), ()>::new(1, BLOCK);
         for session in [4, 5, 6, 7] {
             assignment.assign(session, Some(&node(1)));
         }
@@ -353,7 +385,7 @@ mod tests {
     #[test]
     fn a_connection_pauses_longer_and_longer_while_no_session_has_entries() {
         let pauses = |block| {
-            let (mut assignment, now) = (Assignment::<()>::new(1, block), Instant::now());
+            let (mut assignment, now) = (Assignment::<(), ()>::new(1, block), Instant::now());
             for session in 0..3 {
                 assignment.assign(session, Some(&node(1)));
             }
@@ -379,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_pause_begins_after_all_active_sessions_in_a_row_had_no_entries() {
-        let (mut assignment, now) = (Assignment::<()>::new(1, BLOCK), Instant::now());
+        let (mut assignment, now) = (Assignment::<(), ()>::new(1, BLOCK), Instant::now());
         for session in 0..3 {
             assignment.assign(session, Some(&node(1)));
         }
@@ -395,24 +427,28 @@ mod tests {
 
     #[test]
     fn a_connection_is_lost_once_and_retried_later() {
-        let (mut assignment, now) = (Assignment::<()>::new(1, BLOCK), Instant::now());
+        let mut assignment = Assignment::<(), ()>::new(1, BLOCK);
         assignment.assign(0, Some(&node(1)));
         assert_eq!((assignment.holder(0), assignment.take(0)), (None, None));
         assignment.opened(0, 0, ());
         assert_eq!(assignment.holder(0), Some(0));
         assert_eq!((assignment.take(0), assignment.take(0)), (Some(()), None));
-        let later = now + FIRST_PAUSE;
-        assignment.put_off(0, later);
-        assert_eq!((assignment.connects_at(0, now), assignment.has_failed(0)), (Some(later), false));
-        assignment.failed(0, later);
-        assert_eq!((assignment.connects_at(0, later), assignment.has_failed(0)), (None, true));
+        assignment.lost(0, 0);
+        assert_eq!((assignment.waits_for(0), assignment.has_failed(0)), (Some(0), false));
+        assignment.failed(0, 0);
+        assert_eq!((assignment.waits_for(0), assignment.has_failed(0)), (Some(0), true));
         assignment.opened(0, 0, ());
-        assert_eq!((assignment.connects_at(0, now), assignment.has_failed(0)), (None, false));
+        assert_eq!((assignment.waits_for(0), assignment.has_failed(0)), (None, false));
+        assignment.assign(1, Some(&node(1)));
+        assignment.failed(0, 0);
+        assignment.opens(0, 0, ());
+        assignment.remove(0);
+        assert_eq!((assignment.waits_for(0), assignment.opening(0)), (None, None), "they were for this session");
     }
 
     #[test]
     fn a_session_whose_request_was_lost_reconnects_and_then_asks_last() {
-        let mut assignment = Assignment::<()>::new(1, BLOCK);
+        let mut assignment = Assignment::<(), ()>::new(1, BLOCK);
         for session in 0..3 {
             assignment.assign(session, Some(&node(1)));
         }
@@ -435,7 +471,7 @@ mod tests {
 
     #[test]
     fn requests_out_of_turn_leave_the_turns_as_they_are() {
-        let mut assignment = Assignment::<()>::new(1, BLOCK);
+        let mut assignment = Assignment::<(), ()>::new(1, BLOCK);
         for session in 0..3 {
             assignment.assign(session, Some(&node(1)));
         }

@@ -4,31 +4,21 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::attempt::{Attempt, Attempted, Prepare};
 use super::channel::Channel;
 use super::exchange::Exchange;
 use super::outage::{After, Outage};
 use super::trouble::Trouble;
 use crate::cluster::Node;
 use crate::counters::ReadCounters;
-use crate::endpoint::{Endpoint, Settings};
+use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
-use crate::net::{
-    ConnectError, ServerChange, ServerLookup, Transport, Watch, block_on, connect_to_node, connect_with, decide,
-};
+use crate::net::{ConnectError, Opening, ServerChange, ServerLookup, Transport, Watch, block_on, decide};
 use crate::random;
-use crate::retry::{RetryEnd, RetryPolicy, RetryWait};
+use crate::retry::{RetryEnd, RetryWait};
 
 /// How long one wait may last before the caller is asked whether to continue: Ctrl-C must be noticed within 0.1 s.
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(50);
-
-/// How long a new connection may take for what it asks first.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Allowed {
-    /// `command_timeout`, for each reply.
-    pub(crate) silence: Duration,
-    /// When the `connect_timeout` of the attempt is over.
-    pub(crate) until: Instant,
-}
 
 /// The server of a session, and when to connect to it again.
 #[derive(Debug)]
@@ -36,12 +26,11 @@ pub(crate) struct Link {
     endpoint: Endpoint,
     /// The connection that showed what the server is, until it is used for reading.
     first: Option<Transport>,
-    servers: ServerLookup,
+    /// `None`: an attempt to connect has them.
+    servers: Option<ServerLookup>,
     /// The node to connect to, if links share their connections.
     node: Option<Node>,
     outage: Outage,
-    /// How long an attempt to connect may take, if that is less than the endpoint allows.
-    longest: Option<Duration>,
     /// The number of consecutive redirects from one node of a cluster to another.
     redirects: u32,
     counters: Arc<ReadCounters>,
@@ -52,17 +41,14 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(endpoint: Endpoint, retry: Option<RetryPolicy>, counters: Arc<ReadCounters>) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, outage: Outage, counters: Arc<ReadCounters>) -> Self {
         let now = Instant::now();
-        let servers = ServerLookup::new(&endpoint);
-        let outage = Outage::new(retry);
         Self {
             endpoint,
             first: None,
-            servers,
+            servers: None,
             node: None,
             outage,
-            longest: None,
             redirects: 0,
             counters,
             counted: None,
@@ -70,21 +56,8 @@ impl Link {
         }
     }
 
-    /// The same, but with a limit on the time of an attempt to connect, because others wait in the meantime.
-    pub(crate) fn connecting_for(self, longest: Option<Duration>) -> Self {
-        Self { longest, ..self }
-    }
-
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
-    }
-
-    /// The current settings of the endpoint for an attempt to connect.
-    pub(crate) fn settings(&self) -> Result<Settings> {
-        let mut settings = self.endpoint.settings()?;
-        settings.connect_timeout =
-            self.longest.map_or(settings.connect_timeout, |most| most.min(settings.connect_timeout));
-        Ok(settings)
     }
 
     /// Directs the next connection to this node. Reports to `watch` if that is another node than before.
@@ -107,17 +80,6 @@ impl Link {
         Ok(())
     }
 
-    /// If it is too early to connect, waits briefly, at most for `most`. Returns whether it is time now.
-    pub(crate) fn may_connect(&mut self, most: Duration, watch: &mut dyn Watch) -> Result<bool> {
-        let left = self.outage.next().map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()));
-        if !left.is_zero() {
-            let dozed = doze(left.min(most), watch);
-            self.count_wait();
-            dozed?;
-        }
-        Ok(left.is_zero())
-    }
-
     /// When to connect, if connecting is put off; `None`: immediately.
     pub(crate) fn next_try(&mut self) -> Option<Instant> {
         let next = self.outage.next();
@@ -130,77 +92,47 @@ impl Link {
     /// The endpoint as its server describes it: part of a cluster or not. Waits for the server as the policy requires.
     pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
         while self.endpoint.is_undecided() {
-            if self.may_connect(Duration::MAX, watch)? {
-                let mut settings = self.endpoint.settings()?;
-                if let Err(fault) = self.decide(&mut settings, watch)? {
-                    self.endure(fault, watch)?;
-                }
+            if let Some(next) = self.next_try().filter(|next| *next > Instant::now()) {
+                doze(next, watch)?;
+                continue;
+            }
+            let mut settings = self.endpoint.settings()?;
+            match block_on(decide(&mut self.endpoint, &mut settings, watch)) {
+                Ok(first) => self.first = first,
+                Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
+                Err(ConnectError::Fault(fault)) => self.endure(fault, watch)?,
             }
         }
         Ok(&self.endpoint)
     }
 
-    /// Asks the server what it is, if the endpoint leaves that open.
-    fn decide(&mut self, settings: &mut Settings, watch: &mut dyn Watch) -> Result<std::result::Result<(), Fault>> {
-        if !self.endpoint.is_undecided() {
-            return Ok(Ok(()));
-        }
-        match block_on(decide(&mut self.endpoint, settings, watch)) {
-            Ok(first) => {
-                self.first = first;
-                self.servers = ServerLookup::new(&self.endpoint);
-                Ok(Ok(()))
-            }
-            Err(ConnectError::Interrupted) => Err(Error::Interrupted),
-            Err(ConnectError::Fault(fault)) => Ok(Err(fault)),
-        }
+    /// Begins to connect. `prepare` has the connection to itself before a session does.
+    pub(crate) fn open<P: Prepare>(&mut self, prepare: P) -> Opening<Attempted<P::Found>> {
+        let attempt = Attempt {
+            endpoint: self.endpoint.clone(),
+            first: self.first.take(),
+            servers: self.servers.take().unwrap_or_else(|| ServerLookup::new(&self.endpoint)),
+            node: self.node.clone(),
+        };
+        attempt.start(prepare)
     }
 
-    /// Connects. `None`: the attempt failed and must be repeated. `prepare` has the socket to itself before a session does.
-    pub(crate) fn connect(
-        &mut self,
-        watch: &mut dyn Watch,
-        prepare: impl FnOnce(&mut Transport, Allowed, &mut dyn Watch) -> std::result::Result<(), Trouble>,
-    ) -> Result<Option<Channel>> {
-        let mut settings = self.settings()?;
-        let began = Instant::now();
-        let until = began.checked_add(settings.connect_timeout).unwrap_or(began);
-        if let Err(fault) = self.decide(&mut settings, watch)? {
-            return self.endure(fault, watch).map(|()| None);
+    /// The new connection, and what was found out on it. `None`: the attempt failed and must be repeated.
+    pub(crate) fn opened<F>(&mut self, attempted: Attempted<F>, watch: &mut dyn Watch) -> Result<Option<(Channel, F)>> {
+        let Attempted { connected, mut servers } = attempted;
+        if let Some(change) = servers.take_change() {
+            watch.server_changed(&self.endpoint, &change);
         }
-        let connected = match (self.first.take(), &self.node) {
-            (Some(first), _) => Ok(first),
-            (None, None) => block_on(connect_with(&mut self.servers, &self.endpoint, &settings, watch)),
-            (None, Some(node)) => {
-                block_on(connect_to_node(&self.endpoint, &settings, node, self.endpoint.first_streams(), watch))
+        self.servers = Some(servers);
+        match connected {
+            Ok(opened) => {
+                self.outage.connected();
+                self.counters.connected();
+                Ok(Some(opened))
             }
-        };
-        let mut transport = match connected {
-            Ok(transport) => transport,
-            Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
-            Err(ConnectError::Fault(fault)) => return self.endure(fault, watch).map(|()| None),
-        };
-        let allowed = Allowed { silence: settings.command_timeout, until };
-        if let Err(trouble) = prepare(&mut transport, allowed, watch) {
-            transport.abort();
-            return match self.naming(trouble) {
-                Trouble::Fault(fault) => self.endure(fault, watch).map(|()| None),
-                Trouble::Error(error) => Err(error),
-            };
+            Err(Trouble::Fault(fault)) => self.endure(fault, watch).map(|()| None),
+            Err(Trouble::Error(error)) => Err(error),
         }
-        self.outage.connected();
-        self.counters.connected();
-        Ok(Some(Channel::new(transport, settings.command_timeout)))
-    }
-
-    /// The same trouble; a timeout names the server.
-    pub(crate) fn naming(&self, mut trouble: Trouble) -> Trouble {
-        if let Trouble::Fault(fault) = &mut trouble
-            && fault.code == code::TIMEOUT
-        {
-            fault.message = format!("{}: {}", self.endpoint, fault.message);
-        }
-        trouble
     }
 
     /// Receives what has arrived, then sends what the socket accepts. Returns whether any bytes moved.
@@ -211,8 +143,8 @@ impl Link {
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, Fault> {
         let now = Instant::now();
-        if self.servers.is_due(now)
-            && let Err(ConnectError::Fault(switched)) = block_on(self.servers.check(&self.endpoint, now, watch))
+        if let Some(servers) = self.servers.as_mut().filter(|servers| servers.is_due(now))
+            && let Err(ConnectError::Fault(switched)) = block_on(servers.check(&self.endpoint, now, watch))
         {
             return Err(switched);
         }
@@ -320,15 +252,15 @@ impl Link {
             Some(transport) => transport.close(),
             None => {}
         }
-        if is_parents {
-            self.servers.forget();
+        if is_parents && let Some(servers) = &mut self.servers {
+            servers.forget();
         }
     }
 }
 
-/// Waits briefly, at most for `most`, and asks the watch.
-fn doze(most: Duration, watch: &mut dyn Watch) -> Result<()> {
-    thread::sleep(most.min(WATCH_EVERY));
+/// Waits briefly, at most until `until`, and asks the watch.
+fn doze(until: Instant, watch: &mut dyn Watch) -> Result<()> {
+    thread::sleep(until.saturating_duration_since(Instant::now()).min(WATCH_EVERY));
     if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
 }
 

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use super::attempt::Attempted;
 use super::buffers::Buffers;
 use super::channel::Channel;
 use super::exchange::Exchange;
 use super::link::Link;
 use super::trouble::Trouble;
 use crate::error::{Error, Fault};
-use crate::net::Watch;
+use crate::net::{Opening, Watch};
 
 /// Whether a session sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub(crate) enum Asked {
     At(Instant),
 }
 
-/// Sessions by number, each with what is known of its server.
-pub(crate) trait Members {
+/// Sessions by number, each with what is known of its server. `F`: what is found out on each new connection.
+pub(crate) trait Members<F> {
     fn link(&mut self, at: usize) -> &mut Link;
 
     fn session(&self, at: usize) -> &dyn Exchange;
@@ -56,8 +57,11 @@ pub(crate) trait Members {
         false
     }
 
-    /// Opens a connection for the session and the other `members`. `None`: this failed and must be repeated.
-    fn connect(&mut self, at: usize, members: &[usize], watch: &mut dyn Watch) -> Result<Option<Channel>, Error>;
+    /// Begins to open a connection for the session and the other `members`.
+    fn open(&mut self, at: usize, members: &[usize]) -> Opening<Attempted<F>>;
+
+    /// The connection that the session has opened. `None`: this failed and must be repeated.
+    fn opened(&mut self, at: usize, attempted: Attempted<F>, watch: &mut dyn Watch) -> Result<Option<Channel>, Error>;
 
     /// Notes that session `to` uses the connection that `from` used last.
     fn hand_over(&mut self, _from: usize, _to: usize) {}

@@ -25,9 +25,11 @@ pub(super) struct Ended {
 
 /// What is known about the server between two replies.
 #[derive(Debug)]
-pub(super) struct Outage {
+pub(crate) struct Outage {
     /// `None`: a lost connection is replaced immediately, if it has brought a reply.
     policy: Option<RetryPolicy>,
+    /// Whether no fault ends the attempts.
+    is_endless: bool,
     is_proven: bool,
     current: Option<Current>,
 }
@@ -41,8 +43,13 @@ struct Current {
 }
 
 impl Outage {
-    pub(super) fn new(policy: Option<RetryPolicy>) -> Self {
-        Self { policy, is_proven: false, current: None }
+    pub(crate) fn new(policy: Option<RetryPolicy>) -> Self {
+        Self { policy, is_endless: false, is_proven: false, current: None }
+    }
+
+    /// For a caller that gets no errors: attempts follow each other with the pauses of `policy`, whatever the faults are.
+    pub(crate) fn endless(policy: RetryPolicy) -> Self {
+        Self { is_endless: true, ..Self::new(Some(policy)) }
     }
 
     /// When to try again; `None`: immediately.
@@ -74,7 +81,7 @@ impl Outage {
         let since = before.map_or(now, |current| current.since);
         let tries = before.map_or(1, |current| current.tries.saturating_add(1));
         let took = now.saturating_duration_since(since);
-        if Classifier::default().may_pass(fault) && policy.allows(tries, took) {
+        if self.is_endless || (Classifier::default().may_pass(fault) && policy.allows(tries, took)) {
             self.current = Some(Current { since, tries, next: now + policy.backoff(tries, chance) });
             return After::Again(before.is_none().then(|| policy.deadline.saturating_sub(took)));
         }
@@ -139,6 +146,16 @@ mod tests {
         }
         let ended = Ended { tries: 2, took: Duration::ZERO };
         assert_eq!(outage.faulted(&fault("WRONGPASS"), now, 0.0), After::Failure(Some(ended)));
+    }
+
+    #[test]
+    fn an_endless_outage_pauses_after_each_fault() {
+        let policy = RetryPolicy { max_attempts: Some(1), deadline: Duration::ZERO, ..policy() };
+        let (mut outage, now) = (Outage::endless(policy), Instant::now());
+        for code in ["WRONGPASS", code::TIMEOUT, code::CONFIG] {
+            assert!(matches!(outage.faulted(&fault(code), now, 0.0), After::Again(_)), "{code}");
+            assert_eq!(outage.next(), Some(now + Duration::from_secs(1)));
+        }
     }
 
     #[test]

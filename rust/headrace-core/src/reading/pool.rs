@@ -3,18 +3,22 @@
 //! A session finds its node, then uses a connection to it, alone or in turn with others:
 //!
 //! ```text
-//!               owner known          connected        a session asks
-//! without node ────────────▶ closed ──────────▶ idle ───────────────▶ busy
-//!      ▲                      ▲ ▲ │              ▲                     │ │
-//!      │                      │ └─┘ failed:      └──── replies read ───┘ │
-//!      │                      │     a pause                              │
-//!      │                      └────────── fault: a pause ────────────────┤
-//!      └────────────── MOVED: another node has the slot ─────────────────┘
+//!               owner known         may try           connected       a session asks
+//! without node ────────────▶ closed ────────▶ opening ──────────▶ idle ───────────────▶ busy
+//!      ▲                      ▲ ▲                │                 ▲                     │ │
+//!      │                      │ └────────────────┘ failed: a pause └──── replies read ───┘ │
+//!      │                      └────────── fault: a pause ──────────────────────────────────┤
+//!      └────────────── MOVED: another node has the slot ───────────────────────────────────┘
 //! ```
+//!
+//! Connections are opened side by side, and others are used in the meantime. So are the nodes of a cluster asked for its slots.
 
+use std::os::fd::BorrowedFd;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::assignment::Assignment;
+use super::attempt::Attempted;
 use super::channel::Channel;
 use super::link::WATCH_EVERY;
 use super::members::{Asked, Members};
@@ -23,27 +27,32 @@ use super::trouble::Trouble;
 use crate::cluster::{ClusterMap, Node, Redirect, Redirected, slot};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, code};
-use crate::net::{ConnectError, Transport, Wanted, Watch, ask_any, block_on};
+use crate::net::{ConnectError, Opening, Transport, Wanted, Watch, ask_any};
 
 /// An error of one session: the others continue.
 type Failed = (usize, Error);
 type Result<T> = std::result::Result<T, Failed>;
 
-/// The connections of a reader, a consumer or a keeper: one; in a cluster, some to each node that has some of the streams.
+/// The connections of a reader, a consumer or a keeper: one; in a cluster, some to each node that has some of the streams. `F`: what
+/// is found out on each new connection.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    assignment: Assignment<Channel>,
+pub(crate) struct Pool<F> {
+    assignment: Assignment<Channel, Opening<Attempted<F>>>,
     /// `None`: there is one server, and one session.
     map: Option<ClusterMap>,
     /// The slot of each session.
     slots: Vec<u16>,
-    /// When to ask the nodes again for the owners of slots.
-    asks_at: Option<Instant>,
-    /// When to connect again: before the next attempt, other connections get as much time as the last one took.
-    connects_at: Option<Instant>,
-    /// The connection with which the next pass begins.
-    first: usize,
+    /// The nodes are being asked for the owners of slots, for this session.
+    asking: Option<(Opening<Answered>, usize)>,
+    /// How many waits of openings there have been.
+    waits: u64,
 }
+
+/// A socket, and the events to wait for.
+type Socket<'a> = (&'a mut Transport, Wanted);
+
+/// What the nodes of a cluster answered: the map that they were asked with, and whether it has changed.
+type Answered = (ClusterMap, std::result::Result<(), ConnectError>);
 
 /// The result of a pass over all connections.
 #[derive(Debug, Default)]
@@ -69,7 +78,7 @@ impl Advance {
     }
 }
 
-impl Pool {
+impl<F: 'static> Pool<F> {
     /// Each endpoint has a session, for the slot of its stream key. At most `most` connections to each node. `block`: how long the
     /// server would wait for entries.
     pub(crate) fn new(endpoints: &[Endpoint], most: usize, block: Duration) -> Self {
@@ -80,34 +89,23 @@ impl Pool {
                 .filter(|first| first.cluster().is_some())
                 .map(|first| ClusterMap::new(first.node_map())),
             slots: endpoints.iter().map(|endpoint| slot(endpoint.stream_key())).collect(),
-            asks_at: None,
-            connects_at: None,
-            first: 0,
+            asking: None,
+            waits: 0,
         }
     }
 
-    /// Does what can be done on each connection without waiting for its replies; only connecting waits. An error on one does not stop
-    /// the others. After the deadline of the call, at most one attempt to connect is made or finished: the next pass begins with
-    /// the connection after it.
+    /// Does what can be done on each connection without waiting. An error on one does not stop the others.
     pub(crate) fn advance(
         &mut self,
-        members: &mut dyn Members,
-        deadline: Option<Instant>,
+        members: &mut dyn Members<F>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<Advance, Error> {
         let mut passed = Advance::default();
-        let began = Instant::now();
         members.link(0).ask(watch)?;
         self.assignment.tidy();
         passed.add(self.find_nodes(members, watch))?;
-        let total = self.assignment.len();
-        for place in (self.first..self.first + total).map(|place| place % total) {
+        for place in 0..self.assignment.len() {
             members.link(0).ask(watch)?;
-            // Only attempts to connect take this long.
-            if began.elapsed() > WATCH_EVERY && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                self.first = place;
-                break;
-            }
             passed.add(self.pass(place, members, watch))?;
         }
         if !passed.has_moved && passed.failed.is_empty() {
@@ -118,7 +116,7 @@ impl Pool {
 
     /// After a batch of session `at` was taken, the session whose turn it is requests its next page, so that the server prepares
     /// it while the caller works. No other session does, so that none with many entries gets ahead of others.
-    pub(crate) fn read_ahead(&mut self, at: usize, members: &mut dyn Members) {
+    pub(crate) fn read_ahead(&mut self, at: usize, members: &mut dyn Members<F>) {
         let Some(place) = self.idle_place(at, members) else { return };
         let is_shared = self.assignment.is_shared(place);
         let now = Instant::now();
@@ -135,6 +133,11 @@ impl Pool {
         }
     }
 
+    /// Whether connections are being opened, or nodes asked.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.asking.is_some() || self.assignment.opens_any()
+    }
+
     /// Whether the session can use an open connection.
     pub(crate) fn is_connected(&self, at: usize) -> bool {
         self.assignment.place(at).is_some_and(|place| self.assignment.holder(place).is_some())
@@ -146,43 +149,54 @@ impl Pool {
     }
 
     /// Gives the session the connection that it uses, unless another session waits for a reply on it.
-    pub(crate) fn lend(&mut self, at: usize, members: &mut dyn Members) -> Option<&mut Channel> {
+    pub(crate) fn lend(&mut self, at: usize, members: &mut dyn Members<F>) -> Option<&mut Channel> {
         let place = self.idle_place(at, members)?;
         self.give(place, at, members);
         self.assignment.channel(place)
     }
 
-    /// The sockets on which the caller waits for replies, each with the events to wait for.
-    pub(crate) fn sockets<'a>(&'a mut self, members: &'a dyn Members) -> Vec<(&'a mut Transport, Wanted)> {
-        self.awaited(members).map(|(channel, _)| channel.wanted()).collect()
+    /// The sockets on which the caller waits for replies, each with the events to wait for, and those of connections that are being
+    /// opened, each with whether it waits to send.
+    pub(crate) fn sockets<'a>(
+        &'a mut self,
+        members: &dyn Members<F>,
+    ) -> (Vec<Socket<'a>>, Vec<(BorrowedFd<'a>, bool)>) {
+        let (mut sockets, mut opening) = (Vec::new(), Vec::new());
+        opening.extend(self.asking.iter().filter_map(|(asking, _)| asking.socket()));
+        for (channel, opens) in self.assignment.all() {
+            sockets.extend(channel.filter(|(_, at)| members.waits(*at)).map(|(channel, _)| channel.wanted()));
+            opening.extend(opens.and_then(Opening::socket));
+        }
+        (sockets, opening)
     }
 
     /// Waits until one of the sockets is ready, or until `until`.
     pub(crate) fn wait(
         &mut self,
-        members: &dyn Members,
+        members: &dyn Members<F>,
         until: Option<Instant>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<(), Error> {
         let now = Instant::now();
         let timeout = until.map_or(WATCH_EVERY, |until| until.saturating_duration_since(now).min(WATCH_EVERY));
-        let is_interrupted = Transport::wait_any(&mut self.sockets(members), &[], timeout);
+        let (mut sockets, opening) = self.sockets(members);
+        let is_interrupted = Transport::wait_any(&mut sockets, &opening, timeout);
         self.waited(members, now.elapsed());
         if is_interrupted && watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Notes that the caller waited for its replies.
-    fn waited(&mut self, members: &dyn Members, time: Duration) {
+    fn waited(&mut self, members: &dyn Members<F>, time: Duration) {
         self.awaited(members).for_each(|(channel, _)| channel.waited(time));
     }
 
     /// The connections on which the caller waits for replies, each with the session that uses it.
-    fn awaited<'a>(&'a mut self, members: &'a dyn Members) -> impl Iterator<Item = (&'a mut Channel, usize)> {
+    fn awaited<'a>(&'a mut self, members: &'a dyn Members<F>) -> impl Iterator<Item = (&'a mut Channel, usize)> {
         self.assignment.channels().filter(|(_, at)| members.waits(*at))
     }
 
     /// Gives up the connection to a server that was silent for too long. If there is none, returns when there may be one.
-    fn check_silence(&mut self, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
+    fn check_silence(&mut self, members: &mut dyn Members<F>, watch: &mut dyn Watch) -> Result<Pass> {
         let now = Instant::now();
         let (mut until, mut silent) = (None, None);
         for (channel, at) in self.awaited(members) {
@@ -202,7 +216,7 @@ impl Pool {
         &mut self,
         at: usize,
         fault: Fault,
-        members: &mut dyn Members,
+        members: &mut dyn Members<F>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<(), Failed> {
         let Some(place) = self.assignment.place(at) else { return Ok(()) };
@@ -210,18 +224,17 @@ impl Pool {
         let lost = members.lose(at, fault, watch).map_err(|error| (at, error));
         self.end(place, members);
         // A refusal concerns only this session: the next one connects, and asks.
-        if is_away {
-            let asked_last = self.assignment.turn_back(place);
-            if let Some(next) = asked_last.and_then(|at| members.link(at).next_try()) {
-                self.assignment.put_off(place, next);
-            }
+        if is_away && let Some(asked_last) = self.assignment.turn_back(place) {
+            self.assignment.lost(place, asked_last);
         }
         lost
     }
 
     /// Ends all connections; `is_parents`: they belong to the process that this one was forked from.
-    pub(crate) fn close(&mut self, members: &mut dyn Members, is_parents: bool) {
+    pub(crate) fn close(&mut self, members: &mut dyn Members<F>, is_parents: bool) {
+        self.asking = None;
         for place in 0..self.assignment.len() {
+            self.assignment.leave_opening(place);
             if is_parents && let Some(channel) = self.assignment.take(place) {
                 channel.forget();
                 self.assignment.order(place).for_each(|at| members.disconnected(at));
@@ -232,7 +245,7 @@ impl Pool {
     }
 
     /// Ends the connections over which a server waits for entries.
-    pub(crate) fn end_blocked(&mut self, members: &mut dyn Members) {
+    pub(crate) fn end_blocked(&mut self, members: &mut dyn Members<F>) {
         for place in 0..self.assignment.len() {
             if self.assignment.holder(place).is_some_and(|at| blocks(at, members)) {
                 self.end(place, members);
@@ -241,7 +254,7 @@ impl Pool {
     }
 
     /// Ends a connection, if there is one.
-    fn end(&mut self, place: usize, members: &mut dyn Members) {
+    fn end(&mut self, place: usize, members: &mut dyn Members<F>) {
         let Some(holder) = self.assignment.holder(place) else { return };
         if let Some(channel) = self.assignment.take(place) {
             channel.close(members.session(holder).awaits_reply());
@@ -251,62 +264,86 @@ impl Pool {
     }
 
     /// The connection of session `at`, if it is open, and no reply is due on it.
-    fn idle_place(&self, at: usize, members: &dyn Members) -> Option<usize> {
+    fn idle_place(&self, at: usize, members: &dyn Members<F>) -> Option<usize> {
         let place = self.assignment.place(at)?;
         self.assignment.holder(place).filter(|holder| !members.session(*holder).awaits_reply()).map(|_| place)
     }
 
     /// Gives the connection to a session. No reply may be due on it.
-    fn give(&mut self, place: usize, to: usize, members: &mut dyn Members) {
+    fn give(&mut self, place: usize, to: usize, members: &mut dyn Members<F>) {
         let Some(from) = self.assignment.holder(place).filter(|holder| *holder != to) else { return };
         self.assignment.give(place, to);
         members.hand_over(from, to);
     }
 
     /// The sessions of a connection that may continue now, starting with the one whose turn it is.
-    fn active(&self, place: usize, members: &dyn Members) -> Vec<usize> {
+    fn active(&self, place: usize, members: &dyn Members<F>) -> Vec<usize> {
         self.assignment.order(place).filter(|at| members.is_active(*at)).collect()
     }
 
     /// Gives each session without a connection one to the node that has its slot.
-    fn find_nodes(&mut self, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
+    fn find_nodes(&mut self, members: &mut dyn Members<F>, watch: &mut dyn Watch) -> Result<Pass> {
+        let asked = self.go_on_asking(members, watch);
         let Some(map) = &self.map else {
             (0..self.slots.len()).for_each(|at| _ = self.assignment.assign(at, None));
-            return Ok(Pass::Idle);
+            return asked;
         };
         let is_lost = |at: &usize| members.is_active(*at) && self.assignment.place(*at).is_none();
         let lost: Vec<usize> = (0..self.slots.len()).filter(is_lost).collect();
         let unknown = lost.iter().copied().find(|at| map.owner(self.slots[*at]).is_none());
-        let mut found = Ok(Pass::Idle);
-        if let Some(at) = unknown {
-            let now = Instant::now();
-            let next = self.asks_at.max(members.link(at).next_try());
-            found = match next.filter(|next| *next > now) {
-                Some(next) => Ok(Pass::Paused(next)),
-                None => self.ask(at, members, watch).map(|()| Pass::Moved),
-            };
-        }
         for at in lost {
             self.move_to_owner(at, members, watch);
         }
-        found
+        match unknown {
+            Some(at) if self.asking.is_none() && asked.is_ok() => {
+                let next = members.link(at).next_try().filter(|next| *next > Instant::now());
+                next.map_or_else(|| self.ask(at, members), |next| Ok(Pass::Paused(next)))
+            }
+            _ => asked,
+        }
     }
 
-    /// Asks the nodes which of them has the slot of session `at`, and notes what they report for all slots. Before they are asked
-    /// again, the existing connections get as much time as this took.
-    fn ask(&mut self, at: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<()> {
-        let Some(map) = &mut self.map else { return Ok(()) };
-        let (link, slot, began) = (members.link(at), self.slots[at], Instant::now());
-        let settings = link.settings().map_err(|error| (at, error))?;
-        let asked = block_on(ask_any(map, link.endpoint(), &settings, slot, watch));
-        self.asks_at = Some(Instant::now() + began.elapsed());
+    /// Begins to ask the nodes which of them has the slot of session `at`, unless they are being asked.
+    fn ask(&mut self, at: usize, members: &mut dyn Members<F>) -> Result<Pass> {
+        let (Some(map), None) = (&self.map, &self.asking) else { return Ok(Pass::Idle) };
+        let (mut map, slot, endpoint) = (map.clone(), self.slots[at], members.link(at).endpoint().clone());
+        let settings = endpoint.settings().map_err(|error| (at, error))?;
+        let asking = Opening::new(settings.connect_timeout, |mut watch, _| async move {
+            let asked = ask_any(&mut map, &endpoint, &settings, slot, &mut watch).await.map(drop);
+            (map, asked)
+        });
+        self.asking = Some((asking, at));
+        Ok(Pass::Moved)
+    }
+
+    /// Continues to ask the nodes, and notes what they answer for all slots.
+    fn go_on_asking(&mut self, members: &mut dyn Members<F>, watch: &mut dyn Watch) -> Result<Pass> {
+        let Some((asking, at)) = &mut self.asking else { return Ok(Pass::Idle) };
+        let Poll::Ready((map, asked)) = asking.poll(&mut self.waits, watch) else {
+            return Ok(Pass::Paused(asking.wakes()));
+        };
+        let (at, slot, has_stood) = (*at, self.slots[*at], asking.has_stood());
+        self.asking = None;
         let fault = match asked {
-            Ok(_) if map.owner(slot).is_some() => return Ok(()),
-            Ok(_) => Fault::new(code::NO_SLOT, format!("according to the nodes, no node has slot {slot}")),
+            Ok(()) => {
+                let is_known = map.owner(slot).is_some();
+                // What redirects said in the meantime, they say again.
+                self.map = Some(map);
+                if is_known {
+                    return Ok(Pass::Moved);
+                }
+                Fault::new(code::NO_SLOT, format!("according to the nodes, no node has slot {slot}"))
+            }
+            // As in `go_on_opening`.
+            Err(ConnectError::Fault(_)) if has_stood || !members.is_active(at) => return Ok(Pass::Moved),
             Err(ConnectError::Fault(fault)) => fault,
             Err(ConnectError::Interrupted) => return Err((at, Error::Interrupted)),
         };
-        link.endure(fault, watch).map_err(|error| (at, error))
+        let endured = members.link(at).endure(fault, watch);
+        if let Some(place) = self.assignment.place(at).filter(|place| self.assignment.holder(*place).is_none()) {
+            self.failed(place, at, endured.is_err());
+        }
+        endured.map(|()| Pass::Moved).map_err(|error| (at, error))
     }
 
     /// The node that has the slot of session `at`, if known.
@@ -315,14 +352,14 @@ impl Pool {
     }
 
     /// Moves session `at` to a connection to the node that has its slot, if known.
-    fn move_to_owner(&mut self, at: usize, members: &mut dyn Members, watch: &mut dyn Watch) {
+    fn move_to_owner(&mut self, at: usize, members: &mut dyn Members<F>, watch: &mut dyn Watch) {
         if let Some(node) = self.owner(at) {
             self.move_to(&node, at, members, watch);
         }
     }
 
     /// Moves session `at` to a connection to `node`, which has its slot.
-    fn move_to(&mut self, node: &Node, at: usize, members: &mut dyn Members, watch: &mut dyn Watch) {
+    fn move_to(&mut self, node: &Node, at: usize, members: &mut dyn Members<F>, watch: &mut dyn Watch) {
         members.link(at).lead_to(node, watch);
         let place = self.assignment.assign(at, Some(node));
         // The server may be waiting for entries of a session that was alone: the new one would have to wait too.
@@ -332,7 +369,7 @@ impl Pool {
     }
 
     /// One pass over a connection: connects, lets the next session ask, sends, receives.
-    fn pass(&mut self, place: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
+    fn pass(&mut self, place: usize, members: &mut dyn Members<F>, watch: &mut dyn Watch) -> Result<Pass> {
         let Some(mut holder) = self.assignment.holder(place) else { return self.connect(place, members, watch) };
         let mut active = self.active(place, members);
         let count = active.len();
@@ -411,7 +448,7 @@ impl Pool {
         place: usize,
         at: usize,
         fault: Fault,
-        members: &mut dyn Members,
+        members: &mut dyn Members<F>,
         watch: &mut dyn Watch,
     ) -> Result<Pass> {
         self.end(place, members);
@@ -432,11 +469,14 @@ impl Pool {
     }
 
     /// Connects for the first active session that may try.
-    fn connect(&mut self, place: usize, members: &mut dyn Members, watch: &mut dyn Watch) -> Result<Pass> {
+    fn connect(&mut self, place: usize, members: &mut dyn Members<F>, watch: &mut dyn Watch) -> Result<Pass> {
+        if self.assignment.opening(place).is_some() {
+            return self.go_on_opening(place, members, watch);
+        }
         let now = Instant::now();
-        let put_off = self.assignment.connects_at(place, now).max(self.connects_at.filter(|at| *at > now));
-        if let Some(at) = put_off {
-            return Ok(Pass::Paused(at));
+        let waits_for = self.assignment.waits_for(place).and_then(|at| members.link(at).next_try());
+        if let Some(next) = waits_for.filter(|next| *next > now) {
+            return Ok(Pass::Paused(next));
         }
         let may_have_moved = self.map.is_some() && self.assignment.has_failed(place);
         let (mut first, mut next) = (None, None);
@@ -450,11 +490,7 @@ impl Pool {
         let Some(at) = first else { return Ok(next.map_or(Pass::Idle, Pass::Paused)) };
         if may_have_moved && self.owner(at).is_none() {
             // Another node may have the slots by now.
-            let asked = self.ask(at, members, watch);
-            if self.owner(at).is_none() {
-                self.put_off(place, at, now, asked.is_err(), members);
-            }
-            return asked.map(|()| Pass::Moved);
+            return self.ask(at, members);
         }
         if may_have_moved {
             for member in self.assignment.order(place).collect::<Vec<_>>() {
@@ -465,7 +501,23 @@ impl Pool {
             }
         }
         let sharing: Vec<usize> = self.assignment.order(place).collect();
-        match members.connect(at, &sharing, watch) {
+        self.assignment.opens(place, at, members.open(at, &sharing));
+        self.go_on_opening(place, members, watch)
+    }
+
+    /// Continues with the connection that is being opened.
+    fn go_on_opening(&mut self, place: usize, members: &mut dyn Members<F>, watch: &mut dyn Watch) -> Result<Pass> {
+        let Some((opening, at)) = self.assignment.opening(place) else { return Ok(Pass::Idle) };
+        let Poll::Ready(attempted) = opening.poll(&mut self.waits, watch) else {
+            return Ok(Pass::Paused(opening.wakes()));
+        };
+        let (at, has_stood) = (*at, opening.has_stood());
+        self.assignment.leave_opening(place);
+        // The failure of an attempt that no call continued for some time, or that the session no longer needs, says nothing.
+        if attempted.is_away() && (has_stood || !members.is_active(at)) {
+            return Ok(Pass::Moved);
+        }
+        match members.opened(at, attempted, watch) {
             Ok(Some(channel)) => {
                 self.assignment.opened(place, at, channel);
                 Ok(Pass::Moved)
@@ -474,21 +526,16 @@ impl Pool {
                 if let (Some(map), Some(node)) = (&mut self.map, self.assignment.node(place)) {
                     map.lost(node);
                 }
-                self.put_off(place, at, now, failed.is_err(), members);
+                self.failed(place, at, failed.is_err());
                 failed.map(|_| Pass::Moved).map_err(|error| (at, error))
             }
         }
     }
 
-    /// Puts off connecting after session `at` did not get a connection. Another connection is tried next; after an error, for another
-    /// session: the refusal may concern only this one.
-    fn put_off(&mut self, place: usize, at: usize, began: Instant, is_error: bool, members: &mut dyn Members) {
-        let (now, total) = (Instant::now(), self.assignment.len());
-        if total > 1 {
-            (self.connects_at, self.first) =
-                (now.checked_add(now.saturating_duration_since(began)), (place + 1) % total);
-        }
-        self.assignment.failed(place, members.link(at).next_try().unwrap_or(now));
+    /// Notes that session `at` did not get a connection. After an error, the next attempt is for another session: the refusal may
+    /// concern only this one.
+    fn failed(&mut self, place: usize, at: usize, is_error: bool) {
+        self.assignment.failed(place, at);
         if is_error {
             self.assignment.took_turn(place, at);
         }
@@ -496,7 +543,7 @@ impl Pool {
 }
 
 /// Whether the server waits for entries before it replies to the session.
-fn blocks(at: usize, members: &dyn Members) -> bool {
+fn blocks<F>(at: usize, members: &dyn Members<F>) -> bool {
     !members.session(at).blocks_for().is_zero()
 }
 
@@ -512,9 +559,10 @@ mod tests {
     use super::super::buffers::Buffers;
     use super::super::exchange::Exchange;
     use super::super::link::Link;
+    use super::super::outage::Outage;
     use super::*;
     use crate::endpoint::{Form, OptionValue};
-    use crate::net::{Mock, NeverInterrupted, Readiness};
+    use crate::net::{Mock, NeverInterrupted, Readiness, ServerLookup};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -574,7 +622,7 @@ mod tests {
         silence: Duration,
     }
 
-    impl Members for Only {
+    impl Members<()> for Only {
         fn link(&mut self, _: usize) -> &mut Link {
             &mut self.link
         }
@@ -593,8 +641,19 @@ mod tests {
             Asked::Yes
         }
 
-        fn connect(&mut self, _: usize, _: &[usize], _: &mut dyn Watch) -> std::result::Result<Option<Channel>, Error> {
-            Ok(Some(Channel::new(Transport::mock(Box::new(Arc::clone(&self.server))), self.silence)))
+        fn open(&mut self, _: usize, _: &[usize]) -> Opening<Attempted<()>> {
+            let (server, silence) = (Box::new(Arc::clone(&self.server)), self.silence);
+            let connected = Ok((Channel::new(Transport::mock(server), silence), ()));
+            Opening::new(HOUR, |_, _| async move { Attempted { connected, servers: ServerLookup::Fixed } })
+        }
+
+        fn opened(
+            &mut self,
+            _: usize,
+            attempted: Attempted<()>,
+            watch: &mut dyn Watch,
+        ) -> std::result::Result<Option<Channel>, Error> {
+            Ok(self.link.opened(attempted, watch)?.map(|(channel, ())| channel))
         }
 
         fn step(
@@ -615,12 +674,12 @@ mod tests {
         }
     }
 
-    fn pool(silence: Duration) -> (Pool, Only) {
+    fn pool(silence: Duration) -> (Pool<()>, Only) {
         let given = [("host", "h"), ("stream_key", "s"), ("topology", "single")];
         let endpoint =
             Endpoint::new(given.map(|(name, text)| (name.to_owned(), OptionValue::text(text))), Form::Text).unwrap();
         let pool = Pool::new(std::slice::from_ref(&endpoint), 1, Duration::ZERO);
-        let link = Link::new(endpoint, None, Arc::default());
+        let link = Link::new(endpoint, Outage::new(None), Arc::default());
         (pool, Only { link, session: Session::default(), server: Arc::default(), silence })
     }
 
@@ -629,9 +688,9 @@ mod tests {
         let (mut pool, mut only) = pool(HOUR);
         let mut advance = |only: &mut Only, moves: bool, writable: &[bool]| {
             let began = Instant::now();
-            let passed = pool.advance(only, None, &mut NeverInterrupted).unwrap();
+            let passed = pool.advance(only, &mut NeverInterrupted).unwrap();
             assert_eq!((passed.has_moved, passed.failed.len()), (moves, 0));
-            let wanted: Vec<bool> = pool.sockets(only).iter().map(|(_, wanted)| wanted.writable).collect();
+            let wanted: Vec<bool> = pool.sockets(only).0.iter().map(|(_, wanted)| wanted.writable).collect();
             assert_eq!(wanted, writable);
             // Until then the server may be silent.
             let until = passed.until.map(|until| until >= began && until <= Instant::now() + HOUR);
@@ -656,7 +715,7 @@ mod tests {
         let (mut pool, mut only) = pool(Duration::ZERO);
         let server = Arc::clone(&only.server);
         server.lock().unwrap().accepts = usize::MAX;
-        let mut advance = || pool.advance(&mut only, None, &mut NeverInterrupted).unwrap();
+        let mut advance = || pool.advance(&mut only, &mut NeverInterrupted).unwrap();
         // After a reply, a connection is replaced once without an error.
         for step in ["connects", "asks", "reads", "asks", "gives up", "connects", "asks"] {
             if step == "reads" {

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use super::super::clock;
 use super::super::dedup::{Dedup, ROWS_PER_PRODUCER};
 use super::super::lane::Link;
-use super::super::opening::{Ended, OnFailure, Opening};
 use super::super::preflight::Requirement;
-use super::super::preparation::{Groups, Opened, Preparation, Registry};
+use super::super::preparation::{Ended, Groups, OnFailure, Opened, Preparation, Registry};
 use super::Sender;
 use crate::cluster::{ClusterMap, Redirect};
 use crate::connection::Detour;
@@ -145,8 +144,7 @@ impl Sender {
         let Some(node) = self.lanes.get(at).node().cloned() else {
             return Err(Fault::new(code::NO_SLOT, format!("no node has slot {}", self.lanes.home_slot())));
         };
-        let preparation = self.preparation(at, settings, dedup);
-        let opening = Opening::new(preparation, node, until, on_failure);
+        let opening = self.preparation(at, settings, dedup).open(node, until, on_failure);
         self.lanes.get_mut(at).link = Link::Opening(Box::new(opening));
         Ok(())
     }
@@ -155,7 +153,8 @@ impl Sender {
     /// open, or this errand must be run.
     pub(super) fn go_on_opening(&mut self, at: usize, watch: &mut dyn Watch) -> Poll<Option<Errand>> {
         let polled = self.lanes.get_mut(at).poll_opening(&mut self.waits, watch);
-        let Poll::Ready((ended, until, on_failure)) = polled else { return Poll::Pending };
+        let Poll::Ready(ended) = polled else { return Poll::Pending };
+        let Ended { until, on_failure, .. } = ended;
         Poll::Ready(match self.ended(at, ended) {
             Ok(opened) => {
                 self.use_socket(at, opened, watch);
@@ -176,7 +175,7 @@ impl Sender {
     /// Fails a lane if the opening of its socket has failed by now.
     pub(super) fn end_opening(&mut self, at: usize, watch: &dyn Watch) {
         let polled = self.lanes.get_mut(at).poll_opening(&mut self.waits, watch);
-        let Poll::Ready((ended, _, _)) = polled else { return };
+        let Poll::Ready(ended) = polled else { return };
         if let Err(ConnectError::Fault(fault)) = self.ended(at, ended) {
             self.not_opened(at, &fault);
         }
@@ -184,7 +183,7 @@ impl Sender {
 
     /// The result of an opening, which is also recorded in the counters of the node.
     fn ended(&mut self, at: usize, ended: Ended) -> std::result::Result<Opened, ConnectError> {
-        let Ended { preparation, opened, is_reached } = ended;
+        let Ended { preparation, opened, is_reached, .. } = ended;
         self.learn(&preparation);
         if let Err(ConnectError::Fault(fault)) = opened.as_ref().map(drop)
             && !is_reached
