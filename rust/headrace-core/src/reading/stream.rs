@@ -97,11 +97,11 @@ impl Stream {
         }
     }
 
-    /// Turns a start after the newest entry into one before all entries: there is no stream now, so all that it will have are
-    /// new.
+    /// Makes the start a place in a stream without entries: there is no stream now, so all entries that it will have are new.
     pub(crate) fn note_missing(&mut self) {
-        if let Some((start @ Start::Latest, _)) = &mut self.asked {
-            *start = Start::Earliest;
+        if let Some((start @ (Start::Earliest | Start::Latest | Start::At(_)), _)) = &mut self.asked {
+            let place = start.place(&StreamInfo::missing());
+            (*start, self.begins) = (Start::After(place), Some(place));
         }
     }
 
@@ -360,6 +360,19 @@ mod tests {
         stream.prove(&late, stream.since.loss(&late));
         for (info, lacks) in [(info(41, 31), false), (info(40, 30), true), (info(39, 31), true)] {
             assert_eq!(stream.lacks(&info), lacks, "{info:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_stream_loses_that_was_not_there_at_the_start_is_counted() {
+        for (start, exact) in [(Start::Earliest, true), (Start::Latest, true), (Start::At(id(2)), false)] {
+            let mut stream = Stream::new(Arc::from(&b"s"[..]), start, End::Never, Paging::new(1 << 20, 100));
+            stream.note_missing();
+            assert!(stream.begins.is_some(), "a position has it");
+            if let Some((start, end)) = stream.asked.take() {
+                stream.begin(start, end, &info(5, 5));
+            }
+            assert_eq!(stream.since.loss(&info(5, 5)), Some(Loss { entries: 4, exact }), "{start:?}");
         }
     }
 }
