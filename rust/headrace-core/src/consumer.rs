@@ -7,6 +7,7 @@
 mod bare;
 mod batch;
 mod batches;
+mod beginning;
 mod client_name;
 #[cfg(not(feature = "shuttle"))]
 mod clock;
@@ -18,12 +19,14 @@ mod line;
 mod options;
 mod report;
 mod request;
+mod right;
 mod rules;
 mod session;
 mod setup;
 mod shared;
 mod sharing;
 mod sink;
+mod start;
 mod stream;
 mod sync;
 #[cfg(all(test, feature = "shuttle"))]
@@ -59,10 +62,10 @@ use client_name::ClientName;
 use drive::Drive;
 use keeper::Keeper;
 use ledger::{Ledger, LedgerOptions};
-use line::{Line, Namesakes, Start};
+use line::{Line, Namesakes};
 use session::{Session, SessionOptions};
-use setup::Create;
 use shared::Shared;
+use start::Start;
 use stream::Stream;
 #[cfg(feature = "shuttle")]
 use sync::clock;
@@ -128,7 +131,7 @@ impl Consumer {
             client_name: Arc::new(ClientName::new(&options.names.group, &options.names.consumer)),
             names: options.names.clone(),
             needs: (options.acks, options.claim_interval.is_some()),
-            create: options.creates.then(|| Create { after: options.start.last_delivered() }),
+            creates_after: options.creates.then(|| options.start.last_delivered()),
             is_of_cluster: endpoint.cluster().is_some(),
         });
         let lines = endpoints.iter().zip(&groups).zip(shared.shares()).enumerate();

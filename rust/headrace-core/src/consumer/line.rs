@@ -4,43 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::beginning::Beginning;
 use super::client_name::ClientName;
 use super::clock;
 use super::ledger::Ledger;
 use super::session::Session;
-use super::setup::{Create, Identity, LOOKS_FOR, Setup};
+use super::setup::{Identity, LOOKS_FOR, Setup};
 use super::shared::lock;
+use super::start::Start;
 use super::sync::{Mutex, MutexGuard};
-use super::work::Names;
 use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result};
 use crate::net::{Opening, Transport, Watch, block_on};
 use crate::reading::{Attempted, Buffers, Channel, Exchange, Link, Prepare, Trouble};
-
-/// What is done once for the streams of each line; the same for all.
-#[derive(Debug)]
-pub(super) struct Start {
-    pub(super) names: Names,
-    pub(super) client_name: Arc<ClientName>,
-    /// Whether entries are acknowledged, and whether those of other consumers are claimed.
-    pub(super) needs: (bool, bool),
-    /// Where new groups begin. Only the first connection of a line creates them.
-    pub(super) create: Option<Create>,
-    /// Whether streams may move to another node, and then appear deleted on this one.
-    pub(super) is_of_cluster: bool,
-}
-
-impl Start {
-    /// Does what has to be done once for the streams of a line.
-    async fn run(&self, setup: &mut Setup<'_>, keys: &[Arc<[u8]>]) -> std::result::Result<(), Trouble> {
-        let (acks, claims) = self.needs;
-        setup.check_rights(keys, &self.names, acks, claims).await?;
-        match &self.create {
-            Some(create) => setup.create(keys, &self.names, create).await,
-            None => setup.expect_groups(keys, &self.names).await,
-        }
-    }
-}
 
 /// What each connection of a consumer does first: it ends the previous connections, and names itself after the consumer.
 struct Greeting {
@@ -102,9 +78,8 @@ pub(super) struct Line {
     pub(super) session: Session,
     pub(super) link: Link,
     ledger: Arc<Mutex<Ledger>>,
-    keys: Vec<Arc<[u8]>>,
     start: Arc<Start>,
-    has_begun: bool,
+    beginning: Beginning,
     /// Its current connection, or the previous one. `None`: no earlier connection has an unanswered request.
     identity: Option<Identity>,
     /// Whether a lost connection may still be open at the server, which can then execute its last request at any time.
@@ -116,14 +91,13 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(session: Session, link: Link, ledger: Arc<Mutex<Ledger>>, start: Arc<Start>) -> Self {
-        let keys = lock(&ledger).keys().to_vec();
+        let beginning = Beginning::new(lock(&ledger).keys().to_vec(), Arc::clone(&start));
         Self {
             session,
             link,
             ledger,
-            keys,
             start,
-            has_begun: false,
+            beginning,
             identity: None,
             may_come_late: false,
             lingers: None,
@@ -142,7 +116,12 @@ impl Line {
 
     /// Whether replies are on their way.
     pub(super) fn awaits_reply(&self) -> bool {
-        self.session.awaits_reply()
+        self.exchange().awaits_reply()
+    }
+
+    /// What uses its connection now.
+    pub(super) fn exchange(&self) -> &dyn Exchange {
+        if self.has_begun() { &self.session } else { &self.beginning }
     }
 
     /// Whether the server has all decisions of the caller, and nothing is left to give back.
@@ -192,28 +171,14 @@ impl Line {
     }
 
     pub(super) fn has_begun(&self) -> bool {
-        self.has_begun
+        self.beginning.is_done()
     }
 
-    /// Checks the rights and creates the groups, over its connection.
-    pub(super) fn begin(
-        &mut self,
-        channel: &mut Channel,
-        namesakes: &mut Namesakes,
-        watch: &mut dyn Watch,
-    ) -> std::result::Result<(), Trouble> {
-        let Self { link, ledger, keys, start, identity, .. } = self;
-        let Some(identity) = identity else { return Ok(()) };
-        let begun = channel.consult(watch, |transport, silence, watch| {
-            let mut setup = Setup { transport, silence, until: None, watch };
-            block_on(async {
-                start.run(&mut setup, keys).await?;
-                namesakes.glance(&mut setup, identity, &start.client_name, ledger).await
-            })
-        });
-        begun.map_err(|trouble| trouble.naming(link.endpoint()))?;
-        self.has_begun = true;
-        Ok(())
+    /// Writes what has to be asked once.
+    pub(super) fn begin(&mut self, namesakes: &mut Namesakes, buffers: &mut Buffers) {
+        let run_id = self.identity.as_ref().and_then(Identity::run_id);
+        let knows_clients = self.beginning.asks_for_clients() && !namesakes.may_ask(run_id);
+        self.beginning.request(knows_clients, buffers);
     }
 
     /// Writes the caller's decisions, and asks for entries if `reads` says so. Returns the time up to which entries that arrived
@@ -247,8 +212,26 @@ impl Line {
     }
 
     /// Receives what has arrived, and sends what the socket accepts. Returns whether any bytes moved.
-    pub(super) fn step(&mut self, channel: &mut Channel, watch: &mut dyn Watch) -> std::result::Result<bool, Fault> {
-        self.link.step(channel, &mut self.session, watch)
+    pub(super) fn step(
+        &mut self,
+        channel: &mut Channel,
+        namesakes: &mut Namesakes,
+        watch: &mut dyn Watch,
+    ) -> std::result::Result<bool, Trouble> {
+        if self.has_begun() {
+            self.session.now = clock::now();
+            return self.link.step(channel, &mut self.session, watch).map_err(Trouble::Fault);
+        }
+        let moved = self.link.step(channel, &mut self.beginning, watch).map_err(Trouble::Fault)?;
+        if let Some(error) = self.beginning.take_error() {
+            return Err(error.into());
+        }
+        if self.beginning.take_namesake() == Some(true) && !namesakes.is_found {
+            namesakes.is_found = true;
+            // It may be the connection of a process that has ended.
+            self.ledger().look_again_at(clock::now() + LOOKS_FOR, Arc::clone(&self.start.client_name));
+        }
+        Ok(moved)
     }
 
     /// Notes that the connection was lost. Its requests are repeated on the next one, or the caller gets the error.
@@ -262,9 +245,13 @@ impl Line {
     }
 
     /// Notes that the connection has ended.
-    pub(super) fn disconnected(&mut self) {
-        // Nothing was requested over a connection on which the line has not begun.
-        self.identity.take_if(|_| !self.has_begun);
+    pub(super) fn disconnected(&mut self, namesakes: &mut Namesakes) {
+        if !self.has_begun() {
+            // Nothing was requested over this connection that the next one does not ask again.
+            let run_id = self.identity.take().and_then(|identity| identity.run_id().map(str::to_owned));
+            namesakes.forget(run_id.filter(|_| self.beginning.awaits_clients()).as_deref());
+            self.beginning.disconnected();
+        }
         self.session.now = clock::now();
         self.session.disconnected();
     }
@@ -288,20 +275,16 @@ impl Line {
 }
 
 impl Namesakes {
-    /// Asks a server once, unless it was asked before. The first time that a namesake is listed, the ledger looks again later.
-    async fn glance(
-        &mut self,
-        setup: &mut Setup<'_>,
-        identity: &Identity,
-        name: &Arc<ClientName>,
-        ledger: &Mutex<Ledger>,
-    ) -> std::result::Result<(), Trouble> {
-        let was_found = self.is_found;
-        self.look(setup, identity, name, Duration::ZERO).await?;
-        if self.is_found && !was_found {
-            lock(ledger).look_again_at(clock::now() + LOOKS_FOR, Arc::clone(name));
+    /// Whether the server has yet to be asked. It counts as asked from now on.
+    fn may_ask(&mut self, run_id: Option<&str>) -> bool {
+        !self.is_found && run_id.is_none_or(|run_id| self.asked.insert(run_id.to_owned()))
+    }
+
+    /// Notes that the server was lost before it replied.
+    fn forget(&mut self, run_id: Option<&str>) {
+        if let Some(run_id) = run_id {
+            self.asked.remove(run_id);
         }
-        Ok(())
     }
 
     /// Watches a server for up to `time`, unless it was asked before.
@@ -312,10 +295,9 @@ impl Namesakes {
         name: &ClientName,
         time: Duration,
     ) -> std::result::Result<(), Trouble> {
-        let is_asked = identity.run_id().is_some_and(|run_id| self.asked.contains(run_id));
-        if !self.is_found && !is_asked {
-            self.is_found = setup.finds_namesake(name, time).await?;
-            self.asked.extend(identity.run_id().map(str::to_owned));
+        if self.may_ask(identity.run_id()) {
+            let found = setup.finds_namesake(name, time).await;
+            self.is_found = found.inspect_err(|_| self.forget(identity.run_id()))?;
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ impl Members<Greeted> for Sharing<'_> {
     }
 
     fn session(&self, at: usize) -> &dyn Exchange {
-        &self.lines[at].session
+        self.lines[at].exchange()
     }
 
     fn is_active(&self, at: usize) -> bool {
@@ -54,7 +54,8 @@ impl Members<Greeted> for Sharing<'_> {
         let may_isolate = self.lines.iter().enumerate().all(|(other, line)| other == at || !line.session.isolates());
         let line = &mut self.lines[at];
         if !line.has_begun() {
-            return Asked::Yes;
+            line.begin(self.namesakes, buffers);
+            return if line.awaits_reply() { Asked::Yes } else { Asked::No };
         }
         let (reads, deadline) = match self.aim {
             Aim::Batch(deadline) if rests.is_none() => (self.turns.reads(at, Instant::now()), deadline),
@@ -107,12 +108,7 @@ impl Members<Greeted> for Sharing<'_> {
     }
 
     fn step(&mut self, at: usize, channel: &mut Channel, watch: &mut dyn Watch) -> Result<bool, Trouble> {
-        let line = &mut self.lines[at];
-        if !line.has_begun() {
-            return line.begin(channel, self.namesakes, watch).map(|()| true);
-        }
-        line.session.now = clock::now();
-        line.step(channel, watch).map_err(Trouble::Fault)
+        self.lines[at].step(channel, self.namesakes, watch)
     }
 
     fn answered(&mut self, at: usize) -> Option<bool> {
@@ -132,6 +128,6 @@ impl Members<Greeted> for Sharing<'_> {
     }
 
     fn disconnected(&mut self, at: usize) {
-        self.lines[at].disconnected();
+        self.lines[at].disconnected(self.namesakes);
     }
 }

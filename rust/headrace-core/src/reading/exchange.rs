@@ -30,6 +30,11 @@ pub(crate) trait Exchange {
         Ok(is_answered)
     }
 
+    /// Whether its replies show that the server serves it.
+    fn ends_outage(&self) -> bool {
+        true
+    }
+
     /// How long the server waits for entries before it replies.
     fn blocks_for(&self) -> Duration {
         Duration::ZERO

@@ -168,7 +168,7 @@ impl Link {
     ) -> std::result::Result<bool, Fault> {
         let Some(received) = channel.receive(session)? else { return Ok(false) };
         self.counters.bytes_received.add(received.bytes as u64);
-        if received.is_progress {
+        if received.is_progress && session.ends_outage() {
             self.answered(Instant::now(), watch);
         }
         Ok(true)

@@ -1,6 +1,6 @@
 //! Leaves out streams that cannot be read, so that the others continue.
 
-use super::super::setup::group_missing;
+use super::super::beginning::group_missing;
 use super::super::work::{Work, refusal};
 use super::{Ask, Ready, Session};
 use crate::error::{Fault, code};
