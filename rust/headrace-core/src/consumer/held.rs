@@ -49,7 +49,8 @@ pub(super) struct Held {
     /// The IDs of the entries, ascending.
     pub(super) ids: Vec<EntryId>,
     states: Vec<State>,
-    /// The server's counter of deliveries of each entry; a single number if it is the same for all.
+    /// The counter of deliveries of each entry, as planned; a single number if it is the same for all. The server's is larger
+    /// where the delivery was the first one alone: `rules::isolated` has raised it.
     deliveries: Vec<u64>,
     /// When the entries were read.
     pub(super) since: Duration,

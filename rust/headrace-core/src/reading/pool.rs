@@ -297,14 +297,14 @@ impl<F: 'static> Pool<F> {
         match unknown {
             Some(at) if self.asking.is_none() && asked.is_ok() => {
                 let next = members.link(at).next_try().filter(|next| *next > Instant::now());
-                next.map_or_else(|| self.ask(at, members), |next| Ok(Pass::Paused(next)))
+                next.map_or_else(|| self.ask_nodes(at, members), |next| Ok(Pass::Paused(next)))
             }
             _ => asked,
         }
     }
 
     /// Begins to ask the nodes which of them has the slot of session `at`, unless they are being asked.
-    fn ask(&mut self, at: usize, members: &mut dyn Members<F>) -> Result<Pass> {
+    fn ask_nodes(&mut self, at: usize, members: &mut dyn Members<F>) -> Result<Pass> {
         let (Some(map), None) = (&self.map, &self.asking) else { return Ok(Pass::Idle) };
         let (mut map, slot, endpoint) = (map.clone(), self.slots[at], members.link(at).endpoint().clone());
         let settings = endpoint.settings().map_err(|error| (at, error))?;
@@ -490,7 +490,7 @@ impl<F: 'static> Pool<F> {
         let Some(at) = first else { return Ok(next.map_or(Pass::Idle, Pass::Paused)) };
         if may_have_moved && self.owner(at).is_none() {
             // Another node may have the slots by now.
-            return self.ask(at, members);
+            return self.ask_nodes(at, members);
         }
         if may_have_moved {
             for member in self.assignment.order(place).collect::<Vec<_>>() {
