@@ -2,9 +2,9 @@
 
 mod drive;
 mod line;
+mod members;
 mod options;
 mod sessions;
-mod sharing;
 
 use std::collections::BTreeSet;
 use std::mem::replace;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use super::batch::ConsumerBatch;
 use super::clock;
 use super::line::{Greeted, Line, Namesakes, left};
+use super::members::{ConsumerMembers, Goal};
 use super::shared::Shared;
-use super::sharing::{Aim, Sharing};
 use super::turns::Turns;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl Drive {
     /// Connects, and creates the groups.
     pub(super) fn until_open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         while !self.lines.iter().all(Line::has_begun) {
-            let Advance { has_moved, until, failed } = self.pass(Aim::Begun, watch)?;
+            let Advance { has_moved, until, failed } = self.pass(Goal::Begun, watch)?;
             if let Some((_, error)) = failed.into_iter().next() {
                 return Err(error);
             }
@@ -151,7 +151,7 @@ impl Drive {
 
     fn read_ahead(&mut self, at: usize) {
         let Self { pool, lines, turns, namesakes, .. } = self;
-        pool.read_ahead(at, &mut Sharing { lines, turns, namesakes, aim: Aim::Batch(None) });
+        pool.read_ahead(at, &mut ConsumerMembers { lines, turns, namesakes, goal: Goal::Batch(None) });
     }
 
     /// The line that asked for an entry that must be alone. Its batch comes next, and until then no other line asks for such an
@@ -173,7 +173,7 @@ impl Drive {
             if !wanted.contains(&true) {
                 break;
             }
-            let passed = self.pass(Aim::Work(&wanted), watch)?;
+            let passed = self.pass(Goal::Work(&wanted), watch)?;
             self.failed.extend(passed.failed.into_iter().map(|(_, error)| error));
         }
         Ok(())
@@ -191,12 +191,12 @@ impl Drive {
 
     /// Moves the bytes of requests that were already written, without waiting.
     fn move_bytes(&mut self, watch: &mut dyn Watch) -> Result<Advance> {
-        self.pass(Aim::Work(&vec![false; self.lines.len()]), watch)
+        self.pass(Goal::Work(&vec![false; self.lines.len()]), watch)
     }
 
     /// One pass over all connections, with a wait if nothing moved.
     fn run(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        let Advance { has_moved, until, failed } = self.pass(Aim::Batch(deadline), watch)?;
+        let Advance { has_moved, until, failed } = self.pass(Goal::Batch(deadline), watch)?;
         self.failed.extend(failed.into_iter().map(|(_, error)| error));
         if let Some(at) = self.turns.order().next()
             && !self.pool.is_connected(at)
@@ -211,15 +211,15 @@ impl Drive {
     }
 
     /// One pass over all connections.
-    fn pass(&mut self, aim: Aim<'_>, watch: &mut dyn Watch) -> Result<Advance> {
+    fn pass(&mut self, goal: Goal<'_>, watch: &mut dyn Watch) -> Result<Advance> {
         let Self { pool, lines, turns, namesakes, .. } = self;
-        pool.advance(&mut Sharing { lines, turns, namesakes, aim }, watch)
+        pool.advance(&mut ConsumerMembers { lines, turns, namesakes, goal }, watch)
     }
 
     /// Waits until one of the sockets is ready, or until `until`.
     fn wait(&mut self, until: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let Self { pool, lines, turns, namesakes, .. } = self;
-        pool.wait(&Sharing { lines, turns, namesakes, aim: Aim::Begun }, until, watch)
+        pool.wait(&ConsumerMembers { lines, turns, namesakes, goal: Goal::Begun }, until, watch)
     }
 
     /// Runs until the servers have the decisions that the caller has made so far, or `deadline` is over. Covers the lines of
@@ -246,7 +246,7 @@ impl Drive {
                 return Ok(Settled { lines, error });
             }
             let wanted: Vec<bool> = (0..failed.len()).map(|at| open.contains(&at)).collect();
-            let passed = self.pass(Aim::Work(&wanted), watch)?;
+            let passed = self.pass(Goal::Work(&wanted), watch)?;
             for (at, other) in passed.failed {
                 failed[at] = true;
                 // What a server refuses says more than that another one is away.
@@ -293,17 +293,17 @@ impl Drive {
                 return Ok(true);
             }
             let Self { pool, lines, turns, namesakes: own, .. } = self;
-            let mut sharing = Sharing { lines, turns, namesakes: own, aim: Aim::Begun };
-            if let Some(channel) = pool.lend(at, &mut sharing) {
-                match sharing.lines[at].finds_namesake(channel, namesakes, left, watch) {
+            let mut members = ConsumerMembers { lines, turns, namesakes: own, goal: Goal::Begun };
+            if let Some(channel) = pool.lend(at, &mut members) {
+                match members.lines[at].finds_namesake(channel, namesakes, left, watch) {
                     Ok(is_found) => return Ok(is_found),
                     Err(Trouble::Error(error)) => return Err(error),
                     Err(Trouble::Fault(fault)) => {
-                        pool.lose(at, fault, &mut sharing, watch).map_err(|(_, error)| error)?;
+                        pool.lose(at, fault, &mut members, watch).map_err(|(_, error)| error)?;
                     }
                 }
             }
-            let Advance { has_moved, until, failed } = self.pass(Aim::Work(&wanted), watch)?;
+            let Advance { has_moved, until, failed } = self.pass(Goal::Work(&wanted), watch)?;
             if let Some((_, error)) = failed.into_iter().next() {
                 return Err(error);
             }
@@ -316,13 +316,13 @@ impl Drive {
     /// Ends the connections over which a server waits for entries.
     pub(super) fn end_blocked(&mut self) {
         let Self { pool, lines, turns, namesakes, .. } = self;
-        pool.end_blocked(&mut Sharing { lines, turns, namesakes, aim: Aim::Begun });
+        pool.end_blocked(&mut ConsumerMembers { lines, turns, namesakes, goal: Goal::Begun });
     }
 
     /// Ends the connections; `is_parents`: they belong to the process that this one was forked from.
     pub(super) fn close(&mut self, is_parents: bool) {
         let Self { pool, lines, turns, namesakes, .. } = self;
-        pool.close(&mut Sharing { lines, turns, namesakes, aim: Aim::Begun }, is_parents);
+        pool.close(&mut ConsumerMembers { lines, turns, namesakes, goal: Goal::Begun }, is_parents);
     }
 }
 

@@ -111,7 +111,7 @@ impl Keeping {
                 self.wait(until, is_long, &mut watch);
             }
         }
-        self.pool.close(&mut Keepers { lines: &mut self.lines, due: &[] }, false);
+        self.pool.close(&mut KeeperMembers { lines: &mut self.lines, due: &[] }, false);
     }
 
     /// One pass over all connections.
@@ -121,7 +121,7 @@ impl Keeping {
         let mut is_due = |line: &mut Line| !line.session.awaits_reply() && turn.is_due(line, shared, *renews);
         let due: Vec<bool> = lines.iter_mut().map(&mut is_due).collect();
         // The only error is that the thread must end.
-        let passed = pool.advance(&mut Keepers { lines, due: &due }, watch).unwrap_or_default();
+        let passed = pool.advance(&mut KeeperMembers { lines, due: &due }, watch).unwrap_or_default();
         turn.has_moved = passed.has_moved;
         if let Some(until) = passed.until {
             turn.until = turn.until.min(until.saturating_duration_since(Instant::now()));
@@ -137,7 +137,7 @@ impl Keeping {
         }
         let until = Instant::now().checked_add(until);
         // The only error is that the thread must end.
-        let _ = self.pool.wait(&Keepers { lines: &mut self.lines, due: &[] }, until, watch);
+        let _ = self.pool.wait(&KeeperMembers { lines: &mut self.lines, due: &[] }, until, watch);
     }
 }
 
@@ -169,13 +169,13 @@ impl Turn {
 }
 
 /// The lines as members of the connections that they share, for one pass.
-struct Keepers<'a> {
+struct KeeperMembers<'a> {
     lines: &'a mut [Line],
     /// Which of them have something to send.
     due: &'a [bool],
 }
 
-impl Members<()> for Keepers<'_> {
+impl Members<()> for KeeperMembers<'_> {
     fn link(&mut self, at: usize) -> &mut Link {
         &mut self.lines[at].link
     }
@@ -203,7 +203,7 @@ impl Members<()> for Keepers<'_> {
         match link.opened(attempted, watch) {
             Ok(opened) => Ok(opened.map(|(channel, ())| channel)),
             Err(Error::Interrupted) => Err(Error::Interrupted),
-            Err(error) => link.endure(Fault::new(code::CONFIG, error.to_string()), watch).map(|()| None),
+            Err(error) => link.schedule_retry(Fault::new(code::CONFIG, error.to_string()), watch).map(|()| None),
         }
     }
 

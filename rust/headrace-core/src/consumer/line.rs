@@ -266,7 +266,7 @@ impl Line {
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, Trouble> {
         let Self { identity: Some(identity), start, .. } = self else { return Ok(true) };
-        channel.consult(watch, |transport, silence, watch| {
+        channel.with_transport(watch, |transport, silence, watch| {
             let mut setup = Setup { transport, silence, until: None, watch };
             block_on(namesakes.look(&mut setup, identity, &start.client_name, left.min(LOOKS_FOR)))
         })?;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::line::Line;
+use super::members::ReaderMembers;
 use super::sessions::Sessions;
-use super::sharing::Sharing;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
@@ -86,7 +86,7 @@ impl Drive {
     pub(super) fn take(&mut self, sessions: &mut Sessions) -> Result<Option<ReadBatch>> {
         if let Some((at, batch)) = sessions.take() {
             // The server prepares the next page while the caller works. A fault shows again in the next call.
-            self.pool.read_ahead(at, &mut Sharing::new(&mut self.lines, sessions, None));
+            self.pool.read_ahead(at, &mut ReaderMembers::new(&mut self.lines, sessions, None));
             return batch.map(Some);
         }
         self.failed.pop_front().map_or(Ok(None), Err)
@@ -94,10 +94,10 @@ impl Drive {
 
     /// One pass over all connections, with a wait if nothing moved.
     fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        let mut sharing = Sharing::new(&mut self.lines, sessions, deadline);
-        let Advance { has_moved, until, failed } = self.pool.advance(&mut sharing, watch)?;
+        let mut members = ReaderMembers::new(&mut self.lines, sessions, deadline);
+        let Advance { has_moved, until, failed } = self.pool.advance(&mut members, watch)?;
         if !has_moved && failed.is_empty() {
-            self.pool.wait(&sharing, deadline.into_iter().chain(until).min(), watch)?;
+            self.pool.wait(&members, deadline.into_iter().chain(until).min(), watch)?;
         }
         self.failed.extend(failed.into_iter().map(|(_, error)| error));
         Ok(())
@@ -105,6 +105,6 @@ impl Drive {
 
     /// Ends the connections; `is_parents`: they belong to the process that this one was forked from.
     pub(super) fn close(&mut self, sessions: &mut Sessions, is_parents: bool) {
-        self.pool.close(&mut Sharing::new(&mut self.lines, sessions, None), is_parents);
+        self.pool.close(&mut ReaderMembers::new(&mut self.lines, sessions, None), is_parents);
     }
 }

@@ -98,7 +98,7 @@ impl<C, O> Assignment<C, O> {
     }
 
     /// Forgets the connections without a session: their numbers are reused.
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn drop_empty(&mut self) {
         if self.places.iter().all(|place| !place.members.is_empty()) {
             return;
         }
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(members(&assignment), [vec![], vec![3, 1], vec![0, 2]]);
         assert_eq!(assignment.assign(3, Some(&node(1))), 0, "a connection without sessions is used again");
         assert_eq!(assignment.assign(3, Some(&node(2))), 1);
-        assignment.tidy();
+        assignment.drop_empty();
         assert_eq!(members(&assignment), [vec![1, 3], vec![0, 2]]);
         assignment.remove(1);
         assert_eq!((assignment.place(1), members(&assignment)), (None, vec![vec![3], vec![0, 2]]));

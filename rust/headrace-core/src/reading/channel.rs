@@ -53,7 +53,7 @@ impl Channel {
     }
 
     /// Gives `ask` the socket. No reply to a session may be due on it.
-    pub(crate) fn consult<T>(
+    pub(crate) fn with_transport<T>(
         &mut self,
         watch: &mut dyn Watch,
         ask: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> Result<T, Trouble>,

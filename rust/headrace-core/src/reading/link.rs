@@ -61,7 +61,7 @@ impl Link {
     }
 
     /// Directs the next connection to this node. Reports to `watch` if that is another node than before.
-    pub(crate) fn lead_to(&mut self, node: &Node, watch: &mut dyn Watch) {
+    pub(crate) fn set_node(&mut self, node: &Node, watch: &mut dyn Watch) {
         if let Some(last) = self.node.replace(node.clone()).filter(|last| last != node) {
             let change = ServerChange::StreamMoved { from: last.to_string(), to: node.to_string() };
             watch.server_changed(&self.endpoint, &change);
@@ -100,7 +100,7 @@ impl Link {
             match block_on(decide(&mut self.endpoint, &mut settings, watch)) {
                 Ok(first) => self.first = first,
                 Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
-                Err(ConnectError::Fault(fault)) => self.endure(fault, watch)?,
+                Err(ConnectError::Fault(fault)) => self.schedule_retry(fault, watch)?,
             }
         }
         Ok(&self.endpoint)
@@ -130,7 +130,7 @@ impl Link {
                 self.counters.connected();
                 Ok(Some(opened))
             }
-            Err(Trouble::Fault(fault)) => self.endure(fault, watch).map(|()| None),
+            Err(Trouble::Fault(fault)) => self.schedule_retry(fault, watch).map(|()| None),
             Err(Trouble::Error(error)) => Err(error),
         }
     }
@@ -197,7 +197,7 @@ impl Link {
     /// Notes that the connection was lost. Its requests are repeated on another one.
     pub(crate) fn lose(&mut self, fault: Fault, watch: &mut dyn Watch) -> Result<()> {
         self.counters.lost_connection();
-        self.endure(fault, watch)
+        self.schedule_retry(fault, watch)
     }
 
     /// Counts the current wait for the server up to this moment.
@@ -217,7 +217,7 @@ impl Link {
     }
 
     /// Schedules another attempt, or returns the error for the caller.
-    pub(crate) fn endure(&mut self, mut fault: Fault, watch: &mut dyn Watch) -> Result<()> {
+    pub(crate) fn schedule_retry(&mut self, mut fault: Fault, watch: &mut dyn Watch) -> Result<()> {
         if self.endpoint.cluster().is_some() && fault.code == "ASK" {
             // The other node is still taking the stream over.
             fault.code = "TRYAGAIN".into();

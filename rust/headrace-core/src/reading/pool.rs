@@ -102,7 +102,7 @@ impl<F: 'static> Pool<F> {
     ) -> std::result::Result<Advance, Error> {
         let mut passed = Advance::default();
         members.link(0).ask(watch)?;
-        self.assignment.tidy();
+        self.assignment.drop_empty();
         passed.add(self.find_nodes(members, watch))?;
         for place in 0..self.assignment.len() {
             members.link(0).ask(watch)?;
@@ -339,11 +339,11 @@ impl<F: 'static> Pool<F> {
             Err(ConnectError::Fault(fault)) => fault,
             Err(ConnectError::Interrupted) => return Err((at, Error::Interrupted)),
         };
-        let endured = members.link(at).endure(fault, watch);
+        let scheduled = members.link(at).schedule_retry(fault, watch);
         if let Some(place) = self.assignment.place(at).filter(|place| self.assignment.holder(*place).is_none()) {
-            self.failed(place, at, endured.is_err());
+            self.failed(place, at, scheduled.is_err());
         }
-        endured.map(|()| Pass::Moved).map_err(|error| (at, error))
+        scheduled.map(|()| Pass::Moved).map_err(|error| (at, error))
     }
 
     /// The node that has the slot of session `at`, if known.
@@ -360,7 +360,7 @@ impl<F: 'static> Pool<F> {
 
     /// Moves session `at` to a connection to `node`, which has its slot.
     fn move_to(&mut self, node: &Node, at: usize, members: &mut dyn Members<F>, watch: &mut dyn Watch) {
-        members.link(at).lead_to(node, watch);
+        members.link(at).set_node(node, watch);
         let place = self.assignment.assign(at, Some(node));
         // The server may be waiting for entries of a session that was alone: the new one would have to wait too.
         if self.assignment.holder(place).is_some_and(|holder| holder != at && blocks(holder, members)) {
@@ -465,7 +465,7 @@ impl<F: 'static> Pool<F> {
         if may_follow {
             return Ok(Pass::Moved);
         }
-        members.link(at).endure(fault, watch).map(|()| Pass::Moved).map_err(|error| (at, error))
+        members.link(at).schedule_retry(fault, watch).map(|()| Pass::Moved).map_err(|error| (at, error))
     }
 
     /// Connects for the first active session that may try.

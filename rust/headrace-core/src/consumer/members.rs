@@ -11,7 +11,7 @@ use crate::reading::{Asked, Attempted, Buffers, Channel, Exchange, Link, Members
 
 /// The goal of the passes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Aim<'a> {
+pub(super) enum Goal<'a> {
     /// Each line has created its groups.
     Begun,
     /// The next batch, before this deadline.
@@ -21,14 +21,14 @@ pub(super) enum Aim<'a> {
 }
 
 /// All lines, for one or more passes.
-pub(super) struct Sharing<'a> {
+pub(super) struct ConsumerMembers<'a> {
     pub(super) lines: &'a mut [Line],
     pub(super) turns: &'a mut Turns,
     pub(super) namesakes: &'a mut Namesakes,
-    pub(super) aim: Aim<'a>,
+    pub(super) goal: Goal<'a>,
 }
 
-impl Members<Greeted> for Sharing<'_> {
+impl Members<Greeted> for ConsumerMembers<'_> {
     fn link(&mut self, at: usize) -> &mut Link {
         &mut self.lines[at].link
     }
@@ -38,15 +38,15 @@ impl Members<Greeted> for Sharing<'_> {
     }
 
     fn is_active(&self, at: usize) -> bool {
-        match self.aim {
-            Aim::Begun => !self.lines[at].has_begun(),
-            Aim::Batch(_) => true,
-            Aim::Work(wanted) => wanted[at],
+        match self.goal {
+            Goal::Begun => !self.lines[at].has_begun(),
+            Goal::Batch(_) => true,
+            Goal::Work(wanted) => wanted[at],
         }
     }
 
     fn takes_turns(&self) -> bool {
-        matches!(self.aim, Aim::Batch(_))
+        matches!(self.goal, Goal::Batch(_))
     }
 
     fn request(&mut self, at: usize, is_shared: bool, rests: Option<Instant>, buffers: &mut Buffers) -> Asked {
@@ -57,8 +57,8 @@ impl Members<Greeted> for Sharing<'_> {
             line.begin(self.namesakes, buffers);
             return if line.awaits_reply() { Asked::Yes } else { Asked::No };
         }
-        let (reads, deadline) = match self.aim {
-            Aim::Batch(deadline) if rests.is_none() => (self.turns.reads(at, Instant::now()), deadline),
+        let (reads, deadline) = match self.goal {
+            Goal::Batch(deadline) if rests.is_none() => (self.turns.reads(at, Instant::now()), deadline),
             _ => (Reads::No, None),
         };
         let reads = if is_shared && reads == Reads::Waits { Reads::Now } else { reads };
@@ -69,7 +69,7 @@ impl Members<Greeted> for Sharing<'_> {
     }
 
     fn want(&mut self, at: usize, buffers: &mut Buffers) {
-        if let Aim::Batch(deadline) = self.aim {
+        if let Goal::Batch(deadline) = self.goal {
             let line = &mut self.lines[at];
             if line.has_begun() {
                 line.request(self.turns.reads(at, Instant::now()), deadline, buffers);

@@ -9,7 +9,7 @@ use crate::net::{Opening, Watch};
 use crate::reading::{Asked, Attempted, Buffers, Channel, Exchange, Link, Members, Trouble};
 
 /// All sessions and their sockets, for one or more passes.
-pub(super) struct Sharing<'a> {
+pub(super) struct ReaderMembers<'a> {
     lines: &'a mut [Line],
     sessions: &'a mut Sessions,
     deadline: Option<Instant>,
@@ -17,7 +17,7 @@ pub(super) struct Sharing<'a> {
     begins: bool,
 }
 
-impl<'a> Sharing<'a> {
+impl<'a> ReaderMembers<'a> {
     pub(super) fn new(lines: &'a mut [Line], sessions: &'a mut Sessions, deadline: Option<Instant>) -> Self {
         Self { begins: !sessions.has_begun(), lines, sessions, deadline }
     }
@@ -32,7 +32,7 @@ impl<'a> Sharing<'a> {
     }
 }
 
-impl Members<()> for Sharing<'_> {
+impl Members<()> for ReaderMembers<'_> {
     fn link(&mut self, at: usize) -> &mut Link {
         &mut self.lines[at].link
     }
