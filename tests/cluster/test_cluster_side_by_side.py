@@ -68,7 +68,7 @@ class Still:
         return rows
 
     def add(self, key: str) -> None:
-        with redis.Redis(unix_socket_path=self.owners[key].unix_socket) as client:
+        with redis.Redis(unix_socket_path=self.cluster.owner(key).unix_socket) as client:
             client.xadd(key, {"payload": b"x"})
 
     def drop_connections(self) -> None:
@@ -288,6 +288,22 @@ def test_entries_of_other_nodes_are_read_while_one_node_is_connecting(
             wait_until(lambda: read(0.01) is None and bool(still.sockets()))
         still.add("s0")
         assert rows_in(read(NEVER)) == 1, "the attempt goes on"
+
+
+def test_few_connections_to_a_node_are_opened_at_a_time(still: Still) -> None:
+    """A reader of a thousand slots must not run out of descriptors."""
+    keys = [f"s{number}" for number in range(60)]
+    there = [key for key in keys if still.cluster.owner(key) is still.server]
+    assert len(there) > 8
+    with reader_of(still.endpoint(), keys) as read:
+        wait_until(lambda: read(0.01) is None and len(still.sockets()) == len(there))
+        still.drop_connections()
+        with still.stopped():
+            wait_until(lambda: read(0.01) is None and len(still.sockets()) == 8)
+            assert read(0.1) is None
+            assert len(still.sockets()) == 8
+        still.add(there[-1])
+        assert rows_in(read(NEVER)) == 1
 
 
 @both

@@ -221,6 +221,11 @@ impl<C, O> Assignment<C, O> {
         self.places.iter().any(|place| place.opening.is_some())
     }
 
+    /// How many connections to this node are being opened.
+    pub(crate) fn opens_to(&self, node: Option<&Node>) -> usize {
+        self.places.iter().filter(|place| place.opening.is_some() && place.node.as_ref() == node).count()
+    }
+
     /// Each connection with the session that uses it, or the connection that is being opened instead.
     pub(crate) fn all(&mut self) -> impl Iterator<Item = (Option<(&mut C, usize)>, Option<&O>)> {
         self.places.iter_mut().map(|Place { channel, opening, .. }| {

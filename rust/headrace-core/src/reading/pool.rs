@@ -29,6 +29,9 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, code};
 use crate::net::{ConnectError, Opening, Transport, Wanted, Watch, ask_any};
 
+/// How many connections to one node are opened at a time: a reader of a thousand slots must not open them all at once.
+const MOST_OPENING: usize = 8;
+
 /// An error of one session: the others continue.
 type Failed = (usize, Error);
 type Result<T> = std::result::Result<T, Failed>;
@@ -44,6 +47,8 @@ pub(crate) struct Pool<F> {
     slots: Vec<u16>,
     /// The nodes are being asked for the owners of slots, for this session.
     asking: Option<(Opening<Answered>, usize)>,
+    /// The nodes to which the current pass opens no further connection.
+    full: Vec<Option<Node>>,
     /// How many waits of openings there have been.
     waits: u64,
 }
@@ -90,6 +95,7 @@ impl<F: 'static> Pool<F> {
                 .map(|first| ClusterMap::new(first.node_map())),
             slots: endpoints.iter().map(|endpoint| slot(endpoint.stream_key())).collect(),
             asking: None,
+            full: Vec::new(),
             waits: 0,
         }
     }
@@ -104,6 +110,7 @@ impl<F: 'static> Pool<F> {
         members.link(0).ask(watch)?;
         self.assignment.drop_empty();
         passed.add(self.find_nodes(members, watch))?;
+        self.full.clear();
         for place in 0..self.assignment.len() {
             members.link(0).ask(watch)?;
             passed.add(self.pass(place, members, watch))?;
@@ -499,6 +506,14 @@ impl<F: 'static> Pool<F> {
             if self.assignment.place(at) != Some(place) {
                 return Ok(Pass::Moved);
             }
+        }
+        let node = self.assignment.node(place);
+        if self.full.iter().any(|full| full.as_ref() == node) {
+            return Ok(Pass::Idle);
+        }
+        if self.assignment.opens_to(node) >= MOST_OPENING {
+            self.full.push(node.cloned());
+            return Ok(Pass::Idle);
         }
         let sharing: Vec<usize> = self.assignment.order(place).collect();
         self.assignment.opens(place, at, members.open(at, &sharing));
