@@ -14,7 +14,17 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import Consumer, DeliveryReport, Dispatcher, Endpoint, ForgottenWarning, ReadBatch, Reader, RetryPolicy
+from headrace import (
+    Consumer,
+    ConsumerBatch,
+    DeliveryReport,
+    Dispatcher,
+    Endpoint,
+    ForgottenWarning,
+    ReadBatch,
+    Reader,
+    RetryPolicy,
+)
 from headrace.testing import LocalCluster
 from support.clusters import StartCluster, rows_of
 from support.interrupts import interrupted
@@ -22,6 +32,8 @@ from support.patience import NEVER
 from support.processes import in_child, resume, stop, wait_until
 
 STREAMS = 12
+
+Read = Callable[[float], ReadBatch | ConsumerBatch | None]
 
 pytestmark = pytest.mark.needs("redis-8.6")
 
@@ -241,16 +253,16 @@ def test_time_between_calls_does_not_count_as_connect_time(still: Still) -> None
 
 
 @contextmanager
-def reader_of(endpoint: Endpoint, keys: list[str], **options: Any) -> Iterator[Callable[[float], ReadBatch | None]]:
+def reader_of(endpoint: Endpoint, keys: list[str], **options: Any) -> Iterator[Read]:
     with Reader(endpoint, streams=keys, start="latest", **options) as reader:
         yield reader.read
 
 
 @contextmanager
-def consumer_of(endpoint: Endpoint, keys: list[str], **options: Any) -> Iterator[Callable[[float], ReadBatch | None]]:
+def consumer_of(endpoint: Endpoint, keys: list[str], **options: Any) -> Iterator[Read]:
     with Consumer(endpoint, keys, group="group", consumer="one", **options) as consumer:
 
-        def poll(timeout: float) -> ReadBatch | None:
+        def poll(timeout: float) -> ConsumerBatch | None:
             if batch := consumer.poll(timeout):
                 consumer.ack(batch)
             return batch
@@ -258,11 +270,11 @@ def consumer_of(endpoint: Endpoint, keys: list[str], **options: Any) -> Iterator
         yield poll
 
 
-def rows_in(batch: ReadBatch | None) -> int:
+def rows_in(batch: ReadBatch | ConsumerBatch | None) -> int:
     return 0 if batch is None else pa.record_batch(batch).num_rows
 
 
-def read_one_of_each(still: Still, read: Callable[[float], ReadBatch | None]) -> None:
+def read_one_of_each(still: Still, read: Read) -> None:
     for key in still.keys:
         still.add(key)
     rows = 0
