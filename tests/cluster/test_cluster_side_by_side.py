@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from headrace import (
+    ConnectionFailedError,
     Consumer,
     ConsumerBatch,
     DeliveryReport,
@@ -321,7 +322,7 @@ def test_few_connections_to_a_node_are_opened_at_a_time(still: Still) -> None:
 @both
 def test_time_between_calls_does_not_count_against_a_node_that_is_read(still: Still, made: Any) -> None:
     """A call that is too short for a connection leaves the rest to the next ones."""
-    with made(still.endpoint(connect_timeout=1.0), still.keys) as read:
+    with made(still.endpoint(connect_timeout=2.0), still.keys) as read:
         read_one_of_each(still, read)
         still.drop_connections()
         with still.stopped():
@@ -330,3 +331,18 @@ def test_time_between_calls_does_not_count_against_a_node_that_is_read(still: St
         still.add("s0")
         while read(0) is None:
             let_pass(0.3)
+
+
+@both
+def test_a_silent_node_is_reported_to_a_caller_that_is_busy_between_its_calls(still: Still, made: Any) -> None:
+    with made(still.endpoint(connect_timeout=0.3), still.keys) as read:
+        read_one_of_each(still, read)
+        still.drop_connections()
+
+        def call_rarely() -> None:
+            for _ in range(100):
+                read(0.02)
+                let_pass(0.15)
+
+        with still.stopped(), pytest.raises(ConnectionFailedError, match="timed out"):
+            call_rarely()

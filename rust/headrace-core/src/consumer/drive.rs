@@ -61,13 +61,14 @@ impl Drive {
 
     /// Connects, and creates the groups.
     pub(super) fn until_open(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        while !self.lines.iter().all(Line::has_begun) {
+        let has_begun = |drive: &Self| drive.lines.iter().all(Line::has_begun);
+        while !has_begun(self) {
             let Advance { has_moved, until, failed } = self.pass(Goal::Begun, watch)?;
             if let Some((_, error)) = failed.into_iter().next() {
                 return Err(error);
             }
-            if !has_moved {
-                self.wait(until, watch)?;
+            if !has_moved && !has_begun(self) {
+                self.wait(Goal::Begun, until, watch)?;
             }
         }
         Ok(())
@@ -207,7 +208,7 @@ impl Drive {
             return Ok(());
         }
         let until = [deadline, until, self.turns.rests()].into_iter().fold(None, sooner);
-        self.wait(until, watch)
+        self.wait(Goal::Batch(deadline), until, watch)
     }
 
     /// One pass over all connections.
@@ -217,9 +218,9 @@ impl Drive {
     }
 
     /// Waits until one of the sockets is ready, or until `until`.
-    fn wait(&mut self, until: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+    fn wait(&mut self, goal: Goal<'_>, until: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let Self { pool, lines, turns, namesakes, .. } = self;
-        pool.wait(&ConsumerMembers { lines, turns, namesakes, goal: Goal::Begun }, until, watch)
+        pool.wait(&ConsumerMembers { lines, turns, namesakes, goal }, until, watch)
     }
 
     /// Runs until the servers have the decisions that the caller has made so far, or `deadline` is over. Covers the lines of
@@ -257,7 +258,7 @@ impl Drive {
             let waits = self.pool.is_opening() || open.iter().any(|at| self.lines[*at].awaits_reply());
             match (passed.has_moved, waits) {
                 (true, _) => {}
-                (false, true) => self.wait(sooner(deadline, passed.until), watch)?,
+                (false, true) => self.wait(Goal::Work(&wanted), sooner(deadline, passed.until), watch)?,
                 // The keeper has taken the rest, or it is too early to connect.
                 (false, false) => thread::sleep(Duration::from_millis(1).min(left(deadline))),
             }
@@ -271,7 +272,7 @@ impl Drive {
             let passed = self.move_bytes(watch)?;
             error = passed.failed.into_iter().map(|(_, error)| error).next_back().or(error);
             if !passed.has_moved {
-                self.wait(Some(deadline), watch)?;
+                self.wait(Goal::Work(&vec![false; self.lines.len()]), Some(deadline), watch)?;
             }
         }
         error.map_or(Ok(()), Err)
@@ -308,7 +309,7 @@ impl Drive {
                 return Err(error);
             }
             if !has_moved {
-                self.wait(sooner(until, deadline), watch)?;
+                self.wait(Goal::Work(&wanted), sooner(until, deadline), watch)?;
             }
         }
     }

@@ -106,9 +106,9 @@ impl Keeping {
         let shared = Arc::clone(&self.shared);
         let mut watch = Until(Arc::clone(&self.shared));
         while !shared.ends() {
-            let Turn { has_moved, is_long, until } = self.pass(&mut watch);
-            if !has_moved {
-                self.wait(until, is_long, &mut watch);
+            let turn = self.pass(&mut watch);
+            if !turn.has_moved {
+                self.wait(&turn, &mut watch);
             }
         }
         self.pool.close(&mut KeeperMembers { lines: &mut self.lines, due: &[] }, false);
@@ -118,32 +118,37 @@ impl Keeping {
     fn pass(&mut self, watch: &mut Until) -> Turn {
         let Self { shared, lines, pool, renews } = self;
         let mut turn = Turn::default();
-        let mut is_due = |line: &mut Line| !line.session.awaits_reply() && turn.is_due(line, shared, *renews);
-        let due: Vec<bool> = lines.iter_mut().map(&mut is_due).collect();
+        let mut is_due = |(at, line): (usize, &mut Line)| {
+            let is_due = !line.session.awaits_reply() && turn.is_due(line, shared, *renews);
+            is_due || pool.is_opening_for(at)
+        };
+        let due: Vec<bool> = lines.iter_mut().enumerate().map(&mut is_due).collect();
         // The only error is that the thread must end.
         let passed = pool.advance(&mut KeeperMembers { lines, due: &due }, watch).unwrap_or_default();
-        turn.has_moved = passed.has_moved;
+        (turn.has_moved, turn.due) = (passed.has_moved, due);
         if let Some(until) = passed.until {
             turn.until = turn.until.min(until.saturating_duration_since(Instant::now()));
         }
         turn
     }
 
-    /// Waits for replies, or for work. `is_long`: no work is waiting.
-    fn wait(&mut self, until: Duration, is_long: bool, watch: &mut Until) {
+    /// Waits for replies, or for work.
+    fn wait(&mut self, turn: &Turn, watch: &mut Until) {
         if !self.pool.is_opening() && !self.lines.iter().any(|line| line.session.awaits_reply()) {
-            self.shared.sleep(until, is_long);
+            self.shared.sleep(turn.until, turn.is_long);
             return;
         }
-        let until = Instant::now().checked_add(until);
+        let until = Instant::now().checked_add(turn.until);
         // The only error is that the thread must end.
-        let _ = self.pool.wait(&KeeperMembers { lines: &mut self.lines, due: &[] }, until, watch);
+        let _ = self.pool.wait(&KeeperMembers { lines: &mut self.lines, due: &turn.due }, until, watch);
     }
 }
 
 /// The result of a pass over all lines.
 struct Turn {
     has_moved: bool,
+    /// The lines that have something to send, or open a connection.
+    due: Vec<bool>,
     /// Whether nothing has to be done before the next renewal.
     is_long: bool,
     /// The time until the next pass.
@@ -152,7 +157,7 @@ struct Turn {
 
 impl Default for Turn {
     fn default() -> Self {
-        Self { has_moved: false, is_long: true, until: LONGEST }
+        Self { has_moved: false, due: Vec::new(), is_long: true, until: LONGEST }
     }
 }
 
@@ -171,7 +176,7 @@ impl Turn {
 /// The lines as members of the connections that they share, for one pass.
 struct KeeperMembers<'a> {
     lines: &'a mut [Line],
-    /// Which of them have something to send.
+    /// See [`Turn::due`].
     due: &'a [bool],
 }
 

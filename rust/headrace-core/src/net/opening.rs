@@ -13,7 +13,8 @@ use super::interest::Interest;
 /// The numbers of connections that are being opened start here.
 const OPENING: u64 = 3 << 62;
 
-/// How long an opening may go without a poll. Longer than that, nobody could tell whether the server is slow: its time stands still.
+/// How much time passes for an opening between two polls at most. Beyond that its clock stands still: the caller did something else,
+/// which says nothing about the server.
 const MISSED: Duration = Duration::from_millis(100);
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -58,7 +59,7 @@ impl<T> Opening<T> {
         let (now, missed) = (Instant::now(), self.went_on.elapsed());
         {
             let mut side = lock(&self.side);
-            side.stood += if missed > MISSED { missed } else { Duration::ZERO };
+            side.stood += missed.saturating_sub(MISSED);
             side.reads_inline = watch.reads_inline();
             side.is_held = self.wait.as_ref().is_some_and(|wait| wait.held.is_some());
             side.holds = !watch.defers();
@@ -81,11 +82,6 @@ impl<T> Opening<T> {
             }
         }
         polled
-    }
-
-    /// Whether the opening went without a poll for so long that the other end may have given it up.
-    pub(crate) fn has_stood(&self) -> bool {
-        !lock(&self.side).stood.is_zero()
     }
 
     /// Whether the opening's time ended while no call polled it, which says nothing about the node.
@@ -122,7 +118,7 @@ impl<T> fmt::Debug for Opening<T> {
 /// State shared by an opening and its future.
 #[derive(Default)]
 struct Side {
-    /// How long the opening went without a poll, in all.
+    /// How long its clock stood still, in all.
     stood: Duration,
     /// See [`Watch::reads_inline`].
     reads_inline: bool,

@@ -216,6 +216,12 @@ impl<C, O> Assignment<C, O> {
         self.places[place].opening.as_mut()
     }
 
+    /// Whether the session opens its connection.
+    pub(crate) fn opens_for(&self, session: usize) -> bool {
+        let place = self.place(session).and_then(|place| self.places[place].opening.as_ref());
+        place.is_some_and(|(_, by)| *by == session)
+    }
+
     /// Whether a connection is being opened.
     pub(crate) fn opens_any(&self) -> bool {
         self.places.iter().any(|place| place.opening.is_some())
@@ -226,10 +232,12 @@ impl<C, O> Assignment<C, O> {
         self.places.iter().filter(|place| place.opening.is_some() && place.node.as_ref() == node).count()
     }
 
-    /// Each connection with the session that uses it, or the connection that is being opened instead.
-    pub(crate) fn all(&mut self) -> impl Iterator<Item = (Option<(&mut C, usize)>, Option<&O>)> {
-        self.places.iter_mut().map(|Place { channel, opening, .. }| {
-            (channel.as_mut().map(|(channel, at)| (channel, *at)), opening.as_ref().map(|(opening, _)| opening))
+    /// Each connection with the session that uses it, or the connection that is being opened instead with all its sessions.
+    #[allow(clippy::type_complexity)] // two options
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = (Option<(&mut C, usize)>, Option<(&O, &[usize])>)> {
+        self.places.iter_mut().map(|Place { channel, opening, members, .. }| {
+            let opening = opening.as_ref().map(|(opening, _)| (opening, &members[..]));
+            (channel.as_mut().map(|(channel, at)| (channel, *at)), opening)
         })
     }
 

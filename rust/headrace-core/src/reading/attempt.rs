@@ -6,7 +6,7 @@ use super::channel::Channel;
 use super::trouble::Trouble;
 use crate::cluster::Node;
 use crate::endpoint::{Endpoint, Settings};
-use crate::error::{Error, code};
+use crate::error::Error;
 use crate::net::{ConnectError, Opening, ServerLookup, Transport, Watch, connect_to_node};
 
 /// What a new connection does before a session uses it.
@@ -52,9 +52,9 @@ pub(crate) struct Attempted<F> {
 }
 
 impl<F> Attempted<F> {
-    /// Whether the attempt failed because the server is away.
-    pub(super) fn is_away(&self) -> bool {
-        matches!(&self.connected, Err(Trouble::Fault(fault)) if code::is_away(&fault.code))
+    /// Whether there was a fault.
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(&self.connected, Err(Trouble::Fault(_)))
     }
 }
 

@@ -145,6 +145,11 @@ impl<F: 'static> Pool<F> {
         self.asking.is_some() || self.assignment.opens_any()
     }
 
+    /// Whether the session opens its connection, or asks the nodes.
+    pub(crate) fn is_opening_for(&self, at: usize) -> bool {
+        self.assignment.opens_for(at) || self.asking.as_ref().is_some_and(|(_, by)| *by == at)
+    }
+
     /// Whether the session can use an open connection.
     pub(crate) fn is_connected(&self, at: usize) -> bool {
         self.assignment.place(at).is_some_and(|place| self.assignment.holder(place).is_some())
@@ -169,10 +174,13 @@ impl<F: 'static> Pool<F> {
         members: &dyn Members<F>,
     ) -> (Vec<Socket<'a>>, Vec<(BorrowedFd<'a>, bool)>) {
         let (mut sockets, mut opening) = (Vec::new(), Vec::new());
-        opening.extend(self.asking.iter().filter_map(|(asking, _)| asking.socket()));
+        if self.is_any_active(members) {
+            opening.extend(self.asking.iter().filter_map(|(asking, _)| asking.socket()));
+        }
         for (channel, opens) in self.assignment.all() {
             sockets.extend(channel.filter(|(_, at)| members.waits(*at)).map(|(channel, _)| channel.wanted()));
-            opening.extend(opens.and_then(Opening::socket));
+            let goes_on = opens.filter(|(_, members_of)| members_of.iter().any(|at| members.is_active(*at)));
+            opening.extend(goes_on.and_then(|(opens, _)| opens.socket()));
         }
         (sockets, opening)
     }
@@ -270,6 +278,10 @@ impl<F: 'static> Pool<F> {
         self.assignment.order(place).for_each(|at| members.disconnected(at));
     }
 
+    fn is_any_active(&self, members: &dyn Members<F>) -> bool {
+        (0..self.slots.len()).any(|at| members.is_active(at))
+    }
+
     /// The connection of session `at`, if it is open, and no reply is due on it.
     fn idle_place(&self, at: usize, members: &dyn Members<F>) -> Option<usize> {
         let place = self.assignment.place(at)?;
@@ -325,11 +337,12 @@ impl<F: 'static> Pool<F> {
 
     /// Continues to ask the nodes, and notes what they answer for all slots.
     fn go_on_asking(&mut self, members: &mut dyn Members<F>, watch: &mut dyn Watch) -> Result<Pass> {
-        let Some((asking, at)) = &mut self.asking else { return Ok(Pass::Idle) };
+        let is_wanted = self.is_any_active(members);
+        let Some((asking, at)) = self.asking.as_mut().filter(|_| is_wanted) else { return Ok(Pass::Idle) };
         let Poll::Ready((map, asked)) = asking.poll(&mut self.waits, watch) else {
             return Ok(Pass::Paused(asking.wakes()));
         };
-        let (at, slot, has_stood) = (*at, self.slots[*at], asking.has_stood());
+        let (at, slot) = (*at, self.slots[*at]);
         self.asking = None;
         let fault = match asked {
             Ok(()) => {
@@ -342,7 +355,7 @@ impl<F: 'static> Pool<F> {
                 Fault::new(code::NO_SLOT, format!("according to the nodes, no node has slot {slot}"))
             }
             // As in `go_on_opening`.
-            Err(ConnectError::Fault(_)) if has_stood || !members.is_active(at) => return Ok(Pass::Moved),
+            Err(ConnectError::Fault(_)) if !members.is_active(at) => return Ok(Pass::Moved),
             Err(ConnectError::Fault(fault)) => fault,
             Err(ConnectError::Interrupted) => return Err((at, Error::Interrupted)),
         };
@@ -520,16 +533,17 @@ impl<F: 'static> Pool<F> {
         self.go_on_opening(place, members, watch)
     }
 
-    /// Continues with the connection that is being opened.
+    /// Continues with the connection that is being opened, if a session needs it now.
     fn go_on_opening(&mut self, place: usize, members: &mut dyn Members<F>, watch: &mut dyn Watch) -> Result<Pass> {
-        let Some((opening, at)) = self.assignment.opening(place) else { return Ok(Pass::Idle) };
+        let is_wanted = self.assignment.order(place).any(|at| members.is_active(at));
+        let Some((opening, at)) = self.assignment.opening(place).filter(|_| is_wanted) else { return Ok(Pass::Idle) };
         let Poll::Ready(attempted) = opening.poll(&mut self.waits, watch) else {
             return Ok(Pass::Paused(opening.wakes()));
         };
-        let (at, has_stood) = (*at, opening.has_stood());
+        let at = *at;
         self.assignment.leave_opening(place);
-        // The failure of an attempt that no call continued for some time, or that the session no longer needs, says nothing.
-        if attempted.is_away() && (has_stood || !members.is_active(at)) {
+        // The session does not need the connection now, another one does: that one tries itself.
+        if attempted.has_failed() && !members.is_active(at) {
             return Ok(Pass::Moved);
         }
         match members.opened(at, attempted, watch) {
