@@ -167,8 +167,8 @@ impl Reader {
         self.sessions.lost()
     }
 
-    /// Why the number of entries that were lost is not known or not exact: the server does not count them, as before Redis 7.0, or
-    /// did not when the position was made at which this reader began. Said once.
+    /// Why the number of entries that were lost is not known or not exact: the server does not count them, as before Redis 7.0,
+    /// or did not when the position was made at which this reader began. Said once.
     pub fn take_doubt(&mut self) -> Option<&'static str> {
         self.sessions.take_doubt()
     }

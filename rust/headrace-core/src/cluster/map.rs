@@ -9,6 +9,10 @@
 //!                  ▲   │ redirected: MOVED to a listed node                                 │
 //!                  └───┴────────────────────── learn ──────────────────────────────────────┘
 //! ```
+//!
+//! Those who ask have a map each: the pool of a reader, a consumer or a keeper (`reading/pool.rs`), a producer
+//! (`producer/sender/errands.rs`), the shard registry (`net/shard_registry.rs`) and the connections of one call
+//! (`admin/kept_connections.rs`). How often they do, they decide.
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! What a line does once, on its first connection: it checks its rights, creates its groups, and asks who else has its name. No I/O
-//! and no clock.
+//! What a line does once, on its first connection: it checks its rights, creates its groups, and asks who else has its name. No
+//! I/O and no clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

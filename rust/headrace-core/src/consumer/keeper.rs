@@ -36,8 +36,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread. `endpoints`: one for each ledger. `renews`: how often leases are renewed; `None`: never. `retry`: how long
-    /// the keeper pauses before it connects again, which it does for as long as the consumer lives.
+    /// Starts the thread. `endpoints`: one for each ledger. `renews`: how often leases are renewed; `None`: never. `retry`: how
+    /// long the keeper pauses before it connects again, which it does for as long as the consumer lives.
     pub(super) fn start(
         endpoints: Vec<Endpoint>,
         shared: Arc<Shared>,

@@ -256,8 +256,8 @@ impl Line {
         self.session.disconnected();
     }
 
-    /// Whether another process has this consumer's name now: what is pending under the name may be that process's work. Takes up to
-    /// the time `left`.
+    /// Whether another process has this consumer's name now: what is pending under the name may be that process's work. Takes up
+    /// to the time `left`.
     pub(super) fn finds_namesake(
         &self,
         channel: &mut Channel,

@@ -15,8 +15,8 @@ pub(super) struct Right {
     pub(super) command: redis::Cmd,
 }
 
-/// The rights of a consumer on a stream. Servers check rights before arguments, and each of these commands has an argument that they
-/// refuse.
+/// The rights of a consumer on a stream. Servers check rights before arguments, and each of these commands has an argument that
+/// they refuse.
 pub(super) fn rights(key: &[u8], start: &Start) -> Vec<Right> {
     let (names, (acks, claims)) = (&start.names, start.needs);
     let mut read = redis::cmd("XREADGROUP");

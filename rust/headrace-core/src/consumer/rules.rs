@@ -22,8 +22,8 @@ pub(super) fn failed(deliveries: u64) -> u64 {
     deliveries.max(MOST_DELIVERIES + 1)
 }
 
-/// The new counter of an entry that is about to be delivered alone. Only the server gets it: the session and the ledger go on from
-/// the one before.
+/// The new counter of an entry that is about to be delivered alone. Only the server gets it: the session and the ledger go on
+/// from the one before.
 pub(super) fn isolated(deliveries: u64) -> u64 {
     deliveries.max(MOST_DELIVERIES)
 }

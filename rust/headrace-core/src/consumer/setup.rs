@@ -9,8 +9,8 @@ use crate::error::{Error, Fault};
 use crate::net::{ConnectError, Deadline, Transport, Watch};
 use crate::reading::Trouble;
 
-/// How long a connection of the same name must stay listed to count: that of a process that has ended may stay until the server, or
-/// whatever lies in between, notices.
+/// How long a connection of the same name must stay listed to count: that of a process that has ended may stay until the server,
+/// or whatever lies in between, notices.
 pub(super) const LOOKS_FOR: Duration = Duration::from_millis(500);
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 

@@ -375,7 +375,8 @@ fn whole(value: &OptionValue, form: Form) -> Option<i128> {
     }
 }
 
-/// Whether a shell could have set a variable of this name: <https://pubs.opengroup.org/onlinepubs/9799919799/basedefs/V1_chap08.html>.
+/// Whether a shell could have set a variable of this name:
+/// <https://pubs.opengroup.org/onlinepubs/9799919799/basedefs/V1_chap08.html>.
 fn is_variable(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !name.starts_with(|c: char| c.is_ascii_digit())
 }

@@ -25,8 +25,8 @@ pub fn shrink(
     Some((before, after))
 }
 
-/// `fails` runs an execution by these decisions, of which it may draw at most the given number, and returns those that it drew if it
-/// failed.
+/// `fails` runs an execution by these decisions, of which it may draw at most the given number, and returns those that it drew if
+/// it failed.
 struct Shrinker<F, G> {
     best: Vec<Decision>,
     fails: F,

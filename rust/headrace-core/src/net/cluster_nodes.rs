@@ -14,8 +14,8 @@ use crate::endpoint::{Address, Endpoint, Settings};
 use crate::error::{Fault, code};
 use crate::resp::value;
 
-/// Asks the nodes one after the other until one says who owns the slots, and notes it in `map`. The remaining time is divided among
-/// the nodes still to be tried. `slot` is the slot that they are asked for.
+/// Asks the nodes one after the other until one says who owns the slots, and notes it in `map`. The remaining time is divided
+/// among the nodes still to be tried. `slot` is the slot that they are asked for.
 pub(crate) async fn ask_any(
     map: &mut ClusterMap,
     endpoint: &Endpoint,
@@ -41,8 +41,8 @@ pub(crate) async fn ask_any(
     Err(no_answer(slot, faults).into())
 }
 
-/// Asks `node` about the owners of slots. Several nodes may share its name: each of its addresses is asked in turn, and an address
-/// that accepts connections but stays silent leaves time for the next.
+/// Asks `node` about the owners of slots. Several nodes may share its name: each of its addresses is asked in turn, and an
+/// address that accepts connections but stays silent leaves time for the next.
 async fn ask(
     map: &mut ClusterMap,
     endpoint: &Endpoint,
@@ -138,9 +138,9 @@ pub(crate) async fn replicas_of(
 }
 
 /// Asks `sender`, the node at the other end of a connection, whether the node to which it redirected a command is in the cluster,
-/// and lists that node if so. CLUSTER SLOTS does not list a node that takes over its first slot; CLUSTER NODES does, from the same
-/// knowledge. Nothing is listed if the user may not ask, or if the sender does not know the node. After a fault the connection is
-/// unusable.
+/// and lists that node if so. CLUSTER SLOTS does not list a node that takes over its first slot; CLUSTER NODES does, from the
+/// same knowledge. Nothing is listed if the user may not ask, or if the sender does not know the node. After a fault the
+/// connection is unusable.
 pub(crate) async fn confirm(
     map: &mut ClusterMap,
     transport: &mut Transport,

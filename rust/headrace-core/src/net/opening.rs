@@ -13,8 +13,8 @@ use super::interest::Interest;
 /// The numbers of connections that are being opened start here.
 const OPENING: u64 = 3 << 62;
 
-/// How much time passes for an opening between two polls at most. Beyond that its clock stands still: the caller did something else,
-/// which says nothing about the server.
+/// How much time passes for an opening between two polls at most. Beyond that its clock stands still: the caller did something
+/// else, which says nothing about the server.
 const MISSED: Duration = Duration::from_millis(100);
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;

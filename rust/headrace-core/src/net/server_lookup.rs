@@ -26,7 +26,8 @@ impl ServerLookup {
         if endpoint.sentinels().is_some() { Self::Master(Box::default()) } else { Self::Fixed }
     }
 
-    /// Connects, within `settings.connect_timeout`. [`take_change`](Self::take_change) says whether to another server than before.
+    /// Connects, within `settings.connect_timeout`. [`take_change`](Self::take_change) says whether to another server than
+    /// before.
     pub(crate) async fn connect(
         &mut self,
         endpoint: &Endpoint,

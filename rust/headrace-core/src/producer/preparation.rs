@@ -92,7 +92,8 @@ pub(super) struct Preparation {
 }
 
 impl Preparation {
-    /// Opens a socket to a node of a cluster, while the producer sends to others. `until`: when the last try for the lane must end.
+    /// Opens a socket to a node of a cluster, while the producer sends to others. `until`: when the last try for the lane must
+    /// end.
     pub(super) fn open(mut self, node: Node, until: Instant, on_failure: OnFailure) -> Opening<Ended> {
         Opening::new(self.settings.connect_timeout, |mut watch, ends| async move {
             let (opened, is_reached) = match self.connect(&node, &mut watch).await {

@@ -1,4 +1,5 @@
-//! An attempt to connect to the server of a link, which goes on while other connections are used. It owns everything that it needs.
+//! An attempt to connect to the server of a link, which goes on while other connections are used. It owns everything that it
+//! needs.
 
 use std::time::{Duration, Instant};
 

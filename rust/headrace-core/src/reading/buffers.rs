@@ -81,8 +81,8 @@ impl Buffers {
         self.input.unread().len()
     }
 
-    /// Lets the session stop in the middle of the reply that is being read. It continues as soon as it may, even if nothing more has
-    /// arrived.
+    /// Lets the session stop in the middle of the reply that is being read. It continues as soon as it may, even if nothing more
+    /// has arrived.
     pub(crate) fn suspend(&mut self) {
         self.is_suspended = true;
     }
@@ -145,8 +145,8 @@ impl Buffers {
         Ok(Some(self.input.take(length)))
     }
 
-    /// Takes the reply to XINFO STREAM; `None`: it has not arrived yet. A stream that does not exist is empty. `Err`: the server's
-    /// refusal, or what is wrong with the reply.
+    /// Takes the reply to XINFO STREAM; `None`: it has not arrived yet. A stream that does not exist is empty. `Err`: the
+    /// server's refusal, or what is wrong with the reply.
     pub(super) fn take_info(&mut self) -> Result<Option<StreamInfo>, Fault> {
         let taken = self.info.take(&mut self.input);
         self.needed = if let Ok(None) = taken { self.unread() + 1 } else { 0 };

@@ -6,7 +6,8 @@ use super::buffers::Buffers;
 use super::errors::protocol;
 use crate::error::Fault;
 
-/// Requests out, replies in: a session without I/O or a clock. It writes to [`Buffers::out`] when it is asked to, and while it reads.
+/// Requests out, replies in: a session without I/O or a clock. It writes to [`Buffers::out`] when it is asked to, and while it
+/// reads.
 pub(crate) trait Exchange {
     /// Whether a reply is due. Until none is, no other session uses the connection.
     fn awaits_reply(&self) -> bool;
@@ -15,8 +16,8 @@ pub(crate) trait Exchange {
     /// useless.
     fn answer(&mut self, buffers: &mut Buffers) -> Result<bool, Fault>;
 
-    /// Reads what has arrived: `count` bytes more in [`Buffers::space`]. Returns whether a reply was read to its end. A fault makes
-    /// the connection useless.
+    /// Reads what has arrived: `count` bytes more in [`Buffers::space`]. Returns whether a reply was read to its end. A fault
+    /// makes the connection useless.
     fn received(&mut self, count: usize, buffers: &mut Buffers) -> Result<bool, Fault> {
         buffers.filled(count);
         let mut is_answered = false;

@@ -68,8 +68,8 @@ impl Link {
         }
     }
 
-    /// Asks the watch, unless it was asked recently.
-    pub(crate) fn ask(&mut self, watch: &mut dyn Watch) -> Result<()> {
+    /// Asks the watch whether the call must end, unless it was asked recently.
+    pub(crate) fn check_interrupt(&mut self, watch: &mut dyn Watch) -> Result<()> {
         let now = Instant::now();
         if now.saturating_duration_since(self.watched) >= WATCH_EVERY {
             self.watched = now;

@@ -36,8 +36,8 @@ const MOST_OPENING: usize = 8;
 type Failed = (usize, Error);
 type Result<T> = std::result::Result<T, Failed>;
 
-/// The connections of a reader, a consumer or a keeper: one; in a cluster, some to each node that has some of the streams. `F`: what
-/// is found out on each new connection.
+/// The connections of a reader, a consumer or a keeper: one; in a cluster, some to each node that has some of the streams. `F`:
+/// what is found out on each new connection.
 #[derive(Debug)]
 pub(crate) struct Pool<F> {
     assignment: Assignment<Channel, Opening<Attempted<F>>>,
@@ -84,8 +84,8 @@ impl Advance {
 }
 
 impl<F: 'static> Pool<F> {
-    /// Each endpoint has a session, for the slot of its stream key. At most `most` connections to each node. `block`: how long the
-    /// server would wait for entries.
+    /// Each endpoint has a session, for the slot of its stream key. At most `most` connections to each node. `block`: how long
+    /// the server would wait for entries.
     pub(crate) fn new(endpoints: &[Endpoint], most: usize, block: Duration) -> Self {
         Self {
             assignment: Assignment::new(most, block),
@@ -107,12 +107,12 @@ impl<F: 'static> Pool<F> {
         watch: &mut dyn Watch,
     ) -> std::result::Result<Advance, Error> {
         let mut passed = Advance::default();
-        members.link(0).ask(watch)?;
+        members.link(0).check_interrupt(watch)?;
         self.assignment.drop_empty();
         passed.add(self.find_nodes(members, watch))?;
         self.full.clear();
         for place in 0..self.assignment.len() {
-            members.link(0).ask(watch)?;
+            members.link(0).check_interrupt(watch)?;
             passed.add(self.pass(place, members, watch))?;
         }
         if !passed.has_moved && passed.failed.is_empty() {
@@ -167,8 +167,8 @@ impl<F: 'static> Pool<F> {
         self.assignment.channel(place)
     }
 
-    /// The sockets on which the caller waits for replies, each with the events to wait for, and those of connections that are being
-    /// opened, each with whether it waits to send.
+    /// The sockets on which the caller waits for replies, each with the events to wait for, and those of connections that are
+    /// being opened, each with whether it waits to send.
     pub(crate) fn sockets<'a>(
         &'a mut self,
         members: &dyn Members<F>,

@@ -98,11 +98,12 @@ impl Stream {
     }
 
     /// Makes the start a place in a stream without entries: there is no stream now, so all entries that it will have are new.
-    pub(crate) fn note_missing(&mut self) {
-        if let Some((start @ (Start::Earliest | Start::Latest | Start::At(_)), _)) = &mut self.asked {
-            let place = start.place(&StreamInfo::missing());
-            (*start, self.begins) = (Start::After(place), Some(place));
-        }
+    /// Returns whether it was none before.
+    pub(crate) fn note_missing(&mut self) -> bool {
+        let Some((start @ (Start::Earliest | Start::Latest | Start::At(_)), _)) = &mut self.asked else { return false };
+        let place = start.place(&StreamInfo::missing());
+        (*start, self.begins) = (Start::After(place), Some(place));
+        true
     }
 
     /// Determines where to begin and end, from the server's description of the stream before an entry was read.
@@ -367,7 +368,7 @@ mod tests {
     fn what_a_stream_loses_that_was_not_there_at_the_start_is_counted() {
         for (start, exact) in [(Start::Earliest, true), (Start::Latest, true), (Start::At(id(2)), false)] {
             let mut stream = Stream::new(Arc::from(&b"s"[..]), start, End::Never, Paging::new(1 << 20, 100));
-            stream.note_missing();
+            assert!(stream.note_missing() && !stream.note_missing());
             assert!(stream.begins.is_some(), "a position has it");
             if let Some((start, end)) = stream.asked.take() {
                 stream.begin(start, end, &info(5, 5));

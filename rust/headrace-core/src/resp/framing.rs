@@ -33,7 +33,8 @@ pub(crate) struct Framing {
 pub(crate) type Wrong = &'static str;
 
 impl Framing {
-    /// The length of the reply, if all of it has arrived. `bytes`: all that have arrived.
+    /// The length of the reply, if all of it has arrived. `bytes`: all that have arrived. Not to be called again once there is a
+    /// result.
     pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Wrong> {
         loop {
             let Some(more) = self.part(bytes.get(self.at..).unwrap_or_default())? else { return Ok(None) };

@@ -97,7 +97,8 @@ pub struct Process {
     pub told: BTreeSet<u64>,
     /// The dead letters whose reply has arrived.
     pub buried: u64,
-    /// The entries that the program has acknowledged in batches: how often each had gone to another consumer when it was given out.
+    /// The entries that the program has acknowledged in batches: how often each had gone to another consumer when it was given
+    /// out.
     pub settled: BTreeMap<u64, u64>,
     /// The connections that it has lost.
     pub lost: u64,

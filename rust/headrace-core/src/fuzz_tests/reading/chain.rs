@@ -323,8 +323,8 @@ impl Chain {
         !life.between(place.low(), end).any(|entry| entry.is_present(history.clock))
     }
 
-    /// All of a stream up to this end was returned. Returns the entries that were lost and not reported with a batch, and how many
-    /// more may count; `None`: nothing is known.
+    /// All of a stream up to this end was returned. Returns the entries that were lost and not reported with a batch, and how
+    /// many more may count; `None`: nothing is known.
     pub fn finished(&mut self, history: &History, key: usize, end: EntryId) -> Result<Option<(u64, u64, bool)>, Wrong> {
         let place = self.place(key)?;
         let life = place.follow(history);

@@ -14,8 +14,8 @@ impl Session {
             return Err(fault);
         }
         self.is_unsettled = true;
-        if fault.code == "WRONGTYPE" {
-            self.streams[at].note_missing();
+        if fault.code == "WRONGTYPE" && self.streams[at].note_missing() {
+            self.begun.push(at);
         }
         if self.streams[at].standing.refuse() {
             self.leave_out(at);
