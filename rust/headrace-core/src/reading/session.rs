@@ -303,6 +303,10 @@ impl Exchange for Session {
         self.is_unsettled = true;
         self.is_refused = false;
         self.linger = Linger::No;
+        for at in self.which(|stream| !stream.since.ids.is_empty()) {
+            // The next server may be a replica that lacks what was trimmed: its description proves nothing of this one's page.
+            self.forget_unproven(at);
+        }
         for stream in &mut self.streams {
             stream.is_behind = true;
             stream.lag.reconnect();

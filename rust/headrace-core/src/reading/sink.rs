@@ -71,6 +71,8 @@ impl EntrySink for Sink<'_> {
             *self.violation = Some("entries that are not in the order of their IDs");
             return;
         }
+        // What the limit leaves out is read later if the entries of another stream are dropped, and do not count.
+        page.is_cut |= *self.left == 0;
         // The next page begins after an entry that does not fit.
         if *self.left == 0 || stream.bad.is_some() || stream.standing.is_left_out() {
             return;

@@ -211,8 +211,14 @@ mod tests {
         ask(&mut session);
         say(&mut session, &[&described(3, 1), &described(1, 1)]);
         assert!(ask(&mut session).starts_with("XRANGE s 1-0"));
-        // 1-0 to 3-0 are gone. Before the server says so, the connection is lost.
+        // 1-0 to 3-0 are gone.
         say(&mut session, &[&entries(&[(4, "1")]), &entries(&[(1, "1")])]);
+        assert_eq!(ask(&mut session), "XINFO STREAM s");
+        say(&mut session, &[&described(4, 4)]);
+        assert_eq!((batch(&mut session), session.lost()), ((id(4), id(4)), (2, true)));
+        session.disconnected();
+        assert!(ask(&mut session).starts_with("XRANGE s 4-0"));
+        say(&mut session, &[&entries(&[]), &entries(&[(1, "1")])]);
         session.disconnected();
         assert_eq!(ask(&mut session), "XINFO STREAM s");
         say(&mut session, &[&described(3, 1)]);
@@ -229,6 +235,20 @@ mod tests {
         assert_eq!(ask(&mut session), "XINFO STREAM s");
         say(&mut session, &[&described(4, 4)]);
         assert_eq!(session.lost(), (2, true));
+    }
+
+    #[test]
+    fn entries_without_proof_are_requested_again_over_a_new_connection() {
+        let mut session = session(&[("s", behind(1))], true);
+        ask(&mut session);
+        say(&mut session, &[&described(3, 1)]);
+        assert!(ask(&mut session).starts_with("XRANGE s 1-0"));
+        // 1-0 and 2-0 are gone. The next server is a replica that still has them.
+        say(&mut session, &[&entries(&[(3, "1")])]);
+        session.disconnected();
+        assert!(ask(&mut session).starts_with("XRANGE s 1-0"));
+        say(&mut session, &[&entries(&[(1, "1"), (2, "1"), (3, "1")])]);
+        assert_eq!((batch(&mut session), session.lost()), ((id(2), id(3)), (0, true)));
     }
 
     #[test]

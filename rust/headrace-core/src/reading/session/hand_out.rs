@@ -240,6 +240,29 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_that_waited_for_the_proof_of_a_stream_is_returned_when_that_is_dropped() {
+        let mut session = session(&["s", "t"]);
+        answer(&mut session, &[info(1, 2), info(1, 2)]);
+        // 1-0 of the second stream is gone.
+        answer(&mut session, &[page(&[(1, "1"), (2, "2")]), page(&[(2, "2")])]);
+        assert!(!session.is_ready() && session.drop_stream(b"t"));
+        assert_eq!(session.take().unwrap().result.unwrap().batch.num_rows(), 2);
+    }
+
+    #[test]
+    fn what_the_limit_left_out_is_read_when_the_entries_of_another_stream_are_dropped() {
+        let mut session = session(&["s", "t"]);
+        *session.left() = 2;
+        answer(&mut session, &[info(1, 2), info(1, 1)]);
+        answer(&mut session, &[page(&[(1, "1"), (2, "2")]), page(&[(1, "1")])]);
+        assert!(session.is_ready() && session.drop_stream(b"s"));
+        assert!(!session.is_ready() && !session.is_finished());
+        answer(&mut session, &[page(&[(1, "1")])]);
+        let taken = session.take().unwrap();
+        assert_eq!((&*taken.stream, taken.result.unwrap().entries), (&b"t"[..], 1));
+    }
+
+    #[test]
     fn a_full_batch_does_not_grow_when_the_connection_is_lost_before_the_pages_of_other_streams() {
         let mut session = session(&["s", "t"]);
         answer(&mut session, &[info(1, 9), info(1, 9)]);

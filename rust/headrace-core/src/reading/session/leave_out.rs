@@ -68,6 +68,10 @@ impl Session {
         self.left += self.ready.iter().map(|taken| taken.entries_of(key)).sum::<u64>();
         self.ready.retain(|taken| *taken.stream != *key);
         self.streams[at].bad = None;
+        if self.in_flight.is_empty() {
+            // The others may have waited for what it needed, and nothing may follow.
+            self.hand_out();
+        }
         true
     }
 }
