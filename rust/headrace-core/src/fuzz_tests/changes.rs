@@ -50,8 +50,8 @@ impl Changes {
         Self { weights, has_rows, has_bad }
     }
 
-    /// Changes something. Returns what.
-    pub fn change(&self, history: &mut History, chance: &mut Chance) -> String {
+    /// Changes something. Returns what, and the number of its key.
+    pub fn change(&self, history: &mut History, chance: &mut Chance) -> (Change, usize) {
         let mut at = chance.below(self.weights.iter().map(|(_, weight)| weight).sum());
         let drawn = self.weights.iter().find(|(_, weight)| {
             let is_it = at < *weight;
@@ -86,8 +86,7 @@ impl Changes {
             Change::Heal => heal(history, key),
             Change::Last => self.add(history, key, 1, Some(EntryId::MAX), chance),
         }
-        let present = history.now(key).map(|life| (life.present(history.clock).count(), life.last(history.clock)));
-        format!("{what:?} s{key}: {present:?}")
+        (what, key)
     }
 
     /// Adds entries, the first one with this ID.
@@ -122,6 +121,12 @@ impl Changes {
             self.add(history, key, 1 + more, Some(first), chance);
         }
     }
+}
+
+/// What a change has made of a stream.
+pub fn shown(history: &History, (change, key): (Change, usize)) -> String {
+    let present = history.now(key).map(|life| (life.present(history.clock).count(), life.last(history.clock)));
+    format!("{change:?} s{key}: {present:?}")
 }
 
 /// The stream of a key, which is created if there is none.

@@ -44,8 +44,17 @@ fn reading() {
 #[test]
 fn executions_that_found_defects_find_nothing() {
     let held_up_by_a_refused_stream = [(3, 458)];
-    for (seed, execution) in held_up_by_a_refused_stream {
-        check(&mut Seen::default(), &mut Chance::new(seed, execution));
+    let held_up_by_a_dropped_stream = [(7, 178_277), (23, 167_338)];
+    let left_out_by_the_limit = [(23, 122_853)];
+    let proven_by_another_server = [(7, 163_840)];
+    let found = [
+        &held_up_by_a_refused_stream[..],
+        &held_up_by_a_dropped_stream,
+        &left_out_by_the_limit,
+        &proven_by_another_server,
+    ];
+    for (seed, execution) in found.into_iter().flatten() {
+        check(&mut Seen::default(), &mut Chance::new(*seed, *execution));
     }
 }
 

@@ -28,13 +28,46 @@ pub fn id(text: &[u8]) -> EntryId {
 }
 
 pub fn header(count: usize) -> Vec<u8> {
-    format!("*{count}\r\n").into_bytes()
+    let mut written = Vec::new();
+    put_header(&mut written, count);
+    written
 }
 
 pub fn integer(number: u64) -> Vec<u8> {
-    format!(":{number}\r\n").into_bytes()
+    let mut written = Vec::new();
+    put_line(&mut written, b':', number);
+    written
 }
 
 pub fn bulk(text: &[u8]) -> Vec<u8> {
-    [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
+    let mut written = Vec::with_capacity(text.len() + 8);
+    put_bulk(&mut written, text);
+    written
+}
+
+// The same, appended to a reply of many parts.
+
+pub fn put_header(to: &mut Vec<u8>, count: usize) {
+    put_line(to, b'*', count as u64);
+}
+
+pub fn put_bulk(to: &mut Vec<u8>, text: &[u8]) {
+    put_line(to, b'$', text.len() as u64);
+    to.extend_from_slice(text);
+    to.extend_from_slice(b"\r\n");
+}
+
+pub fn put_id(to: &mut Vec<u8>, id: EntryId) {
+    let [mut ms, mut seq] = [(); 2].map(|()| itoa::Buffer::new());
+    let (ms, seq) = (ms.format(id.ms), seq.format(id.seq));
+    put_line(to, b'$', (ms.len() + 1 + seq.len()) as u64);
+    for part in [ms, "-", seq, "\r\n"] {
+        to.extend_from_slice(part.as_bytes());
+    }
+}
+
+pub fn put_line(to: &mut Vec<u8>, kind: u8, number: u64) {
+    to.push(kind);
+    to.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    to.extend_from_slice(b"\r\n");
 }

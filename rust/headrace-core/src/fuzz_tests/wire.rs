@@ -1,6 +1,7 @@
 //! A connection between a session and a model of a server: what is on its way in both directions.
 
 use std::collections::VecDeque;
+use std::io::Read as _;
 
 use super::chance::Chance;
 use super::reply::command;
@@ -56,9 +57,7 @@ impl<S, R> Wire<S, R> {
     /// completely say.
     pub fn deliver(&mut self, space: &mut [u8], most: usize) -> (usize, Vec<R>) {
         let count = most.min(space.len()).min(self.replies.len());
-        for (to, byte) in space.iter_mut().zip(self.replies.drain(..count)) {
-            *to = byte;
-        }
+        self.replies.read_exact(&mut space[..count]).unwrap();
         let mut arrived = Vec::new();
         for (end, _) in &mut self.said {
             *end = end.saturating_sub(count);

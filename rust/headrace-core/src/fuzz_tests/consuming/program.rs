@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::chance::Chance;
-use super::super::changes::{Change, Changes, heal};
+use super::super::changes::{Change, Changes, heal, shown};
 use super::super::history::History;
 use super::super::liar::Liar;
 use super::facts::{Facts, Wrong};
@@ -137,7 +137,7 @@ impl<'a> Program<'a> {
     fn change(&mut self, chance: &mut Chance) {
         let what = self.changes.change(&mut self.world.history, chance);
         self.world.disturb_namesakes();
-        self.seen.trace(|| format!("{} {what}", self.world.history.clock));
+        self.seen.trace(|| format!("{} {}", self.world.history.clock, shown(&self.world.history, what)));
         self.seen.changes += 1;
     }
 

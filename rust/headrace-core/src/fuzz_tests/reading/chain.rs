@@ -2,6 +2,8 @@
 //! and each position that is stored comes with a copy: the program that starts from the position continues with it. What is
 //! promised is in docs/reading.md; `tests/positions/chain.py` judges readers of real servers by the same rules.
 
+use std::fmt;
+
 use super::super::history::{Entry, History, Life, Time};
 use crate::resp::EntryId;
 
@@ -71,6 +73,12 @@ impl Place {
         (lost, both)
     }
 
+    /// How errors name it, without a text unless there is one.
+    fn shown(&self) -> Shown {
+        let Self { key, reached, first, .. } = *self;
+        Shown { key, reached, first }
+    }
+
     fn ghosts(&self, life: &Life, history: &History) -> u64 {
         life.ghosts_since(self.perhaps, history.clock)
     }
@@ -93,6 +101,24 @@ impl Place {
             self.life = now.map(|life| life.number);
         }
         now
+    }
+}
+
+/// Where a program stands in a stream, as errors name it.
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    key: usize,
+    reached: Option<EntryId>,
+    first: Option<EntryId>,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, reached, first } = self;
+        match reached {
+            Some(reached) => write!(formatter, "s{key} {reached}"),
+            None => write!(formatter, "s{key} (start {first:?})"),
+        }
     }
 }
 
@@ -229,36 +255,37 @@ impl Chain {
         let life = place.follow(history);
         place.told += lost;
         place.is_exact &= exact;
-        let at = format!("{}: {lost} lost{}", shown(place), if exact { "" } else { " at most" });
+        let shown = place.shown();
+        let at = || format!("{shown}: {lost} lost{}", if exact { "" } else { " at most" });
         if lost == 0 {
-            return Err(format!("{at}: a loss of nothing"));
+            return Err(format!("{}: a loss of nothing", at()));
         }
         if !counts {
-            return Err(format!("{at}, from a server that does not count"));
+            return Err(format!("{}, from a server that does not count", at()));
         }
         if place.is_dubious {
             return Ok(());
         }
-        let Some(life) = life else { return Err(format!("{at}, and there was no stream")) };
+        let Some(life) = life else { return Err(format!("{}, and there was no stream", at())) };
         let head = life.present(history.clock).next().map(|entry| entry.id);
         let next = place.low().map_or(EntryId::default(), |low| low.next().unwrap_or(EntryId::MAX));
         if head.is_some_and(|head| head <= next) {
-            return Err(format!("{at}: nothing can be missing, the oldest entry is {head:?}"));
+            return Err(format!("{}: nothing can be missing, the oldest entry is {head:?}", at()));
         }
         let (missing, maybe) = place.missing(life, EntryId::MAX);
         let most = place.lost + place.maybe + missing + maybe + place.ghosts(life, history);
         if place.is_exact && place.told > most {
-            return Err(format!("{at}: {} in all, and at most {most} are", place.told));
+            return Err(format!("{}: {} in all, and at most {most} are", at(), place.told));
         }
         let now = history.clock;
         let removed = life.entries.iter().filter(|entry| !entry.is_present(now)).count() as u64;
         // What a bound counts once more that was removed since then is not known.
         let is_sure = place.is_exact || !place.went_back;
         if is_sure && place.told > removed + life.ghosts_since(0, now) {
-            return Err(format!("{at}: {} in all, and {removed} were removed", place.told));
+            return Err(format!("{}: {} in all, and {removed} were removed", at(), place.told));
         }
         if !exact && place.is_counted && life.is_counted() {
-            return Err(format!("{at}: the number is known"));
+            return Err(format!("{}: the number is known", at()));
         }
         Ok(())
     }
@@ -268,7 +295,7 @@ impl Chain {
     pub fn replaced(&mut self, history: &History, key: usize) -> Result<(), Wrong> {
         let place = self.place(key)?;
         if !place.is_replaced(history) && !place.is_dubious {
-            return Err(format!("{}: it was not replaced", shown(place)));
+            return Err(format!("{}: it was not replaced", place.shown()));
         }
         let key_of = &history.keys[key];
         // What of it was trimmed before the program could know of it may count.
@@ -308,12 +335,14 @@ impl Chain {
         place.is_replaced(history) && is_older
     }
 
-    /// Whether that was so before this time.
+    /// Whether that was so before this time, and of all streams that the server may have shown since.
     pub fn must_be_replaced_since(&mut self, history: &History, key: usize, when: Time) -> bool {
         let Ok(place) = self.place(key) else { return false };
         let lives = &history.keys[key].lives[place.life.unwrap_or(0)..];
         let since = lives.iter().filter_map(|life| life.over).min();
-        since.is_some_and(|since| since < when) && self.must_be_replaced(history, key)
+        let mut shown = lives.iter().filter(|life| life.over.is_none_or(|over| over > when));
+        let is_older = shown.all(|life| Some(life.last(life.over.unwrap_or(history.clock))) < place.reached);
+        is_older && since.is_some_and(|since| since < when) && self.must_be_replaced(history, key)
     }
 
     /// Whether all that is present and was asked for was returned.
@@ -330,7 +359,7 @@ impl Chain {
         let life = place.follow(history);
         let (Some(life), false) = (life, place.is_dubious) else { return Ok(None) };
         if let Some(entry) = life.between(place.low(), end).find(|entry| entry.is_present(history.clock)) {
-            return Err(format!("{}: {} was skipped, the reader is finished", shown(place), entry.id));
+            return Err(format!("{}: {} was skipped, the reader is finished", place.shown(), entry.id));
         }
         let (missing, _) = place.missing(life, end);
         let lost = place.lost + missing;
@@ -351,9 +380,10 @@ impl Chain {
     ) -> Result<(), Wrong> {
         let counts = self.counts;
         let place = self.place(key)?;
-        let at = format!("{}, then {}", shown(place), entry.id);
+        let (shown, id) = (place.shown(), entry.id);
+        let at = || format!("{shown}, then {id}");
         if place.first.is_none_or(|first| entry.id < first) {
-            return Err(format!("{at}: before the start {:?}", place.first));
+            return Err(format!("{}: before the start {:?}", at(), place.first));
         }
         let mut is_first_of_life = false;
         place.is_dubious |= place.is_replaced(history);
@@ -362,10 +392,10 @@ impl Chain {
             is_first_of_life = true;
         }
         if Some(life.number) < place.life {
-            return Err(format!("{at}, of a stream that was deleted before"));
+            return Err(format!("{}, of a stream that was deleted before", at()));
         }
         if place.reached.is_some_and(|reached| entry.id <= reached) {
-            return Err(format!("{at}: an entry was returned twice, or out of order"));
+            return Err(format!("{}: an entry was returned twice, or out of order", at()));
         }
         if Some(life.number) > place.life {
             (place.life, place.is_dubious) = (Some(life.number), true);
@@ -373,7 +403,7 @@ impl Chain {
         let mut between = life.between(place.low(), entry.id).filter(|other| other.id < entry.id);
         // An entry that is in two lives may have been read from the later one, which lacks others.
         if let Some(skipped) = between.find(|other| other.is_present(history.clock) && !life.is_rolled_back) {
-            return Err(format!("{at}: {} was skipped", skipped.id));
+            return Err(format!("{}: {} was skipped", at(), skipped.id));
         }
         let end = entry.id.previous().unwrap_or_default();
         let (lost, maybe) = place.missing(life, end);
@@ -382,7 +412,7 @@ impl Chain {
             let trimmed = life.between(place.low(), end).filter_map(|entry| entry.trimmed);
             let latest = trimmed.filter(|when| *when > place.began).max();
             if latest.is_some() && latest > doubted {
-                return Err(format!("{at}: {lost} are lost, and nothing was said; last doubt {doubted:?}"));
+                return Err(format!("{}: {lost} are lost, and nothing was said; last doubt {doubted:?}", at()));
             }
         }
         place.lost += lost;
@@ -401,9 +431,9 @@ impl Chain {
         place.follow(history);
         let (Some(life), false, true) = (place.life, place.is_dubious, counts) else { return Ok(()) };
         let bound = if place.is_exact { "" } else { ", as a bound" };
-        let at = format!("{}: {} of {} lost were reported{bound}", shown(place), place.told, place.lost);
+        let at = || format!("{}: {} of {} lost were reported{bound}", place.shown(), place.told, place.lost);
         if place.told < place.lost {
-            return Err(at);
+            return Err(at());
         }
         let life = &history.keys[key].lives[life];
         // What was trimmed after a page was read counts with it already; if it is returned all the same, a later batch has too
@@ -411,15 +441,10 @@ impl Chain {
         let (missing, maybe) = place.missing(life, EntryId::MAX);
         let most = place.lost + place.maybe + missing + maybe + place.ghosts(life, history);
         if place.is_exact && place.told > most {
-            return Err(format!("{at}, at most {most} are"));
+            return Err(format!("{}, at most {most} are", at()));
         }
         Ok(())
     }
-}
-
-fn shown(place: &Place) -> String {
-    let Place { key, reached, first, .. } = place;
-    reached.map_or_else(|| format!("s{key} (start {first:?})"), |reached| format!("s{key} {reached}"))
 }
 
 /// A row that a reader returned. Without unpacking `part` is 0.

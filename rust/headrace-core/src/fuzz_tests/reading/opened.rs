@@ -1,6 +1,6 @@
 //! A reader at work: its sessions as `reader/drive.rs` moves them, with connections to the model of a server in place of sockets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,8 +103,9 @@ pub struct Opened {
     pub at: Time,
     /// The last ID of each stream when the server first described it: it does not wait for more up to its end.
     pub due: BTreeMap<usize, EntryId>,
-    /// The streams of which the server had less than was read when it described them last.
-    lacking: BTreeSet<usize>,
+    /// The streams of which the server had less than was read when it described them last, and whether it is no replica: reading
+    /// begins with its next description, whatever that has.
+    lacking: BTreeMap<usize, bool>,
     pub entries: u64,
     pub told: u64,
     pub is_exact: bool,
@@ -149,7 +150,7 @@ impl Opened {
             is_shared,
             at: history.clock,
             due: BTreeMap::new(),
-            lacking: BTreeSet::new(),
+            lacking: BTreeMap::new(),
             entries: 0,
             told: 0,
             is_exact: true,
@@ -184,11 +185,12 @@ impl Opened {
     /// The server described a stream as it was at this time.
     pub fn described(&mut self, history: &History, key: usize, at: Time) {
         // A server that lacks what was read is asked again where the stream ends.
-        if !self.due.contains_key(&key) || self.lacking.remove(&key) {
+        let lacked = self.lacking.remove(&key);
+        if lacked.is_some() || !self.due.contains_key(&key) {
             let last = history.keys[key].life(at).map_or(EntryId::default(), |life| life.last(at));
             self.due.insert(key, last);
-            if self.lacks(history, key, at, last) {
-                self.lacking.insert(key);
+            if lacked != Some(true) && self.lacks(history, key, at, last) {
+                self.lacking.insert(key, false);
             }
         }
     }
@@ -204,12 +206,15 @@ impl Opened {
         }
         let session = self.options.groups.iter().position(|group| group.contains(&key)).unwrap_or(0);
         let server = &self.connections[self.place(session)].wire.server;
-        let (added, present) =
-            history.keys[key].life(at).map_or((0, 0), |life| (life.added(at), life.present(at).count() as u64));
+        let life = history.keys[key].life(at);
+        let (added, present) = life.map_or((0, 0), |life| (life.added(at), life.present(at).count() as u64));
+        // An entry that was deleted ahead of the position may be missing in the position's count.
+        let is_sure = !place.is_entry || life.is_none_or(|life| life.max_deleted(at) == EntryId::default());
         let all_are_gone = !place.is_entry && (place.id == EntryId::default() || place.added.is_none());
         let has = if all_are_gone { added - present } else { added };
         let before = if place.is_entry { place.added } else { place.added.or(place.removed) };
-        server.replica.is_some() && server.counts && before.is_some_and(|before| has < before)
+        // That there is no stream says that it has no entries.
+        (server.counts || life.is_none()) && is_sure && before.is_some_and(|before| has < before)
     }
 
     pub fn sessions(&self) -> usize {
@@ -366,6 +371,9 @@ impl Opened {
         let refuses = said.iter().any(|(_, said)| matches!(said, Said::Refused { .. }));
         let times = [chance.below(2), chance.below(2)].map(|ms| Duration::from_millis(ms as u64));
         buffers.took(times[0], times[1]);
+        if said.iter().any(|(_, said)| *said == Said::Role { is_replica: false }) {
+            self.lack(at, true);
+        }
         let (now_lost, is_exact) = self.sessions.lost();
         if now_lost < lost.0 || (is_exact && !lost.1) {
             return Err(format!("the number of lost entries fell from {lost:?} to {now_lost}"));
@@ -383,9 +391,19 @@ impl Opened {
     fn disconnect(&mut self, at: usize) {
         for at in if self.is_shared { 0..self.sessions() } else { at..at + 1 } {
             self.sessions.with(at, |session| session.disconnected());
+            self.lack(at, false);
         }
         let connection = self.connection(at);
         (connection.buffers, connection.wire.is_open) = (Buffers::default(), false);
+    }
+
+    /// Sets whether the server is no replica, for the streams of a session of which it has less than was read.
+    fn lack(&mut self, at: usize, is_master: bool) {
+        for key in &self.options.groups[at] {
+            if let Some(is_known) = self.lacking.get_mut(key) {
+                *is_known = is_master;
+            }
+        }
     }
 
     /// Whether a session has something to send.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::chance::Chance;
-use super::super::changes::{Change, Changes, heal};
+use super::super::changes::{Change, Changes, heal, shown};
 use super::super::history::{History, Time};
 use super::super::liar::Liar;
 use super::backward_chain::BackwardChain;
@@ -151,7 +151,7 @@ impl<'a> Program<'a> {
 
     fn change(&mut self, chance: &mut Chance) {
         let what = self.changes.change(&mut self.history, chance);
-        self.seen.trace(|| format!("{} {what}", self.history.clock));
+        self.seen.trace(|| format!("{} {}", self.history.clock, shown(&self.history, what)));
         self.seen.changes += 1;
     }
 
@@ -319,7 +319,7 @@ impl<'a> Program<'a> {
                     chain.refused(key);
                 }
             }
-            (Said::Loading | Said::Other, _) => {}
+            (Said::Role { .. } | Said::Loading | Said::Other, _) => {}
         }
     }
 
@@ -422,7 +422,7 @@ impl<'a> Program<'a> {
                 if let Some((lost, exact)) = self.lied(Some((lost, exact))) {
                     self.judge_loss(&stream, lost, exact)?;
                 }
-                self.check_text(&position)?;
+                self.check_text(&position, |now| now.to_text() == position)?;
                 self.check_position(&stream)
             }
             Err(Error::Field { stream, entry_id, lost, exact, position, .. }) => {
@@ -444,7 +444,7 @@ impl<'a> Program<'a> {
                     Knows::Backward(chain) => chain.bad(&self.history, key, id)?,
                 }
                 self.check_limit()?;
-                self.check_text(&position)?;
+                self.check_text(&position, |now| now.to_text() == position)?;
                 self.check_position(&stream)
             }
             Err(Error::StreamReplaced { stream, position, .. }) => {
@@ -522,7 +522,7 @@ impl<'a> Program<'a> {
             self.opened.as_mut().ok_or("no reader")?.entries += 1;
         }
         self.check_limit()?;
-        self.check_text(&batch.position())?;
+        self.check_text(&batch.position(), |now| *now == batch.position)?;
         self.check_position(batch.stream())
     }
 
@@ -551,11 +551,14 @@ impl<'a> Program<'a> {
     }
 
     /// The position of a result is that of the reader now.
-    fn check_text(&mut self, text: &str) -> Result<(), Wrong> {
+    fn check_text(&mut self, text: &str, is_it: impl FnOnce(&Position) -> bool) -> Result<(), Wrong> {
         self.seen.note(text);
-        let opened = self.opened.as_ref().ok_or("no reader")?;
-        let now = opened.sessions.position().to_text();
-        if now == text { Ok(()) } else { Err(format!("the position of a result is {text}, that of the reader {now}")) }
+        let now = self.opened.as_ref().ok_or("no reader")?.sessions.position();
+        if is_it(now) {
+            Ok(())
+        } else {
+            Err(format!("the position of a result is {text}, that of the reader {}", now.to_text()))
+        }
     }
 
     /// The reader stands where the last result of a stream has led to, also in the other streams.

@@ -4,13 +4,16 @@
 
 use super::super::history::{Entry, History, Key, Time};
 use super::super::liar::Liar;
-use super::super::reply::{bulk, header, id, integer, number};
+use super::super::reply::{bulk, header, id, number, put_bulk, put_header, put_id, put_line};
 use super::lie::Lie;
 use crate::resp::EntryId;
 
 const LOADING: &[u8] = b"-LOADING Redis is loading the dataset in memory\r\n";
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
 const FORBIDDEN: &[u8] = b"-NOPERM No permissions to access a key\r\n";
+
+/// The fields of the packed rows of an entry.
+const NAMES: [&[u8]; 3] = [b"payload:0", b"payload:1", b"payload:2"];
 
 /// What a reply that arrived says, for the program that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,10 @@ pub enum Said {
     Refused {
         key: usize,
         is_string: bool,
+    },
+    /// The role of the server.
+    Role {
+        is_replica: bool,
     },
     /// No command can be answered now.
     Loading,
@@ -65,9 +72,11 @@ impl Server {
         }
         match &*words[0] {
             b"HELLO" => {
-                let role = if self.replica.is_some() { "replica" } else { "master" };
+                let is_replica = self.replica.is_some();
+                let role = if is_replica { "replica" } else { "master" };
                 let words = ["server", "redis", "version", "8.6.2", "mode", "standalone", "role", role];
-                reply([header(8), words.map(|word| bulk(word.as_bytes())).concat()].concat(), vec![Said::Other])
+                let words = words.map(|word| bulk(word.as_bytes()));
+                reply([header(8), words.concat()].concat(), vec![Said::Role { is_replica }])
             }
             b"XINFO" => {
                 assert_eq!((&*words[1], words.len()), (&b"STREAM"[..], 3));
@@ -94,7 +103,9 @@ impl Server {
                 } else {
                     present.rev().filter(|entry| last <= entry.id && entry.id <= first).take(count).collect()
                 };
-                reply(self.entries(&found, liar), vec![Said::Other])
+                let mut bytes = Vec::new();
+                self.put_entries(&mut bytes, &found, liar);
+                reply(bytes, vec![Said::Other])
             }
             b"XREAD" => self.answer_read(history, words, is_over, liar),
             other => panic!("the command {}", other.escape_ascii()),
@@ -117,19 +128,22 @@ impl Server {
             let said = refused.iter().map(|(_, said)| said.clone()).collect();
             return Some(Reply { bytes: bytes.clone(), at, said });
         }
-        let mut found = Vec::new();
+        let (mut streams, mut found) = (0, Vec::new());
         for (key, after) in keys.iter().zip(ids) {
             let after = id(after);
             let present = history.keys[*key].life(at).into_iter().flat_map(|life| life.present(at));
             let newer: Vec<_> = present.filter(|entry| entry.id > after).take(count).collect();
             if !newer.is_empty() {
-                found.push([header(2), bulk(&history.keys[*key].name), self.entries(&newer, liar)].concat());
+                streams += 1;
+                put_header(&mut found, 2);
+                put_bulk(&mut found, &history.keys[*key].name);
+                self.put_entries(&mut found, &newer, liar);
             }
         }
         if found.is_empty() && blocks && !is_over {
             return None;
         }
-        let bytes = if found.is_empty() { b"*-1\r\n".to_vec() } else { [header(found.len()), found.concat()].concat() };
+        let bytes = if found.is_empty() { b"*-1\r\n".to_vec() } else { [header(streams), found].concat() };
         Some(Reply { bytes, at, said: vec![Said::Other] })
     }
 
@@ -162,50 +176,62 @@ impl Server {
         if length > 1 && liar.lies(Lie::LateFirst) {
             first = life.present(at).nth(1);
         }
-        let mut parts = vec![
-            (&b"length"[..], integer(length)),
-            (b"radix-tree-keys", integer(1)),
-            (b"radix-tree-nodes", integer(2)),
-            (b"last-generated-id", bulk(last_id.to_string().as_bytes())),
-        ];
+        let mut written = Vec::new();
+        put_header(&mut written, if self.counts { 20 } else { 14 });
+        for (name, number) in [(&b"length"[..], length), (b"radix-tree-keys", 1), (b"radix-tree-nodes", 2)] {
+            put_bulk(&mut written, name);
+            put_line(&mut written, b':', number);
+        }
+        put_bulk(&mut written, b"last-generated-id");
+        put_id(&mut written, last_id);
         if self.counts {
             let recorded = life.present(at).next().map_or_else(EntryId::default, |entry| entry.id);
-            parts.extend([
-                (&b"max-deleted-entry-id"[..], bulk(max_deleted.to_string().as_bytes())),
-                (b"entries-added", integer(added)),
-                (b"recorded-first-entry-id", bulk(recorded.to_string().as_bytes())),
-            ]);
+            put_bulk(&mut written, b"max-deleted-entry-id");
+            put_id(&mut written, max_deleted);
+            put_bulk(&mut written, b"entries-added");
+            put_line(&mut written, b':', added);
+            put_bulk(&mut written, b"recorded-first-entry-id");
+            put_id(&mut written, recorded);
         }
-        let entry = |entry: Option<&Entry>| entry.map_or(b"$-1\r\n".to_vec(), |entry| self.entry(entry));
-        parts.extend([(&b"groups"[..], integer(0)), (b"first-entry", entry(first)), (b"last-entry", entry(last))]);
-        let shown: Vec<_> = parts.iter().map(|(name, value)| [bulk(name), value.clone()].concat()).collect();
-        [header(2 * parts.len()), shown.concat()].concat()
+        put_bulk(&mut written, b"groups");
+        put_line(&mut written, b':', 0);
+        for (name, entry) in [(&b"first-entry"[..], first), (b"last-entry", last)] {
+            put_bulk(&mut written, name);
+            match entry {
+                Some(entry) => self.put_entry(&mut written, entry),
+                None => written.extend_from_slice(b"$-1\r\n"),
+            }
+        }
+        written
     }
 
-    fn entries(&self, found: &[&Entry], liar: &mut Liar<Lie>) -> Vec<u8> {
-        let mut shown: Vec<_> = found.iter().map(|entry| self.entry(entry)).collect();
+    fn put_entries(&self, to: &mut Vec<u8>, found: &[&Entry], liar: &mut Liar<Lie>) {
+        let mut shown = found.to_vec();
         if shown.len() > 2 && liar.lies(Lie::DropEntry) {
             shown.remove(1);
         }
         if shown.len() > 1 && liar.lies(Lie::RepeatEntry) {
-            shown.insert(1, shown[1].clone());
+            shown.insert(1, shown[1]);
         }
         if shown.len() > 2 && liar.lies(Lie::CutPage) {
             shown.pop();
         }
-        [header(shown.len()), shown.concat()].concat()
+        put_header(to, shown.len());
+        for entry in shown {
+            self.put_entry(to, entry);
+        }
     }
 
-    fn entry(&self, entry: &Entry) -> Vec<u8> {
+    fn put_entry(&self, to: &mut Vec<u8>, entry: &Entry) {
         let Entry { id, number, rows, is_bad, .. } = entry;
-        let fields: Vec<_> = (0..*rows)
-            .flat_map(|row| {
-                let name = if self.is_packed { format!("payload:{row}") } else { "v".to_owned() };
-                let value = if *is_bad { "bad".to_owned() } else { value(*number, row).to_string() };
-                [bulk(name.as_bytes()), bulk(value.as_bytes())]
-            })
-            .collect();
-        [header(2), bulk(id.to_string().as_bytes()), header(fields.len()), fields.concat()].concat()
+        put_header(to, 2);
+        put_id(to, *id);
+        put_header(to, 2 * rows);
+        for (row, name) in NAMES.iter().enumerate().take(*rows) {
+            put_bulk(to, if self.is_packed { name } else { b"v" });
+            let mut digits = itoa::Buffer::new();
+            put_bulk(to, if *is_bad { b"bad" } else { digits.format(value(*number, row)).as_bytes() });
+        }
     }
 }
 
