@@ -179,13 +179,17 @@ impl Chain {
         }
     }
 
-    /// The server refused to describe the stream because the key is none: all entries of a stream are new.
-    pub fn refused(&mut self, key: usize) {
-        if let Ok(place) = self.place(key)
-            && place.asked == Some(Asked::Latest)
-        {
-            place.asked = Some(Asked::Earliest);
-        }
+    /// The server refused to describe the stream at this time because the key is none: all entries of a stream are new.
+    pub fn refused(&mut self, key: usize, at: Time) {
+        let Ok(place) = self.place(key) else { return };
+        let Some(asked) = place.asked.filter(|asked| *asked != Asked::Again) else { return };
+        place.first = match asked {
+            Asked::At(id) => Some(id),
+            Asked::Earliest | Asked::Latest | Asked::Again => Some(EntryId::default()),
+        };
+        place.is_counted = !matches!(asked, Asked::At(_));
+        (place.perhaps, place.began, place.life) = (at, at, None);
+        (place.was_empty, place.asked) = (true, Some(Asked::Again));
     }
 
     /// The server described the stream as it was at this time, with this last ID.

@@ -316,7 +316,7 @@ impl<'a> Program<'a> {
             (Said::Refused { key, is_string }, knows) => {
                 opened.refused.entry(key).or_insert(when);
                 if let (true, Knows::Forward(chain)) = (is_string, knows) {
-                    chain.refused(key);
+                    chain.refused(key, when);
                 }
             }
             (Said::Role { .. } | Said::Loading | Said::Other, _) => {}
