@@ -154,6 +154,8 @@ fn no_type_shows_a_secret() {
         "IdArgument",
         "Interest",
         "NeverInterrupted",
+        "OnTheSide",
+        "Opening",
         "Deadline",
         "DeferredWait",
         "Readiness",
