@@ -262,7 +262,12 @@ class Proxy:
             times = [flow.not_before for flow in flows if flow.held and not flow.closed and flow.not_before > now]
             times += [self._timers[0][0]] if self._timers else []
         wait = max(0.0, min(times) - now) if times else None
-        readable, writable, _ = select.select(readers, writers, [], None if wait == float("inf") else wait)
+        try:
+            readable, writable, _ = select.select(readers, writers, [], None if wait == float("inf") else wait)
+        except (ValueError, OSError):
+            if any(end.fileno() < 0 for flow in flows for end in (flow.source, flow.sink)):
+                return  # another thread has closed a socket since the lock was released
+            raise
         with self._lock:
             if self._wake_reader in readable:
                 os.read(self._wake_reader, 4096)
