@@ -1,4 +1,4 @@
-//! What the lines of a consumer begin with.
+//! The names and options that each line of a consumer needs when it begins.
 
 use std::sync::Arc;
 
