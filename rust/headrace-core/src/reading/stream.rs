@@ -254,6 +254,13 @@ impl Stream {
         }
     }
 
+    /// Whether the entries without proof cannot be those of the stream that `info` describes: its oldest entry would have been read
+    /// before them.
+    pub(crate) fn is_contradicted(&self, info: &StreamInfo) -> bool {
+        let ReadSince { after, ids, .. } = &self.since;
+        info.first_id.zip(ids.first()).is_some_and(|(oldest, first)| oldest > *after && oldest < *first)
+    }
+
     /// Marks all entries as proven: `loss` is missing before those that were not.
     pub(crate) fn prove(&mut self, info: &StreamInfo, loss: Option<Loss>) {
         let read = self.since.ids.len() as u64;
@@ -361,6 +368,17 @@ mod tests {
         stream.prove(&late, stream.since.loss(&late));
         for (info, lacks) in [(info(41, 31), false), (info(40, 30), true), (info(39, 31), true)] {
             assert_eq!(stream.lacks(&info), lacks, "{info:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_was_not_read_from_a_stream_whose_oldest_entry_lies_before_its_first() {
+        for (oldest, is_contradicted) in [(40, false), (41, true), (59, true), (60, false), (61, false)] {
+            let start = Start::At(id(41));
+            let mut stream = Stream::new(Arc::from(&b"s"[..]), start, End::Never, Paging::new(1 << 20, 100));
+            stream.begin(start, End::Never, &info(100, 1));
+            stream.since.ids.extend([id(60), id(61)]);
+            assert_eq!(stream.is_contradicted(&info(100, oldest)), is_contradicted, "{oldest}");
         }
     }
 

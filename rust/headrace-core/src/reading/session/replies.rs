@@ -131,6 +131,10 @@ impl Session {
             self.replace(at, reason);
             return;
         }
+        if self.streams[at].is_contradicted(info) {
+            // The stream was replaced since the page was read.
+            self.forget_unproven(at);
+        }
         let mut loss = self.streams[at].since.loss(info);
         let fails = self.options.fails_on_loss && loss.is_some_and(|loss| loss.entries > 0);
         if fails {
