@@ -1,8 +1,23 @@
 """The native half of headrace. Use `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` instead."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, Literal, Never, Protocol, Self, SupportsIndex, TypedDict, Unpack, final
+from typing import (
+    Any,
+    Final,
+    Literal,
+    Never,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    final,
+)
+from uuid import UUID
 
 from typing_extensions import disjoint_base
 
@@ -105,6 +120,17 @@ class _Layout(TypedDict, total=False):
     arrow_ipc: bool
     codec: Literal["lz4", "zstd"] | None
 
+_Bytes: TypeAlias = bytes | bytearray | memoryview | str
+_FieldValue: TypeAlias = _Bytes | int | float | bool | Decimal | date | time | timedelta | UUID | None
+_Fields: TypeAlias = Mapping[str, _FieldValue] | Mapping[bytes, _FieldValue] | Sequence[tuple[str | bytes, _FieldValue]]
+
+class _More(TypedDict, total=False):
+    """The arguments of a message that is more than a payload, for functions that pass them on."""
+
+    fields: _Fields | None
+    stream_key: _Bytes | None
+    entry_id: str | None
+
 class _Futures(Protocol):
     """The futures of messages that tasks await, in the order of the messages: a deque."""
 
@@ -116,23 +142,38 @@ class Dispatcher:
     def __new__(cls, endpoint: Endpoint, options: dict[str, object], text: bool = False) -> Self: ...
     def produce(
         self,
-        payload: bytes | bytearray | memoryview | str,
+        payload: _Bytes | None = None,
         message_id: int | str | None = None,
-        key: bytes | bytearray | memoryview | str | None = None,
+        key: _Bytes | None = None,
+        *,
+        fields: _Fields | None = None,
+        stream_key: _Bytes | None = None,
+        entry_id: str | None = None,
     ) -> None:
-        """Produce one message. Waits only for room in the window.
+        """Produce one message: a payload, fields, or both. Waits only for room in the window.
+
+        The entry has the payload, then the fields, then `ts`. A message without any field fails: permanent, `EMPTY`.
 
         Args:
             payload: Bytes-like, or a str that is sent as UTF-8. A payload longer than the server accepts
-                (`proto-max-bulk-len`, 512 MiB by default) fails alone: permanent, `TOO_LARGE`.
+                (`proto-max-bulk-len`, 512 MiB by default) fails alone: permanent, `TOO_LARGE`. Default None: there is
+                none.
             message_id: The caller's name for the message, which reports contain: a str of at most 16 KiB, or a 64-bit
                 int. Default None: the message's ordinal since the last flush.
             key: The key that selects the shard, if the endpoint has `shards`: bytes-like, or a str, which is read as
                 UTF-8. Messages with equal keys go to the same shard, in order. Default None: the shards take turns.
+            fields: A mapping, or a sequence of pairs, which may have equal names. Names are str or bytes. Values are
+                bytes-like or str, or of a type that is written as a column of it would be (see `produce_batch`): int,
+                float, bool, Decimal, date, time, datetime, timedelta, UUID. A field with None is left out.
+            stream_key: The message's own stream, bytes-like or a str. Default None: the endpoint's. Mutually exclusive
+                with `shards`.
+            entry_id: The message's own entry ID, a str: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`. Anything else fails:
+                permanent, `BAD_ENTRY_ID`. Default None: the server chooses it.
 
         Raises:
-            ConfigError: `key` was given, but the endpoint has no shards.
-            MessageError: The payload, the message ID or the key has the wrong type or is out of range.
+            ConfigError: `key` was given, but the endpoint has no shards; or an argument that the options rule out.
+            MessageError: An argument has the wrong type or is out of range, or a field has the name of the payload's
+                field or of `ts`. Nothing was sent.
             ClosedError: The dispatcher is closed.
             ConcurrentUseError: Another call is in progress.
         """
@@ -155,7 +196,7 @@ class Dispatcher:
     ) -> None:
         """Produce every row of Arrow data as a message, read directly from its buffers.
 
-        One of `payload`, `fields`, `fields_from` and `json` selects the contents of a row's entry; each entry also has
+        `payload`, `fields` or both, `fields_from` or `json` select the contents of a row's entry; each entry also has
         the field `ts`, with `fields_from` only if `ts_field` was given. A row that cannot be written (a null payload,
         no field at all) fails alone, with a permanent outcome. `rows_per_entry` and `arrow_ipc` put many rows into one
         entry, which costs the server less: each row has its own outcome, but shares the ID of its entry, and `maxlen`
@@ -166,7 +207,8 @@ class Dispatcher:
                 others. A reader is read one record batch at a time. If it fails, the rows before the failure are
                 accepted.
             payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
-                `"payload"`, unless `fields`, `fields_from` or `json` is given. A null fails: `NULL_PAYLOAD`.
+                `"payload"`, unless `fields`, `fields_from` or `json` is given. A null fails: `NULL_PAYLOAD`; with
+                `fields`, which come after the payload, it is left out.
             fields: Columns that become one field each, under their names. Typed values are written as text; nulls are
                 left out. A row with only nulls fails: `EMPTY`; one with a time outside a day fails: `BAD_VALUE`. Nested
                 columns are refused.
@@ -259,7 +301,7 @@ class Dispatcher:
     def flush(self, timeout: float | None = None) -> Report:
         """Wait for all outcomes and return them; `headrace.Dispatcher.flush` wraps it."""
     def dispatch(
-        self, payload: bytes | bytearray | memoryview | str, key: bytes | bytearray | memoryview | str | None = None
+        self, payload: _Bytes | None = None, key: _Bytes | None = None, **more: Unpack[_More]
     ) -> str | tuple[_Kind, str, str, _Written]:
         """Send one message and return its entry ID, or its failure as kind, code, message and written."""
     def close(self) -> None:
@@ -283,10 +325,11 @@ class LoopDispatcher:
     def __new__(cls, endpoint: Endpoint, options: dict[str, object]) -> Self: ...
     def produce(
         self,
-        payload: bytes | bytearray | memoryview | str,
+        payload: _Bytes | None = None,
         message_id: int | str | None = None,
-        key: bytes | bytearray | memoryview | str | None = None,
+        key: _Bytes | None = None,
         is_awaited: bool = False,
+        **more: Unpack[_More],
     ) -> bool:
         """Take one message if there is room for it now, and return whether it was taken.
 

@@ -8,7 +8,7 @@ import math
 import os
 from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
@@ -23,9 +23,8 @@ from headrace.report import DeliveryReport, counted, delivery_error, not_deliver
 from headrace.retry import resolved
 
 if TYPE_CHECKING:
-    from headrace._headrace import _ArrowArray, _ArrowStream, _Layout
+    from headrace._headrace import _ArrowArray, _ArrowStream, _Bytes, _Fields, _Layout, _More
 
-    _Bytes = bytes | bytearray | memoryview | str
     _Future = asyncio.Future[Any]
 
 __all__ = ["AsyncDispatcher"]
@@ -127,7 +126,16 @@ class AsyncDispatcher(DispatcherBase):
         """Whether the dispatcher accepts no more messages: it is closed, or waits for the last outcomes."""
         return self._is_closed
 
-    async def send(self, payload: _Bytes, message_id: int | str | None = None, key: _Bytes | None = None) -> Delivered:
+    async def send(
+        self,
+        payload: _Bytes | None = None,
+        message_id: int | str | None = None,
+        key: _Bytes | None = None,
+        *,
+        fields: _Fields | None = None,
+        stream_key: _Bytes | None = None,
+        entry_id: str | None = None,
+    ) -> Delivered:
         """Send one message, and wait for its outcome, which no report contains.
 
         If the call is cancelled before the message was accepted, the message is not sent; if it is cancelled later, the
@@ -139,6 +147,9 @@ class AsyncDispatcher(DispatcherBase):
                 message's ordinal since the last flush that left no message without an outcome.
             key: The key that selects the shard, if the endpoint has `shards`: bytes-like, or a str, which is read as
                 UTF-8. Messages with equal keys go to the same shard, in order. Default None: the shards take turns.
+            fields: As for `Dispatcher.produce`.
+            stream_key: As for `Dispatcher.produce`.
+            entry_id: As for `Dispatcher.produce`.
 
         Returns:
             The entry ID of the message, and whether an earlier attempt had written it.
@@ -146,8 +157,9 @@ class AsyncDispatcher(DispatcherBase):
         Raises:
             DeliveryError: The message was not delivered. `failures[0]` states why, and whether it may be in the stream.
             ConnectionFailedError: A `DeliveryError`: the server could not be reached, or the connection was lost.
-            ConfigError: `key` was given, but the endpoint has no shards.
-            MessageError: The payload, the message ID or the key has the wrong type or is out of range.
+            ConfigError: `key` was given, but the endpoint has no shards; or an argument that the options rule out.
+            MessageError: An argument has the wrong type or is out of range, or a field has the name of the payload's
+                field or of `ts`. Nothing was sent.
             ClosedError: The dispatcher is closed.
             StateError: The call is made on another event loop or in a forked process.
         """
@@ -155,7 +167,8 @@ class AsyncDispatcher(DispatcherBase):
             self._bind()
         future = self._create_future()
         turn = None
-        if not self._line and self._produce(payload, message_id, key, True):
+        more = _more(fields, stream_key, entry_id)
+        if not self._line and self._produce(payload, message_id, key, True, **more):
             self._futures.append(future)
             if not self._is_scheduled:
                 if self._is_alone and len(self._futures) == 1:
@@ -163,7 +176,7 @@ class AsyncDispatcher(DispatcherBase):
                 self._is_scheduled = True
                 self._call_soon(self._advance_soon)
         else:
-            turn = self._wait(future, self._sender(future, payload, message_id, key))
+            turn = self._wait(future, self._sender(future, payload, message_id, key, more))
         try:
             outcome = await future
         except BaseException:
@@ -173,27 +186,41 @@ class AsyncDispatcher(DispatcherBase):
             return outcome
         raise self._error(outcome)
 
-    async def produce(self, payload: _Bytes, message_id: int | str | None = None, key: _Bytes | None = None) -> None:
+    async def produce(
+        self,
+        payload: _Bytes | None = None,
+        message_id: int | str | None = None,
+        key: _Bytes | None = None,
+        *,
+        fields: _Fields | None = None,
+        stream_key: _Bytes | None = None,
+        entry_id: str | None = None,
+    ) -> None:
         """Produce one message. Waits only for room in the window; the outcome is in the report of `flush`.
 
         Args:
             payload: As for `send`.
             message_id: As for `send`; the report contains it.
             key: As for `send`.
+            fields: As for `Dispatcher.produce`.
+            stream_key: As for `Dispatcher.produce`.
+            entry_id: As for `Dispatcher.produce`.
 
         Raises:
-            ConfigError: `key` was given, but the endpoint has no shards.
-            MessageError: The payload, the message ID or the key has the wrong type or is out of range.
+            ConfigError: `key` was given, but the endpoint has no shards; or an argument that the options rule out.
+            MessageError: An argument has the wrong type or is out of range, or a field has the name of the payload's
+                field or of `ts`. Nothing was sent.
             ClosedError: The dispatcher is closed.
             StateError: The call is made on another event loop or in a forked process.
         """
         if get_running_loop() is not self._loop:
             self._bind()
-        if not self._line and self._produce(payload, message_id, key):
+        more = _more(fields, stream_key, entry_id)
+        if not self._line and self._produce(payload, message_id, key, **more):
             self._schedule()
             return
-        kept, kept_key = _kept(payload), None if key is None else _kept(key)
-        await self._in_line(lambda: self._produce(kept, message_id, kept_key))
+        kept, kept_key, kept_more = _kept(payload), _kept(key), _kept_more(more)
+        await self._in_line(lambda: self._produce(kept, message_id, kept_key, **kept_more))
 
     async def produce_batch(self, data: _ArrowArray | _ArrowStream, **layout: Unpack[_Layout]) -> None:
         """Produce every row of Arrow data as a message, about 1,024 in one turn of the loop.
@@ -354,12 +381,17 @@ class AsyncDispatcher(DispatcherBase):
     # The line of tasks that wait for room.
 
     def _sender(
-        self, future: _Future, payload: _Bytes, message_id: int | str | None, key: _Bytes | None
+        self,
+        future: _Future,
+        payload: _Bytes | None,
+        message_id: int | str | None,
+        key: _Bytes | None,
+        more: _More,
     ) -> Callable[[], bool]:
-        kept, kept_key = _kept(payload), None if key is None else _kept(key)
+        kept, kept_key, kept_more = _kept(payload), _kept(key), _kept_more(more)
 
         def take() -> bool:
-            if self._produce(kept, message_id, kept_key, True):
+            if self._produce(kept, message_id, kept_key, True, **kept_more):
                 self._futures.append(future)
                 return True
             return False
@@ -607,14 +639,34 @@ class AsyncDispatcher(DispatcherBase):
         return outcome
 
 
-def _kept(value: _Bytes) -> _Bytes:
+#: The arguments of a message that is a payload alone.
+_NO_MORE: _More = {}
+
+
+def _more(fields: _Fields | None, stream_key: _Bytes | None, entry_id: str | None) -> _More:
+    if fields is None and stream_key is None and entry_id is None:
+        return _NO_MORE
+    return {"fields": fields, "stream_key": stream_key, "entry_id": entry_id}
+
+
+def _kept(value: Any) -> Any:
     """Return the same bytes in a form that does not change while a call waits."""
-    if isinstance(value, bytes | str):
-        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return value
+
+
+def _kept_more(more: _More) -> _More:
+    """Return the same arguments in a form that does not change while a call waits."""
+    if more is _NO_MORE:
+        return more
+    fields = more["fields"]
     try:
-        return memoryview(value).tobytes()
-    except TypeError:  # the call that reads it raises the error
-        return value
+        pairs = fields.items() if isinstance(fields, Mapping) else fields
+        kept = None if pairs is None else [(name, _kept(value)) for name, value in pairs]
+    except (TypeError, ValueError):  # the call that reads them raises the error
+        return more
+    return {**more, "fields": kept, "stream_key": _kept(more["stream_key"])}
 
 
 describe_options(AsyncDispatcher, AsyncDispatcher.__init__)

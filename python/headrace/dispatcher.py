@@ -13,6 +13,9 @@ from headrace.failure import Failure
 from headrace.report import DeliveryReport, counted, delivery_error, not_delivered
 from headrace.retry import RetryPolicy, resolved
 
+if TYPE_CHECKING:
+    from headrace._headrace import _Bytes, _Fields
+
 __all__ = ["Dispatcher", "DispatcherOptions"]
 
 #: The timeout of the last flush, in seconds, when an exception leaves the `with` block.
@@ -118,13 +121,22 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
         return self._unread.add(super().flush(timeout))
 
     def dispatch(
-        self, payload: bytes | bytearray | memoryview | str, key: bytes | bytearray | memoryview | str | None = None
+        self,
+        payload: _Bytes | None = None,
+        key: _Bytes | None = None,
+        *,
+        fields: _Fields | None = None,
+        stream_key: _Bytes | None = None,
+        entry_id: str | None = None,
     ) -> str:
         """Send one message now, after all others, and wait for its outcome, which no report contains.
 
         Args:
             payload: As for `produce`.
             key: As for `produce`: only if the endpoint has `shards`.
+            fields: As for `produce`.
+            stream_key: As for `produce`.
+            entry_id: As for `produce`.
 
         Returns:
             The entry ID of the message, such as `"1713091234567-0"`.
@@ -132,9 +144,9 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
         Raises:
             ConnectionFailedError: The server could not be reached, or the connection was lost; `failures[0].written` is
                 `"unknown"` if the message may be in the stream.
-            DeliveryError: The server refused the message.
+            DeliveryError: The server refused the message, or it has no field.
         """
-        outcome = super().dispatch(payload, key)
+        outcome = super().dispatch(payload, key, fields=fields, stream_key=stream_key, entry_id=entry_id)
         if isinstance(outcome, str):
             return outcome
         raise not_delivered(Failure(0, *outcome), self._endpoint)

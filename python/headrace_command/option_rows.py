@@ -36,6 +36,7 @@ SERVER: tuple[tuple[str, bool, str | None, str], ...] = (
     ("tls_key", False, None, "The private key of tls_cert, not encrypted."),
     ("tls_server_name", False, None, "Name that the server's certificate must have, instead of host."),
     ("tls_insecure_skip_verify", True, "false", "Whether to accept any certificate, of any name and age: for a test server at most. tls is still required. Not with tls_ca_cert or tls_server_name, and not in a URL."),
+    ("key_field", False, None, "Name of the field in which an entry keeps the key that determined its shard, so that readers know it: the argument key, or the column shard_key. Messages without a key do not have it. Needs shards. By default keys are not kept."),
 )
 STREAM: tuple[tuple[str, bool, str | None, str], ...] = (
     ("shards", False, None, "Number of streams that messages are spread over, for the nodes of a cluster: the shards stream_key:0, stream_key:1 and so on. Messages with equal keys go to the same one. The number can never change: see shards. By default there is one stream, with the key itself."),

@@ -97,7 +97,7 @@ impl BatchPlan {
             let plan = RowPlan::new(schema, layout, &names.payload, names.ts.as_deref())?;
             match shards {
                 None => Ok(plan),
-                Some(shards) => plan.sharded(schema, shards, layout.shard_key.as_deref()),
+                Some(shards) => plan.sharded(schema, shards, layout.shard_key.as_deref(), names.key.as_deref()),
             }
         };
         let (kind, message_id) = match layout {
@@ -248,7 +248,7 @@ fn check_fits_several(layout: &Layout, names: &FieldNames) -> Result<()> {
         )));
     }
     for (name, is_given) in [
-        ("fields", matches!(layout.body, Body::Fields(_))),
+        ("fields", matches!(layout.body, Body::Fields(_) | Body::PayloadAndFields(..))),
         ("fields_from", matches!(layout.body, Body::FieldsFrom(_))),
         ("stream_key", layout.stream_key.is_some()),
         ("entry_id", layout.entry_id.is_some()),

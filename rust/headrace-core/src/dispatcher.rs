@@ -29,7 +29,7 @@ use crate::fail;
 use crate::net::Watch;
 use crate::producer::{Advance, Errand, ExactlyOnce, Producer, ProducerOptions};
 use crate::report::DeliveryReport;
-use crate::rows::{CallerId, IdColumn, Layout, MAX_MESSAGE_ID};
+use crate::rows::{CallerId, IdColumn, Layout, MAX_MESSAGE_ID, Message, RowIds, Rows};
 use crate::shards::Shards;
 
 pub use event_loop::{LoopDispatcher, Progress};
@@ -70,7 +70,7 @@ impl<'a> From<IdArgument<'a>> for Option<CallerId<'a>> {
 #[derive(Debug)]
 pub struct Dispatcher {
     producer: Producer,
-    names: FieldNames,
+    names: Arc<FieldNames>,
     shards: Option<Arc<Shards>>,
     exactly_once: Option<ExactlyOnce>,
     fork: forkguard::Guard,
@@ -99,8 +99,13 @@ impl Dispatcher {
             options.durability.map(|durability| Durability { every: durability.every.div_ceil(rows), ..durability });
         let limits = Limits { max_entries, max_bytes: options.window_max_bytes };
         let classifier = Classifier::new(options.classify, options.error_overrides);
-        let names =
-            FieldNames { payload: options.payload_field, ts: options.ts_field, is_ts_given: options.is_ts_given };
+        let names = FieldNames {
+            payload: options.payload_field,
+            ts: options.ts_field,
+            is_ts_given: options.is_ts_given,
+            key: endpoint.key_field().map(str::to_owned),
+        };
+        check_key_field(&names)?;
         Ok(Self {
             shards: endpoint.shards().cloned(),
             producer: Producer::new(
@@ -114,7 +119,7 @@ impl Dispatcher {
                     names: names.clone(),
                 },
             ),
-            names,
+            names: Arc::new(names),
             exactly_once: options.exactly_once,
             fork: forkguard::new(),
             closed: false,
@@ -151,7 +156,7 @@ impl Dispatcher {
     pub fn produce(&mut self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
         self.enter()?;
         if self.shards.is_some() {
-            return self.produce_to_shard(payload, id, None);
+            return self.produce_to_shard(payload, id);
         }
         if !self.producer.has_room() {
             return self.produce_without_room(id, None);
@@ -164,15 +169,91 @@ impl Dispatcher {
         self.close_full_runs()
     }
 
-    /// Like [`produce`](Self::produce), to the shard of `key`.
-    pub fn produce_with_key(&mut self, payload: &[u8], id: IdArgument<'_>, key: &[u8]) -> Result<()> {
+    /// Like [`produce`](Self::produce), for a message with fields, a shard key, or a stream key or an entry ID of its own. Without
+    /// room, [`make_room_for`](Self::make_room_for) waits for it.
+    pub fn produce_message(&mut self, message: &Message<'_>, id: IdArgument<'_>) -> Result<()> {
         self.enter()?;
-        self.produce_to_shard(payload, id, Some(key))
+        self.with_rows(message, |dispatcher, rows| {
+            let mut batch = Batch::Rows(rows);
+            dispatcher.producer.begin_rows(&mut batch);
+            dispatcher.take_message(&mut batch, id)
+        })
+    }
+
+    /// Waits until there is room for this message.
+    pub fn make_room_for(&mut self, message: &Message<'_>, watch: &mut dyn Watch) -> Result<()> {
+        self.enter()?;
+        self.producer.route(message.stream_key.is_some());
+        let made = self.guarded(|dispatcher| dispatcher.producer.make_room(watch));
+        self.producer.give_back();
+        made
+    }
+
+    /// Passes the message to `take` as the only row of a batch. Refuses what the endpoint or the options rule out.
+    fn with_rows<T>(
+        &mut self,
+        message: &Message<'_>,
+        take: impl FnOnce(&mut Self, Rows<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.check_message(message)?;
+        let shard =
+            if self.shards.is_none() && message.key.is_none() { None } else { Some(self.shard_of(message.key)?) };
+        let (names, shards) = (Arc::clone(&self.names), self.shards.clone());
+        let taken = take(self, message.rows(&names, shards.as_deref().zip(shard)));
+        self.producer.give_back();
+        taken
+    }
+
+    /// Takes the only message of a batch.
+    fn take_message(&mut self, batch: &mut Batch<'_>, id: IdArgument<'_>) -> Result<()> {
+        if !self.producer.has_room() {
+            let failure = self.producer.down().cloned().ok_or(Error::Full)?;
+            self.add_id(id)?;
+            self.producer.push_failed_rows(&failure, batch, 0..1);
+            return Ok(());
+        }
+        self.add_id(id)?;
+        self.producer.refresh_time();
+        let ids = RowIds::from(Option::<CallerId<'_>>::from(id));
+        if contain(|| self.producer.push_batch(batch, ids, &mut 0, 1)).is_err() {
+            self.fail_from(batch, 0, 1);
+            return Err(Error::Internal { message: "the message was not encoded".to_owned() });
+        }
+        Ok(())
+    }
+
+    fn check_message(&self, message: &Message<'_>) -> Result<()> {
+        let (has_stream_key, has_entry_id) = (message.stream_key.is_some(), message.entry_id.is_some());
+        if has_stream_key && self.shards.is_some() {
+            let message = "stream_key and shards are mutually exclusive: shards are streams of the endpoint's stream key; take key";
+            return Err(Error::config("stream_key", message));
+        }
+        if matches!(self.exactly_once, Some(ExactlyOnce::Idmp { .. })) {
+            check_own_stream(has_stream_key, has_entry_id)?;
+        }
+        let is_named = |name: &str| message.fields.iter().any(|(field, _)| *field == name.as_bytes());
+        if let Some(ts) = self.names.ts.as_deref().filter(|ts| is_named(ts)) {
+            return Err(Error::message(format!(
+                "fields has {ts:?}, which is also the name of the entry's time: rename the field, or choose another ts_field"
+            )));
+        }
+        if let Some(key) = self.names.key.as_deref().filter(|key| is_named(key)) {
+            return Err(Error::message(format!(
+                "fields has {key:?}, which is also the key_field of the endpoint: rename the field, or choose another key_field"
+            )));
+        }
+        if let Some(name) = message.payload.map(|_| &self.names.payload).filter(|name| is_named(name)) {
+            return Err(Error::message(format!(
+                "fields has {name:?}, which is also the name of the payload's field: rename the field, or choose another \
+                 payload_field"
+            )));
+        }
+        Ok(())
     }
 
     #[inline(never)]
-    fn produce_to_shard(&mut self, payload: &[u8], id: IdArgument<'_>, key: Option<&[u8]>) -> Result<()> {
-        let shard = self.shard_of(key)?;
+    fn produce_to_shard(&mut self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
+        let shard = self.shard_of(None)?;
         if !self.producer.has_room() {
             return self.produce_without_room(id, Some(shard));
         }
@@ -333,7 +414,7 @@ impl Dispatcher {
             self.producer.drop_time();
         }
         let mut row = 0;
-        if contain(|| self.producer.push_batch(rows, ids, &mut row, count)).is_err() {
+        if contain(|| self.producer.push_batch(rows, ids.into(), &mut row, count)).is_err() {
             self.add_ids(ids, count);
             return Err(self.fail_from(rows, row, count));
         }
@@ -417,7 +498,7 @@ impl Dispatcher {
             } else {
                 self.producer.drop_time();
             }
-            if contain(|| self.producer.push_batch(rows, ids, &mut row, count)).is_err() {
+            if contain(|| self.producer.push_batch(rows, ids.into(), &mut row, count)).is_err() {
                 return Ok(Some(self.fail_from(rows, row, count)));
             }
         }
@@ -487,11 +568,10 @@ impl Dispatcher {
         Ok(self.report(true))
     }
 
-    /// Sends one message after all others, and waits for its outcome, which is in no report. `key`: by which it finds its shard.
+    /// Sends one message after all others, and waits for its outcome, which is in no report.
     pub fn dispatch(
         &mut self,
-        payload: &[u8],
-        key: Option<&[u8]>,
+        message: &Message<'_>,
         watch: &mut dyn Watch,
     ) -> Result<std::result::Result<EntryId, Failure>> {
         self.enter()?;
@@ -499,12 +579,14 @@ impl Dispatcher {
             let message = "dispatch is not for exactly_once: produce the message and flush";
             return Err(Error::config("exactly_once", message));
         }
-        let shard = if self.shards.is_none() && key.is_none() { None } else { Some(self.shard_of(key)?) };
-        // The message is a batch of its own, so it may connect again.
-        self.producer.lift();
-        self.producer.recorder().counters().messages.add(1);
-        self.producer.refresh_time();
-        let outcome = self.guarded(|dispatcher| dispatcher.producer.call(payload, shard, watch));
+        let outcome = self.with_rows(message, |dispatcher, rows| {
+            // The message is a batch of its own, so it may connect again.
+            dispatcher.producer.lift();
+            dispatcher.producer.recorder().counters().messages.add(1);
+            dispatcher.producer.refresh_time();
+            dispatcher.producer.route(rows.has_stream_keys());
+            dispatcher.guarded(|dispatcher| dispatcher.producer.call(&rows, watch))
+        });
         if self.unreported == 0 {
             self.producer.lift();
         }
@@ -647,7 +729,27 @@ pub fn wrong_version(got: impl fmt::Display) -> Error {
 
 /// Refuses what cannot be combined with rows that have names.
 fn check_named(layout: &Layout, by_message_id: bool) -> Result<()> {
-    for (name, is_given) in [("stream_key", layout.stream_key.is_some()), ("entry_id", layout.entry_id.is_some())] {
+    check_own_stream(layout.stream_key.is_some(), layout.entry_id.is_some())?;
+    if by_message_id && layout.message_id.is_none() {
+        let message = "exactly_once_key 'message_id' needs message_id: the column that names the rows";
+        return Err(Error::config("exactly_once_key", message));
+    }
+    Ok(())
+}
+
+/// Refuses a field for keys that has the name of another field.
+fn check_key_field(names: &FieldNames) -> Result<()> {
+    let others = [("payload_field", Some(&names.payload)), ("ts_field", names.ts.as_ref())];
+    let other = others.iter().find(|(_, name)| names.key.is_some() && *name == names.key.as_ref());
+    other.map_or(Ok(()), |(option, name)| {
+        let name = name.map(String::as_str).unwrap_or_default();
+        Err(Error::config("key_field", format!("key_field must differ from {option}, got {name:?} for both")))
+    })
+}
+
+/// Refuses stream keys and entry IDs for messages that have names.
+fn check_own_stream(has_stream_key: bool, has_entry_id: bool) -> Result<()> {
+    for (name, is_given) in [("stream_key", has_stream_key), ("entry_id", has_entry_id)] {
         if is_given {
             let message = format!(
                 "exactly_once 'idmp' and {name} are mutually exclusive: names belong to one stream, and go with IDs of the \
@@ -655,10 +757,6 @@ fn check_named(layout: &Layout, by_message_id: bool) -> Result<()> {
             );
             return Err(Error::config("exactly_once", message));
         }
-    }
-    if by_message_id && layout.message_id.is_none() {
-        let message = "exactly_once_key 'message_id' needs message_id: the column that names the rows";
-        return Err(Error::config("exactly_once_key", message));
     }
     Ok(())
 }

@@ -326,6 +326,11 @@ impl Endpoint {
         self.explicit.shards.as_ref()
     }
 
+    /// The name of the field that keeps the key of a shard, if entries have it.
+    pub(crate) fn key_field(&self) -> Option<&str> {
+        self.explicit.key_field.as_deref()
+    }
+
     /// Returns this endpoint with shards.
     pub(crate) fn with_shards(&self, shards: Shards) -> Result<Self> {
         check_shard_name(self.stream_key())?;

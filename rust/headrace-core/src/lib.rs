@@ -116,5 +116,6 @@ pub use reader::{READER_OPTIONS, Reader, ReaderOptions};
 pub use reading::ReadBatch;
 pub use report::DeliveryReport;
 pub use retry::{RetryEnd, RetryPolicy, RetryWait};
+pub use rows::{Message, Value};
 pub use shown::{quoted, shown_names};
 pub use stream_facts::{GroupPosition, Loss, StreamInfo};

@@ -37,7 +37,7 @@ use crate::net::{Interest, Watch, block_on};
 use crate::random;
 use crate::report::Recorder;
 use crate::retry::RetryPolicy;
-use crate::rows::{CallerId, IdColumn};
+use crate::rows::{CallerId, RowIds, Rows};
 
 pub(crate) use dedup::ExactlyOnce;
 #[cfg(any(test, fuzzing))]
@@ -387,20 +387,25 @@ impl Producer {
 
     /// Prepares the rows of a record batch for [`push_batch`](Self::push_batch), once.
     pub(crate) fn begin_rows(&mut self, batch: &mut Batch<'_>) {
-        let Sender { lanes, endpoint, .. } = &mut self.sender;
-        lanes.set_routed(batch.has_stream_keys() || endpoint.shards().is_some());
-        if lanes.is_routed() {
-            lanes.name_streams();
-        }
+        self.route(batch.has_stream_keys());
         if let (Batch::Rows(rows), Dedup::Script(script)) = (batch, &mut self.dedup) {
             script.set_form(form_of(rows));
+        }
+    }
+
+    /// Notes whether the next messages may name streams of their own.
+    pub(crate) fn route(&mut self, names_streams: bool) {
+        let Sender { lanes, endpoint, .. } = &mut self.sender;
+        lanes.set_routed(names_streams || endpoint.shards().is_some());
+        if lanes.is_routed() {
+            lanes.name_streams();
         }
     }
 
     /// Encodes rows while there is [room](Self::make_room) for one more entry, or fails one that cannot be sent. `row` becomes
     /// the first row that is left: it may stop before the room is used up, so that the watch can be asked. After a panic,
     /// [`first_left`](Self::first_left) returns that row.
-    pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: Option<&IdColumn>, row: &mut usize, end: usize) {
+    pub(crate) fn push_batch(&mut self, batch: &mut Batch<'_>, ids: RowIds<'_>, row: &mut usize, end: usize) {
         let watched = end.min(row.saturating_add(WATCH_ROWS));
         while *row < watched && self.has_room() {
             let Self { encoder, dedup, sender, .. } = self;
@@ -422,8 +427,7 @@ impl Producer {
                     self.close_full_runs();
                 }
                 (Batch::Rows(rows), Dedup::Idmp(idempotency)) => {
-                    let id = ids.and_then(|ids| ids.get(*row));
-                    if let Err(refused) = encoder.push_row_with_id(idempotency, rows, *row, id, sender) {
+                    if let Err(refused) = encoder.push_row_with_id(idempotency, rows, *row, ids.get(*row), sender) {
                         self.refuse(refused);
                     }
                     *row += 1;
@@ -547,33 +551,29 @@ impl Producer {
     /// Sends one message after all others and waits for its outcome.
     pub(crate) fn call(
         &mut self,
-        payload: &[u8],
-        shard: Option<usize>,
+        message: &Rows<'_>,
         watch: &mut dyn Watch,
     ) -> Result<std::result::Result<EntryId, Failure>> {
+        let fields = match message.field_count(0) {
+            Ok(fields) => fields,
+            Err(fault) => return Ok(Err((*self.sender.failure(&fault, Written::No)).clone())),
+        };
         self.make_room(watch)?;
-        let target = shard.map(Target::of_shard);
-        if target.is_some() {
+        let target = self.encoder.target_of(message);
+        if !matches!(target, Target::Own) {
             // The command of a call does not queue behind others that must be sent again.
             self.drive(Goal::Empty, None, watch)?;
         }
         let Self { encoder, sender, .. } = self;
-        let (route, at) = target.map_or((0, sender.lanes.home()), |target| encoder.lane_of(target, &sender.lanes));
-        if let Some(failure) = sender.lanes.get(at).down() {
+        let lane = encoder.lane_of(target, &sender.lanes);
+        if let Some(failure) = sender.lanes.get(lane.1).down() {
             return Ok(Err((**failure).clone()));
         }
         sender.outcomes.begin_call();
-        match target {
-            None => encoder.push(1, Owner::Call, sender, |xadd, out| xadd.write_payload(out, payload)),
-            Some(target) => {
-                encoder.push_to(at, route, Owner::Call, sender, |xadd, out, _| {
-                    xadd.write_payload_to(out, target, payload);
-                });
-            }
-        }
+        encoder.push_call(message, fields, target, lane, sender);
         let driven = self.drive(Goal::Call, None, watch);
         // The retries may have ended with this message, which must be reported now.
-        let (lane, mut cx) = self.sender.lane(at, Instant::now());
+        let (lane, mut cx) = self.sender.lane(lane.1, Instant::now());
         lane.take_own_retry_step(&mut cx);
         self.report_waits(watch);
         self.sender.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))

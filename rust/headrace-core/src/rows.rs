@@ -39,6 +39,8 @@ mod bytes;
 mod column;
 mod digits;
 mod entry_id;
+mod entry_ids;
+mod given;
 mod ids;
 mod interval;
 mod items;
@@ -46,9 +48,12 @@ mod items;
 mod items_tests;
 mod json;
 mod json_rows;
+mod kept_key;
 mod line;
+mod message;
 mod plan;
 mod range;
+mod row_ids;
 mod shape;
 mod shard_numbers;
 #[cfg(test)]
@@ -60,6 +65,7 @@ pub(crate) mod tests;
 mod text;
 mod time;
 mod timestamps;
+mod value;
 #[cfg(test)]
 mod value_tests;
 mod zone;
@@ -68,10 +74,13 @@ pub use crate::extension::OBJECTS;
 pub use batch::Rows;
 pub use ids::{CallerId, IdColumn, MAX_MESSAGE_ID};
 pub use json_rows::json_rows;
+pub use message::Message;
 pub use plan::{Body, Layout, RowPlan};
 pub(crate) use plan::{columns_of, message_id_column};
+pub(crate) use row_ids::RowIds;
 pub use shard_numbers::shard_numbers;
 pub(crate) use stream_keys::RowStream;
+pub use value::Value;
 
 /// The default name of the payload field.
 pub(crate) const PAYLOAD_FIELD: &str = "payload";

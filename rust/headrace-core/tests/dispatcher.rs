@@ -14,7 +14,9 @@ use headrace_core::endpoint::{Form, OptionValue};
 use headrace_core::error::{Kind, Written};
 use headrace_core::report::ReportedId;
 use headrace_core::rows::{Body, Layout};
-use headrace_core::{BatchLayout, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, NeverInterrupted};
+use headrace_core::{
+    BatchLayout, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, Message, NeverInterrupted,
+};
 
 fn dispatcher(endpoint: Endpoint) -> Dispatcher {
     Dispatcher::new(endpoint, DispatcherOptions::default()).unwrap()
@@ -164,12 +166,12 @@ fn a_dispatched_message_follows_earlier_messages_and_is_not_reported() {
     let Some(server) = Server::start(&[]) else { return };
     let mut dispatcher = dispatcher(server.endpoint(&[]));
     produce(&mut dispatcher, "a", IdArgument::None);
-    assert!(dispatcher.dispatch(b"b", None, &mut NeverInterrupted).unwrap().is_ok());
+    assert!(dispatcher.dispatch(&Message::new(b"b"), &mut NeverInterrupted).unwrap().is_ok());
     assert_eq!(dispatcher.flush(None, &mut NeverInterrupted).unwrap().delivered(), 1);
     assert_eq!(payloads(&server, "s"), ["a", "b"]);
     dispatcher.close();
     assert_eq!(
-        dispatcher.dispatch(b"c", None, &mut NeverInterrupted).unwrap_err(),
+        dispatcher.dispatch(&Message::new(b"c"), &mut NeverInterrupted).unwrap_err(),
         Error::Closed { what: "dispatcher" }
     );
 }

@@ -7,20 +7,19 @@ use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
 use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::batch_name::{self, Given};
 use crate::capsules::read;
 use crate::counters::PyCounters;
 use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
-use crate::exception::raise;
 use crate::layout::layout;
+use crate::message::{given_id, with_bytes, with_message};
 use crate::one_caller::{self, ONE_CALLER};
 use crate::options::option_values;
 use crate::panics::contained;
 use crate::report::PyReport;
-use crate::shown::type_name;
 use crate::signals::without_gil;
 
 /// The native half of `headrace.Dispatcher`, which documents it.
@@ -65,35 +64,50 @@ impl PyDispatcher {
         Ok(Self { inner: Mutex::new(inner), process: std::process::id(), counters })
     }
 
-    /// Produce one message. Waits only for room in the window.
+    /// Produce one message: a payload, fields, or both. Waits only for room in the window.
+    ///
+    /// The entry has the payload, then the fields, then `ts`. A message without any field fails: permanent, `EMPTY`.
     ///
     /// Args:
     ///     payload: Bytes-like, or a str that is sent as UTF-8. A payload longer than the server accepts
-    ///         (`proto-max-bulk-len`, 512 MiB by default) fails alone: permanent, `TOO_LARGE`.
+    ///         (`proto-max-bulk-len`, 512 MiB by default) fails alone: permanent, `TOO_LARGE`. Default None: there is
+    ///         none.
     ///     message_id: The caller's name for the message, which reports contain: a str of at most 16 KiB, or a 64-bit
     ///         int. Default None: the message's ordinal since the last flush.
     ///     key: The key that selects the shard, if the endpoint has `shards`: bytes-like, or a str, which is read as
     ///         UTF-8. Messages with equal keys go to the same shard, in order. Default None: the shards take turns.
+    ///     fields: A mapping, or a sequence of pairs, which may have equal names. Names are str or bytes. Values are
+    ///         bytes-like or str, or of a type that is written as a column of it would be (see `produce_batch`): int,
+    ///         float, bool, Decimal, date, time, datetime, timedelta, UUID. A field with None is left out.
+    ///     stream_key: The message's own stream, bytes-like or a str. Default None: the endpoint's. Mutually exclusive
+    ///         with `shards`.
+    ///     entry_id: The message's own entry ID, a str: `ms`, `ms-seq`, `ms-*` (Redis 7.0) or `*`. Anything else fails:
+    ///         permanent, `BAD_ENTRY_ID`. Default None: the server chooses it.
     ///
     /// Raises:
-    ///     ConfigError: `key` was given, but the endpoint has no shards.
-    ///     MessageError: The payload, the message ID or the key has the wrong type or is out of range.
+    ///     ConfigError: `key` was given, but the endpoint has no shards; or an argument that the options rule out.
+    ///     MessageError: An argument has the wrong type or is out of range, or a field has the name of the payload's
+    ///         field or of `ts`. Nothing was sent.
     ///     ClosedError: The dispatcher is closed.
     ///     ConcurrentUseError: Another call is in progress.
-    #[pyo3(signature = (payload, message_id = None, key = None))]
+    #[pyo3(
+        signature = (payload = None, message_id = None, key = None, **more),
+        text_signature = "($self, payload=None, message_id=None, key=None, *, fields=None, stream_key=None, entry_id=None)"
+    )]
     fn produce(
         &self,
         py: Python<'_>,
-        payload: &Bound<'_, PyAny>,
+        payload: Option<&Bound<'_, PyAny>>,
         message_id: Option<&Bound<'_, PyAny>>,
         key: Option<&Bound<'_, PyAny>>,
+        more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         contained(py, || {
             let mut inner = self.lock()?;
             let id = given_id(message_id)?;
-            if let Some(key) = key {
-                return produce_with_key(py, &mut inner, payload, id, key);
-            }
+            let (Some(payload), None, None) = (payload, key, more) else {
+                return produce_message(py, &mut inner, id, payload, key, more);
+            };
             with_bytes("payload", payload, |payload| match inner.produce(payload, id) {
                 Err(Error::Full) => produce_when_room(py, &mut inner, |dispatcher| dispatcher.produce(payload, id)),
                 taken => taken.map_err(|error| to_py(&error)),
@@ -103,7 +117,7 @@ impl PyDispatcher {
 
     /// Produce every row of Arrow data as a message, read directly from its buffers.
     ///
-    /// One of `payload`, `fields`, `fields_from` and `json` selects the contents of a row's entry; each entry also has
+    /// `payload`, `fields` or both, `fields_from` or `json` select the contents of a row's entry; each entry also has
     /// the field `ts`, with `fields_from` only if `ts_field` was given. A row that cannot be written (a null payload,
     /// no field at all) fails alone, with a permanent outcome. `rows_per_entry` and `arrow_ipc` put many rows into one
     /// entry, which costs the server less: each row has its own outcome, but shares the ID of its entry, and `maxlen`
@@ -114,7 +128,8 @@ impl PyDispatcher {
     ///         others. A reader is read one record batch at a time. If it fails, the rows before the failure are
     ///         accepted.
     ///     payload: Column with the payload: utf8, large_utf8, utf8_view, binary, large_binary or binary_view. Default
-    ///         `"payload"`, unless `fields`, `fields_from` or `json` is given. A null fails: `NULL_PAYLOAD`.
+    ///         `"payload"`, unless `fields`, `fields_from` or `json` is given. A null fails: `NULL_PAYLOAD`; with
+    ///         `fields`, which come after the payload, it is left out.
     ///     fields: Columns that become one field each, under their names. Typed values are written as text; nulls are
     ///         left out. A row with only nulls fails: `EMPTY`; one with a time outside a day fails: `BAD_VALUE`. Nested
     ///         columns are refused.
@@ -258,20 +273,19 @@ impl PyDispatcher {
     }
 
     /// Send one message and return its entry ID, or its failure as kind, code, message and written.
-    #[pyo3(signature = (payload, key = None))]
+    #[pyo3(signature = (payload = None, key = None, **more))]
     fn dispatch<'py>(
         &self,
         py: Python<'py>,
-        payload: &Bound<'py, PyAny>,
+        payload: Option<&Bound<'py, PyAny>>,
         key: Option<&Bound<'py, PyAny>>,
+        more: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         contained(py, || {
             let mut inner = self.lock()?;
-            let outcome = with_key(key, |key| {
-                with_bytes("payload", payload, |payload| {
-                    let dispatcher = &mut *inner;
-                    without_gil(py, |signals| dispatcher.dispatch(payload, key, signals))
-                })
+            let outcome = with_message("dispatch", payload, key, more, |message| {
+                let dispatcher = &mut *inner;
+                without_gil(py, |signals| dispatcher.dispatch(message, signals))
             })?;
             outcome_to_py(py, outcome)
         })
@@ -339,90 +353,22 @@ fn produce_when_room(
     }
 }
 
-/// Takes a message for the shard of a key. Separate from the call without a key, which is the most common.
+/// Takes a message with more than a payload and its ID. Separate from the most common call.
 #[inline(never)]
-fn produce_with_key(
+fn produce_message(
     py: Python<'_>,
     dispatcher: &mut Dispatcher,
-    payload: &Bound<'_, PyAny>,
     id: IdArgument<'_>,
-    key: &Bound<'_, PyAny>,
-) -> PyResult<()> {
-    with_bytes("key", key, |key| {
-        with_bytes("payload", payload, |payload| match dispatcher.produce_with_key(payload, id, key) {
-            Err(Error::Full) => {
-                produce_when_room(py, dispatcher, |dispatcher| dispatcher.produce_with_key(payload, id, key))
-            }
-            taken => taken.map_err(|error| to_py(&error)),
-        })
-    })
-}
-
-/// Reads a message ID: a 64-bit int, a str, or nothing.
-pub(crate) fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
-    let Some(id) = id else { return Ok(IdArgument::None) };
-    if let Ok(text) = id.cast::<PyString>() {
-        return match text.to_str() {
-            Ok(text) => Ok(IdArgument::Text(text)),
-            Err(_) => Err(raise("MessageError", "a message ID must be valid Unicode: it has lone surrogates")),
-        };
-    }
-    if id.is_instance_of::<PyInt>() && !id.is_instance_of::<PyBool>() {
-        return id.extract().map(IdArgument::Int).map_err(|_| {
-            // Python raises when it prints ints of thousands of digits.
-            let value = id.str().map_or_else(|_| "a larger one".to_owned(), |text| text.to_string());
-            raise("MessageError", format!("an int message ID must fit 64 bits (-2**63 to 2**63-1): {value}"))
-        });
-    }
-    Err(raise("MessageError", format!("a message ID must be a str or an int: got {}", type_name(id))))
-}
-
-/// Passes the bytes of a shard key to `read`, if there is one.
-#[inline]
-pub(crate) fn with_key<T>(
+    payload: Option<&Bound<'_, PyAny>>,
     key: Option<&Bound<'_, PyAny>>,
-    read: impl FnOnce(Option<&[u8]>) -> PyResult<T>,
-) -> PyResult<T> {
-    match key {
-        None => read(None),
-        Some(key) => with_bytes("key", key, |key| read(Some(key))),
-    }
-}
-
-/// Passes the bytes of `value` to `read`, without a copy for `bytes` and `str`. `what` is the name of the value: `payload` or
-/// `key`.
-pub(crate) fn with_bytes<T>(
-    what: &str,
-    value: &Bound<'_, PyAny>,
-    read: impl FnOnce(&[u8]) -> PyResult<T>,
-) -> PyResult<T> {
-    if let Ok(bytes) = value.cast::<PyBytes>() {
-        return read(bytes.as_bytes());
-    }
-    if let Ok(text) = value.cast::<PyString>() {
-        return match text.to_str() {
-            Ok(text) => read(text.as_bytes()),
-            Err(_) => Err(raise("MessageError", format!("a str {what} must be valid Unicode: it has lone surrogates"))),
-        };
-    }
-    // Mutable buffers are copied: they may change while this call waits for room.
-    if let Ok(bytes) = value.cast::<PyByteArray>() {
-        return read(&bytes.to_vec());
-    }
-    let Ok(view) = PyMemoryView::from(value) else {
-        let message = format!("a {what} must be bytes-like or a str: got {}; {}", type_name(value), encoding(value));
-        return Err(raise("MessageError", message));
-    };
-    read(view.call_method0("tobytes")?.cast::<PyBytes>()?.as_bytes())
-}
-
-/// How a value that is neither bytes nor text becomes a payload or a key.
-fn encoding(value: &Bound<'_, PyAny>) -> &'static str {
-    if value.is_instance_of::<PyDict>() {
-        "for several fields: produce_batch(…, fields=[…]), or json.dumps(…)"
-    } else if value.is_none() {
-        "leave it out, or send b''"
-    } else {
-        "encode it, as with str(…) or json.dumps(…)"
-    }
+    more: Option<&Bound<'_, PyDict>>,
+) -> PyResult<()> {
+    with_message("produce", payload, key, more, |message| {
+        loop {
+            match dispatcher.produce_message(message, id) {
+                Err(Error::Full) => without_gil(py, |signals| dispatcher.make_room_for(message, signals))?,
+                taken => return taken.map_err(|error| to_py(&error)),
+            }
+        }
+    })
 }

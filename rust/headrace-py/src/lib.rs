@@ -13,6 +13,8 @@ mod errors;
 mod exception;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod field_value;
+mod fields;
 mod group;
 mod hints;
 mod inspect;
@@ -20,6 +22,7 @@ mod interpreter;
 mod layout;
 mod log;
 mod loop_dispatcher;
+mod message;
 mod one_caller;
 mod options;
 mod outcome;

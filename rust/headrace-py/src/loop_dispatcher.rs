@@ -16,11 +16,11 @@ use pyo3::types::PyDict;
 use crate::batch_name::{self, Given};
 use crate::capsules::read;
 use crate::counters::PyCounters;
-use crate::dispatcher::{given_id, with_bytes, with_key};
 use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
 use crate::exception::raise;
 use crate::layout::layout;
+use crate::message::{given_id, with_message};
 use crate::one_caller;
 use crate::options::option_values;
 use crate::outcome;
@@ -82,22 +82,21 @@ impl PyLoopDispatcher {
     /// Take one message if there is room for it now, and return whether it was taken.
     ///
     /// With `is_awaited` a future gets its outcome.
-    #[pyo3(signature = (payload, message_id = None, key = None, is_awaited = false))]
+    #[pyo3(signature = (payload = None, message_id = None, key = None, is_awaited = false, **more))]
     fn produce(
         &self,
         py: Python<'_>,
-        payload: &Bound<'_, PyAny>,
+        payload: Option<&Bound<'_, PyAny>>,
         message_id: Option<&Bound<'_, PyAny>>,
         key: Option<&Bound<'_, PyAny>>,
         is_awaited: bool,
+        more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
         contained(py, || {
             let mut driven = self.lock()?;
             let id = given_id(message_id)?;
-            with_key(key, |key| {
-                with_bytes("payload", payload, |payload| {
-                    driven.dispatcher.produce(payload, id, key, is_awaited).map_err(|error| to_py(&error))
-                })
+            with_message("produce", payload, key, more, |message| {
+                driven.dispatcher.produce(message, id, is_awaited).map_err(|error| to_py(&error))
             })
         })
     }

@@ -19,7 +19,7 @@ use crate::resp::{write_array_header, write_bulk, write_bulk_length};
 /// The arguments of `ts`: name and value.
 const TS_ARGUMENTS: usize = 2;
 
-/// The names of the two fields of an entry.
+/// The names of the fields that a dispatcher adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FieldNames {
     pub(crate) payload: String,
@@ -27,6 +27,8 @@ pub(crate) struct FieldNames {
     pub(crate) ts: Option<String>,
     /// Whether the caller asked for `ts`, so that entries that are otherwise copied as they are carry it too.
     pub(crate) is_ts_given: bool,
+    /// `None`: entries do not keep the keys of their shards.
+    pub(crate) key: Option<String>,
 }
 
 /// The stream of a command.

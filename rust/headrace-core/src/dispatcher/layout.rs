@@ -11,11 +11,12 @@ use crate::rows::{Body, Layout};
 const ARROW_ROWS_PER_ENTRY: usize = 10_000;
 
 option_table! {
-    /// Every option of a layout. One of `payload`, `fields`, `fields_from`, `json` and `arrow_ipc` says what an entry holds.
+    /// Every option of a layout. `payload` and `fields`, or one of `fields_from`, `json` and `arrow_ipc`, say what
+    /// an entry holds.
     pub LAYOUT_OPTIONS:
 
     /// Column with the payload, text or binary. The default if none of `fields`, `fields_from`, `json` and `arrow_ipc` is given.
-    /// A null fails: `NULL_PAYLOAD`.
+    /// A null fails: `NULL_PAYLOAD`. With `fields`, it is the first field, and a null is left out.
     payload => option(Takes::Column).or_depends(Text("payload"));
     /// Columns that become one field each, under their names, with typed values as text; a null is left out. With `arrow_ipc`,
     /// the columns of the entry.
@@ -117,11 +118,15 @@ impl TryFrom<LayoutOptions> for BatchLayout {
         if codec.is_some() {
             return Err(Error::schema("codec needs arrow_ipc=True"));
         }
-        let bodies = [payload.map(Body::Payload), fields.map(Body::Fields), fields_from.map(Body::FieldsFrom), json];
+        let own = match (payload, fields) {
+            (Some(payload), Some(fields)) => Some(Body::PayloadAndFields(payload, fields)),
+            (payload, fields) => payload.map(Body::Payload).or(fields.map(Body::Fields)),
+        };
+        let bodies = [own, fields_from.map(Body::FieldsFrom), json];
         let mut bodies = bodies.into_iter().flatten();
         let body = bodies.next().unwrap_or_else(|| Body::Payload("payload".to_owned()));
         if bodies.next().is_some() {
-            return Err(Error::schema("payload, fields, fields_from and json are mutually exclusive"));
+            return Err(Error::schema("payload and fields, fields_from and json are mutually exclusive"));
         }
         let layout = Layout { body, message_id, stream_key, entry_id, shard_key };
         Ok(match rows_per_entry {

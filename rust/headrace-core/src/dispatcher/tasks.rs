@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Dispatcher, IdArgument, LoopDispatcher, Progress};
+use super::{Dispatcher, IdArgument, LoopDispatcher, Message, Progress};
 use crate::error::{Error, Result};
 use crate::net::Watch;
 use crate::producer::ExactlyOnce;
@@ -58,20 +58,16 @@ impl TaskDispatcher {
 
     /// Takes one message if there is room for it now, and returns whether it was taken. `is_awaited`: a task awaits its outcome.
     #[inline]
-    pub fn produce(
-        &mut self,
-        payload: &[u8],
-        id: IdArgument<'_>,
-        key: Option<&[u8]>,
-        is_awaited: bool,
-    ) -> Result<bool> {
+    pub fn produce(&mut self, message: &Message<'_>, id: IdArgument<'_>, is_awaited: bool) -> Result<bool> {
         if self.is_to_skip {
             return Ok(false);
         }
         let Some(dispatcher) = self.inner.dispatcher() else { return Ok(false) };
-        let produced = match key {
-            None => dispatcher.produce(payload, id),
-            Some(key) => dispatcher.produce_with_key(payload, id, key),
+        let produced = match *message {
+            Message { payload: Some(payload), fields: [], stream_key: None, entry_id: None, key: None } => {
+                dispatcher.produce(payload, id)
+            }
+            _ => dispatcher.produce_message(message, id),
         };
         match produced {
             Ok(()) => {

@@ -50,6 +50,7 @@ pub(super) struct Explicit {
     pub(super) nomkstream: bool,
     pub(super) consumer_group: Option<Vec<u8>>,
     pub(super) shards: Option<Arc<Shards>>,
+    pub(super) key_field: Option<String>,
     /// Derived from `maxlen`, `minid`, `maxlen_approximate` and `trim_every`, and kept here so that it is checked once.
     pub(super) trim: Option<Trim>,
 }
@@ -69,6 +70,7 @@ impl Explicit {
             Error::config("stream_key", "stream_key is missing: it names the stream that entries are added to")
         })?;
         let shards = read_shards(given, &stream_key)?;
+        let key_field = given.text("key_field")?;
         let access = Access { tls, ..Access::read(given, &access_names::SERVER)? };
         match (&access.tls, &server) {
             (Some(_), Server::Unix(_)) => {
@@ -93,6 +95,7 @@ impl Explicit {
             nomkstream: given.boolean_or_default("nomkstream")?,
             consumer_group: given.bytes("consumer_group")?,
             shards,
+            key_field,
         })
     }
 
@@ -126,6 +129,7 @@ impl Explicit {
             ("consumer_group", _) => self.consumer_group.as_deref().map(text_or_bytes),
             ("shards", _) => self.shards.as_ref().map(|shards| OptionValue::Int(shards.count() as i128)),
             ("shard_hash", _) => self.shards.as_ref().map(|shards| OptionValue::text(shards.hash.name())),
+            ("key_field", _) => self.key_field.as_deref().map(OptionValue::text),
             ("shard_names", _) => self.shards.as_ref().map(|shards| OptionValue::text(shards.names.name())),
             (_, Server::Sentinel(sentinels)) => sentinels.value(name).or_else(|| self.access.value(name)),
             (_, Server::Cluster(cluster)) => cluster.value(name).or_else(|| self.access.value(name)),
@@ -169,7 +173,7 @@ fn read_server(given: &mut Given, topology: Topology, tls: Option<&Tls>) -> Resu
 
 /// The shards of a stream, if it has any.
 fn read_shards(given: &mut Given, stream_key: &[u8]) -> Result<Option<Arc<Shards>>> {
-    let needing = ["shard_hash", "shard_names"].into_iter().find(|name| given.has(name));
+    let needing = ["shard_hash", "shard_names", "key_field"].into_iter().find(|name| given.has(name));
     let count = given.integer::<u16>("shards")?;
     let hash = ShardHash::named(given.choice_or_default("shard_hash")?).unwrap_or(ShardHash::Murmur2);
     let names = ShardNames::named(given.choice_or_default("shard_names")?).unwrap_or(ShardNames::Plain);

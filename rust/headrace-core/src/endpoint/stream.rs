@@ -24,4 +24,7 @@ option_table! {
     /// How shards are named: `plain` is `stream_key:0` and so on; `spread` is `stream_key:{tag}` with tags that divide the slots
     /// of a cluster evenly. Needs `shards`.
     shard_names => option(Takes::Choice(&ShardNames::NAMES)).or(Text(ShardNames::NAMES[0]));
+    /// Name of the field in which an entry keeps the key that determined its shard, so that readers know it: the argument `key`,
+    /// or the column `shard_key`. Messages without a key do not have it. Needs `shards`. By default keys are not kept.
+    key_field => option(Takes::Text);
 }

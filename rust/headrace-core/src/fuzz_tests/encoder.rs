@@ -96,8 +96,12 @@ impl Model {
         }
         let given = given.into_iter().map(|(name, value)| (name.to_owned(), value));
         let endpoint = Endpoint::new(given, Form::Typed).unwrap();
-        let names =
-            FieldNames { payload: text(chance), ts: chance.one_in(2).then(|| text(chance)), is_ts_given: false };
+        let names = FieldNames {
+            payload: text(chance),
+            ts: chance.one_in(2).then(|| text(chance)),
+            is_ts_given: false,
+            key: None,
+        };
         let template = XaddEncoder::new(&endpoint, &names);
         Self { template, key, options, trim, every, messages: HashMap::new(), names, time: 0, has_time: true }
     }

@@ -1,6 +1,7 @@
 //! Whole dispatchers on a [`server`](super::server) with arbitrary behaviour, and callers with arbitrary behaviour: each
 //! message has one outcome, and the server knows whether it is true.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::server::{KINDS, Said, Server, Try};
 use crate::endpoint::{Form, OptionValue};
 use crate::fail;
 use crate::net::{NeverInterrupted, Watch, set_mock};
-use crate::rows::{Body, Layout};
+use crate::rows::{Body, Layout, Message, Value};
 use crate::shards::{ShardHash, ShardNames, Shards};
 use crate::{BatchLayout, DeliveryReport, Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument};
 
@@ -285,19 +286,49 @@ impl<'a> Session<'a> {
             1 => IdArgument::Int(message as i64),
             _ => IdArgument::Text(&place.id),
         };
-        let taken = match self.choose_key(message, chance) {
-            Some(key) => self.dispatcher.produce_with_key(payload.as_bytes(), given, key.as_bytes()),
-            None => self.dispatcher.produce(payload.as_bytes(), given),
+        let key = self.choose_key(message, chance);
+        let mut is_routed = false;
+        let is_own = key.is_some() || chance.one_in(3);
+        let taken = if is_own {
+            let own = Self::message(payload.as_bytes(), key.as_deref(), self.may_route(what), chance);
+            is_routed = own.stream_key.is_some();
+            self.dispatcher.produce_message(&own, given)
+        } else {
+            self.dispatcher.produce(payload.as_bytes(), given)
         };
         if taken == Err(Error::Full) {
-            assert!(!asks && !self.dispatcher.has_room().unwrap(), "it has room");
+            // Its form may have closed the run of the messages before it, whose bytes count from then on.
+            assert!(!asks || (is_own && self.mode == Mode::Script), "there was room");
+            assert!(is_routed || !self.dispatcher.has_room().unwrap(), "it has room");
             return;
         }
-        self.places.push(place);
+        self.places.push(Place { is_routed, ..place });
         self.passed += 1;
         if let Err(error) = taken {
             self.expect_panic(&error);
         }
+    }
+
+    /// A message with or without other fields, and with or without a stream key and an entry ID of its own.
+    fn message<'m>(payload: &'m [u8], key: Option<&'m str>, may_route: bool, chance: &mut Chance) -> Message<'m> {
+        const NOTES: &[(&[u8], Value<'_>)] =
+            &[(b"note", Value::Int(-7)), (b"", Value::Bytes(Cow::Borrowed(b""))), (b"note", Value::Float(0.5))];
+        Message {
+            payload: Some(payload),
+            fields: &NOTES[..chance.below(NOTES.len() + 1)],
+            stream_key: if may_route {
+                chance.pick(&[None, Some("s"), Some("t"), Some("u")]).map(str::as_bytes)
+            } else {
+                None
+            },
+            entry_id: (may_route && chance.one_in(4)).then_some(b"*"),
+            key: key.map(str::as_bytes),
+        }
+    }
+
+    /// Whether a message may name its stream. One that is repeated goes to the stream that it went to.
+    fn may_route(&self, what: What) -> bool {
+        self.mode != Mode::Idmp && self.shards.is_none() && matches!(what, What::New)
     }
 
     /// Sets the next call to panic at some point, or not at all.
@@ -379,10 +410,11 @@ impl<'a> Session<'a> {
         ];
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
         let layout = Layout {
-            body: match chance.below(4) {
+            body: match chance.below(5) {
                 0 => Body::Payload("payload".to_owned()),
                 1 => Body::Fields(vec!["payload".to_owned(), "note".to_owned()]),
                 2 => Body::Fields(vec!["note".to_owned(), "payload".to_owned()]),
+                3 => Body::PayloadAndFields("payload".to_owned(), vec!["note".to_owned()]),
                 _ => Body::FieldsFrom("fields".to_owned()),
             },
             message_id: has_ids.then(|| "id".to_owned()),
@@ -411,7 +443,8 @@ impl<'a> Session<'a> {
         let key = self.choose_key(message, chance);
         self.passed += 1;
         let payload = Self::payload(message, chance);
-        let outcome = self.dispatcher.dispatch(payload.as_bytes(), key.as_deref().map(str::as_bytes), watch);
+        let own = Self::message(payload.as_bytes(), key.as_deref(), self.shards.is_none(), chance);
+        let outcome = self.dispatcher.dispatch(&own, watch);
         match outcome {
             Ok(Ok(id)) => self.check_delivered(&place, (id.ms, id.seq)),
             Ok(Err(failure)) => self.check_failed(&place, failure.written.as_str(), &failure.code),

@@ -212,6 +212,30 @@ impl Encoder {
         (length, connection.send.room() == 0 && !connection.is_stuck())
     }
 
+    /// The stream of a message.
+    pub(super) fn target_of<'a>(&mut self, message: &Rows<'a>) -> Target<'a> {
+        target_of(message, 0, &mut self.xadd)
+    }
+
+    /// Encodes the message of a call, with this many `fields`, for the [lane](Self::lane_of) of its stream.
+    pub(super) fn push_call(
+        &mut self,
+        message: &Rows<'_>,
+        fields: usize,
+        target: Target<'_>,
+        (route, at): (u16, usize),
+        to: &mut Sender,
+    ) {
+        let write = |encoder: &mut XaddEncoder, out: &mut Vec<u8>, scratch: &mut Vec<u8>| {
+            write_row_to(message, 0, fields, target, encoder, out, scratch);
+        };
+        if matches!(target, Target::Own) {
+            self.push(1, Owner::Call, to, write);
+        } else {
+            self.push_to(at, route, Owner::Call, to, write);
+        }
+    }
+
     /// Encodes a row of any kind and returns the size of its command in bytes, or fails a row that cannot be sent.
     fn push_row(&mut self, rows: &Rows<'_>, row: usize, to: &mut Sender) -> usize {
         let connection = to.lanes.at_home();
@@ -256,7 +280,7 @@ impl Encoder {
             self.push_row(rows, range.start, to);
             count = 1;
         } else {
-            self.push(count as u32, Owner::Report, to, |encoder, out| {
+            self.push(count as u32, Owner::Report, to, |encoder, out, _| {
                 encoder.write_own_start(out, count);
                 out.extend_from_slice(&fields);
                 encoder.write_end(out);
@@ -309,11 +333,12 @@ impl Encoder {
         rows: u32,
         owner: Owner,
         to: &mut Sender,
-        write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>),
+        write: impl FnOnce(&mut XaddEncoder, &mut Vec<u8>, &mut Vec<u8>),
     ) {
+        let Self { xadd, scratch, .. } = self;
         let connection = to.lanes.begin_at_home();
         let before = connection.send.len();
-        write(&mut self.xadd, connection.send.bytes());
+        write(xadd, connection.send.bytes(), scratch);
         fail::point("encode");
         let length = connection.send.len() - before;
         connection.push(length, to.outcomes.number(rows.into()), rows, owner);

@@ -37,7 +37,7 @@ fn connected(
     let options = options.map(|(name, value)| (name.to_owned(), OptionValue::text(value)));
     let endpoint = Endpoint::new(options, Form::Text).unwrap();
     let limits = Limits { max_entries: 10, max_bytes: 1 << 20 };
-    let names = FieldNames { payload: "payload".to_owned(), ts: None, is_ts_given: false };
+    let names = FieldNames { payload: "payload".to_owned(), ts: None, is_ts_given: false, key: None };
     let classifier = Classifier::default();
     let options = ProducerOptions { classifier, retry, exactly_once, durability, limits, names };
     let mut producer = Producer::new(endpoint, options);

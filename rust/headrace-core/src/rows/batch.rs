@@ -6,7 +6,10 @@ use arrow_buffer::Buffer;
 
 use super::bytes::span;
 use super::column::Column;
+use super::entry_ids::EntryIds;
+use super::given::Given;
 use super::items::Items;
+use super::kept_key::KeptKey;
 use super::line::{self, Line, Piece};
 use super::stream_keys::{RowStream, StreamKeys};
 use super::text::Style;
@@ -20,8 +23,10 @@ use crate::resp::write_bulk;
 pub struct Rows<'a> {
     len: usize,
     stream_keys: StreamKeys<'a>,
-    entry_ids: Option<Column<'a>>,
+    entry_ids: EntryIds<'a>,
     body: Body<'a>,
+    /// Comes after all other fields.
+    key: Option<KeptKey<'a>>,
     /// The number of fields, if every row is known to be valid and to have this many.
     every_row: Option<usize>,
     /// The columns that may hold invalid values, by index and name: only these are checked.
@@ -33,10 +38,18 @@ pub struct Rows<'a> {
 }
 
 enum Body<'a> {
-    Payload { name: &'a [u8], payloads: Column<'a> },
+    Payload {
+        name: &'a [u8],
+        payloads: Column<'a>,
+    },
     Fields(Vec<(Piece<'a>, Column<'a>)>),
-    Json { name: &'a [u8], members: Vec<(Piece<'a>, Column<'a>)> },
+    Json {
+        name: &'a [u8],
+        members: Vec<(Piece<'a>, Column<'a>)>,
+    },
     Items(Items<'a>),
+    /// Of the only row.
+    Given(Given<'a>),
 }
 
 impl<'a> Rows<'a> {
@@ -57,22 +70,27 @@ impl<'a> Rows<'a> {
         Self::of(len, Body::Items(items))
     }
 
+    pub(super) fn of_message(given: Given<'a>) -> Self {
+        Self::of(1, Body::Given(given))
+    }
+
     fn of(len: usize, body: Body<'a>) -> Self {
         let every_row = match &body {
             Body::Payload { payloads, .. } => payloads.is_never_null().then_some(1),
             Body::Fields(columns) => columns.iter().all(|(_, column)| column.is_never_null()).then_some(columns.len()),
             Body::Json { .. } => Some(1),
-            Body::Items(_) => None,
+            Body::Items(_) | Body::Given(_) => None,
         };
         let plain = match &body {
             Body::Payload { payloads, .. } => payloads.plain(),
-            Body::Fields(_) | Body::Json { .. } | Body::Items(_) => None,
+            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) => None,
         };
         Self {
             len,
             stream_keys: StreamKeys::Endpoint,
-            entry_ids: None,
+            entry_ids: EntryIds::Server,
             body,
+            key: None,
             every_row,
             unchecked: Vec::new(),
             plain,
@@ -91,16 +109,22 @@ impl<'a> Rows<'a> {
     /// The columns of fields or JSON.
     fn columns(&self) -> &[(Piece<'a>, Column<'a>)] {
         match &self.body {
-            Body::Payload { .. } | Body::Items(_) => &[],
+            Body::Payload { .. } | Body::Items(_) | Body::Given(_) => &[],
             Body::Fields(columns) | Body::Json { members: columns, .. } => columns,
         }
     }
 
-    pub(super) fn routed(self, stream_keys: StreamKeys<'a>, entry_ids: Option<Column<'a>>) -> Self {
-        if !stream_keys.are_own() && entry_ids.is_none() {
+    /// Adds a field with the key of the shard. Call it before [`Rows::routed`].
+    pub(super) fn keyed(self, key: KeptKey<'a>) -> Self {
+        let every_row = self.every_row.filter(|_| key.field.1.is_never_null()).map(|count| count + 1);
+        Self { key: Some(key), every_row, plain: None, ..self }
+    }
+
+    pub(super) fn routed(self, stream_keys: StreamKeys<'a>, entry_ids: EntryIds<'a>) -> Self {
+        if !stream_keys.are_own() && !entry_ids.are_own() {
             return self;
         }
-        let every_row = self.every_row.filter(|_| stream_keys.are_valid() && entry_ids.is_none());
+        let every_row = self.every_row.filter(|_| stream_keys.are_valid() && !entry_ids.are_own());
         let plain_elsewhere = self.plain.filter(|_| every_row.is_some());
         Self { stream_keys, entry_ids, every_row, plain: None, plain_elsewhere, ..self }
     }
@@ -118,7 +142,7 @@ impl<'a> Rows<'a> {
                 }
                 (names, columns.len())
             }
-            Body::Items(_) => (Vec::new(), 0),
+            Body::Items(_) | Body::Given(_) => (Vec::new(), 0),
         }
     }
 
@@ -144,7 +168,7 @@ impl<'a> Rows<'a> {
     /// Whether rows have several fields, some of which they may lack.
     pub(crate) fn is_sparse(&self) -> bool {
         match &self.body {
-            Body::Payload { .. } | Body::Json { .. } | Body::Items(_) => false,
+            Body::Payload { .. } | Body::Json { .. } | Body::Items(_) | Body::Given(_) => false,
             Body::Fields(columns) => !columns.iter().all(|(_, column)| column.is_never_null()),
         }
     }
@@ -156,7 +180,12 @@ impl<'a> Rows<'a> {
 
     /// Whether rows may have entry IDs of their own.
     pub(crate) fn has_entry_ids(&self) -> bool {
-        self.entry_ids.is_some()
+        self.entry_ids.are_own()
+    }
+
+    /// Whether fields cannot be sent without their names: those of the only row, a message, and those with the key of a shard.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.body, Body::Given(_)) || self.key.is_some()
     }
 
     /// A number that identifies the fields of this row. With up to 64 fields, bit `n` shows whether the row has field `n`; with
@@ -204,7 +233,7 @@ impl<'a> Rows<'a> {
     /// Whether rows may have stream keys or entry IDs of their own.
     #[inline]
     pub fn is_routed(&self) -> bool {
-        self.stream_keys.are_own() || self.entry_ids.is_some()
+        self.stream_keys.are_own() || self.entry_ids.are_own()
     }
 
     /// Whether rows may belong to streams other than the endpoint's.
@@ -231,13 +260,13 @@ impl<'a> Rows<'a> {
 
     /// The entry ID of this row; `None`: chosen by the server.
     pub fn entry_id(&self, row: usize) -> Option<&'a [u8]> {
-        self.entry_ids.as_ref()?.bytes(row)
+        self.entry_ids.get(row)
     }
 
     /// Whether rows may be a [payload alone](Self::payload_alone).
     #[inline]
     pub fn has_payload_alone(&self) -> bool {
-        !self.is_routed() && matches!(self.body, Body::Payload { .. })
+        !self.is_routed() && self.key.is_none() && matches!(self.body, Body::Payload { .. })
     }
 
     /// The payload of a row that is only a payload for the endpoint's stream key, the most common case; `None` for other
@@ -262,7 +291,7 @@ impl<'a> Rows<'a> {
     pub fn payload_buffer(&self, row: usize) -> Option<Buffer> {
         match &self.body {
             Body::Payload { payloads, .. } => payloads.buffer(row),
-            Body::Fields(_) | Body::Json { .. } | Body::Items(_) => None,
+            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) => None,
         }
     }
 
@@ -294,6 +323,18 @@ impl<'a> Rows<'a> {
         if let Some(message) = self.unchecked.iter().find_map(outside) {
             return Err(Fault::new(code::BAD_VALUE, message));
         }
+        let count = self.count_body(row)?;
+        let Some(key) = &self.key else { return Ok(count) };
+        if let Body::Items(items) = &self.body
+            && items.has_name(row, key.name)
+        {
+            let message = format!("the row has a field {:?}, which is also the key_field of the endpoint", key.name);
+            return Err(Fault::new(code::BAD_VALUE, message));
+        }
+        Ok(count + usize::from(key.is_in(row)))
+    }
+
+    fn count_body(&self, row: usize) -> Result<usize, Fault> {
         match &self.body {
             Body::Payload { payloads, .. } => match payloads.locate(row) {
                 Some(_) => Ok(1),
@@ -305,6 +346,10 @@ impl<'a> Rows<'a> {
             },
             Body::Json { .. } => Ok(1),
             Body::Items(items) => items.count(row),
+            Body::Given(given) => match given.count() {
+                0 => Err(Fault::new(code::EMPTY, "the message has no field")),
+                count => Ok(count),
+            },
         }
     }
 
@@ -323,6 +368,14 @@ impl<'a> Rows<'a> {
                 let Some(room) = room(scratch) else { return };
                 items.write_fields(row, &mut Line::new(room, out));
             }
+            Body::Given(given) => {
+                let Some(room) = room(scratch) else { return };
+                given.write_fields(&mut Line::new(room, out));
+            }
+        }
+        if let Some(key) = &self.key {
+            let Some(room) = room(scratch) else { return };
+            write_columns(std::slice::from_ref(&key.field), row, &mut Line::new(room, out));
         }
     }
 
@@ -343,7 +396,7 @@ impl<'a> Rows<'a> {
                 json::write_object(members, row, &mut line);
                 line.end_bulk(start);
             }
-            Body::Fields(_) | Body::Items(_) => {}
+            Body::Fields(_) | Body::Items(_) | Body::Given(_) => {}
         }
     }
 }

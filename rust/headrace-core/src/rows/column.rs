@@ -388,7 +388,7 @@ impl<'a> Spans<'a> {
 }
 
 #[inline(always)]
-fn write_bool(out: &mut Line<'_>, value: bool) {
+pub(super) fn write_bool(out: &mut Line<'_>, value: bool) {
     let (text, length) = if value { (b"true\0", 4) } else { (b"false", 5) };
     out.push_start(text, length);
 }

@@ -88,7 +88,7 @@ fn natives<T: ArrowPrimitiveType>(array: &dyn Array) -> Option<&[T::Native]> {
 }
 
 /// `INTERVAL '1 02:03:04.5' DAY TO SECOND`
-fn write_day_to_second(out: &mut Line<'_>, nanos: i128) {
+pub(super) fn write_day_to_second(out: &mut Line<'_>, nanos: i128) {
     out.push(b"INTERVAL '");
     write_sign(out, nanos < 0);
     let (seconds, nanos) = (nanos.unsigned_abs() / NANOS_PER_SECOND, nanos.unsigned_abs() % NANOS_PER_SECOND);

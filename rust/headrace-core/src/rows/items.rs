@@ -83,6 +83,11 @@ impl<'a> Items<'a> {
         Ok(self.fields(row).count())
     }
 
+    /// Whether the row has a field of this name.
+    pub(super) fn has_name(&self, row: usize, name: &str) -> bool {
+        self.fields(row).any(|(its, _)| its == Some(name.as_bytes()))
+    }
+
     /// Appends each field of a row as two bulk strings.
     #[inline(never)] // keeps it out of the code for other kinds of rows
     pub(super) fn write_fields(&self, row: usize, line: &mut Line<'_>) {

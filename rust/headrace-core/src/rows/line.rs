@@ -218,6 +218,14 @@ impl<'o> Line<'o> {
         self.end
     }
 
+    /// Starts a value without a name, after [`make_room`](Line::make_room). Returns its position, for
+    /// [`end_field`](Line::end_field).
+    #[inline]
+    pub(super) fn begin_value(&mut self) -> usize {
+        self.push(HEADER);
+        self.end
+    }
+
     /// Ends the field whose value starts at `value` and fits in the margin, and corrects its length.
     #[inline]
     pub(super) fn end_field(&mut self, value: usize) {

@@ -8,7 +8,9 @@ use arrow_schema::{DataType, Schema};
 
 use super::batch::Rows;
 use super::column::Column;
+use super::entry_ids::EntryIds;
 use super::items::Items;
+use super::kept_key::KeyField;
 use super::line::{Line, Piece};
 use super::shape::{Role, Shape};
 use super::stream_keys::{ShardKeys, StreamKeys};
@@ -52,6 +54,9 @@ pub enum Body {
     /// Each of these columns as a field with the column's name and its value as text. Nulls are omitted; a row with only
     /// nulls fails.
     Fields(Vec<String>),
+    /// The bytes of the first column as the payload field, then each of the other columns as a field. Nulls are omitted, the
+    /// payload's too; a row with only nulls fails.
+    PayloadAndFields(String, Vec<String>),
     /// These columns, or all columns, as one JSON object in the payload field. Nulls are omitted; a row with only nulls is
     /// `{}`.
     Json(Option<Vec<String>>),
@@ -66,6 +71,8 @@ pub struct RowPlan {
     body: BodyPlan,
     message_id: Option<usize>,
     stream_key: KeyPlan,
+    /// With shards and their keys.
+    key_field: Option<KeyField>,
     entry_id: Option<Source>,
 }
 
@@ -108,17 +115,18 @@ impl RowPlan {
             Body::Payload(column) => {
                 BodyPlan::Payload(bulk(payload_field), Source::new(schema, column, PAYLOAD, Role::Bytes)?)
             }
-            Body::Fields(columns) => {
-                check_names("fields", columns)?;
-                if let Some(column) = columns.iter().find(|column| Some(column.as_str()) == ts_field) {
+            Body::Fields(columns) => BodyPlan::Fields(fields_of(schema, columns, ts_field)?),
+            Body::PayloadAndFields(payload, columns) => {
+                if columns.iter().any(|column| column == payload_field) {
                     return Err(Error::schema(format!(
-                        "column {column:?} cannot be a field: the entry's time has the same name (rename the column, or \
-                         choose another ts_field)"
+                        "column {payload_field:?} cannot be a field: the payload's field has the same name (rename the column, \
+                         or choose another payload_field)"
                     )));
                 }
-                let source =
-                    |column: &String| Ok((Line::field_start(column), Source::new(schema, column, FIELD, Role::Field)?));
-                BodyPlan::Fields(columns.iter().map(source).collect::<Result<_>>()?)
+                let payload = Source::new(schema, payload, PAYLOAD, Role::Bytes)?;
+                let mut fields = vec![(Line::field_start(payload_field), payload)];
+                fields.extend(fields_of(schema, columns, ts_field)?);
+                BodyPlan::Fields(fields)
             }
             Body::Json(columns) => {
                 let every = || schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -144,14 +152,32 @@ impl RowPlan {
             body,
             message_id: message_id.transpose()?,
             stream_key,
+            key_field: None,
             entry_id: entry_id.map(|name| Source::new(schema, name, "hold entry IDs", Role::Text)).transpose()?,
         })
     }
 
-    /// Sends the rows to these shards, by the keys in the column `shard_key`. Refuses a column that cannot hold keys.
-    pub(crate) fn sharded(self, schema: &Schema, shards: &Arc<Shards>, shard_key: Option<&str>) -> Result<Self> {
+    /// Sends the rows to these shards, by the keys in the column `shard_key`, which they keep in the field `key_field`. Refuses a
+    /// column that cannot hold keys, and another field of that name.
+    pub(crate) fn sharded(
+        self,
+        schema: &Schema,
+        shards: &Arc<Shards>,
+        shard_key: Option<&str>,
+        key_field: Option<&str>,
+    ) -> Result<Self> {
         let column = shard_key.map(|name| Source::new(schema, name, "hold the keys of shards", Role::ShardKey));
-        Ok(Self { stream_key: KeyPlan::Shards(Arc::clone(shards), column.transpose()?), ..self })
+        let key_field = key_field.filter(|_| shard_key.is_some());
+        if let (Some(key_field), BodyPlan::Fields(sources)) = (key_field, &self.body)
+            && sources.iter().any(|(start, _)| *start == Line::field_start(key_field))
+        {
+            return Err(Error::schema(format!(
+                "column {key_field:?} cannot be a field: the key_field of the endpoint has the same name (rename the column, or \
+                 choose another key_field)"
+            )));
+        }
+        let stream_key = KeyPlan::Shards(Arc::clone(shards), column.transpose()?);
+        Ok(Self { stream_key, key_field: key_field.map(KeyField::new), ..self })
     }
 
     /// Resolves the columns of a record batch, once for all its rows. Refuses a different schema.
@@ -172,17 +198,21 @@ impl RowPlan {
                 StreamKeys::Shards(ShardKeys::new(shards, source.as_ref().map(bind).transpose()?, first))
             }
         };
-        let entry_ids = self.entry_id.as_ref().map(bind).transpose()?;
+        let entry_ids = self.entry_id.as_ref().map(bind).transpose()?.map_or(EntryIds::Server, EntryIds::Column);
         let rows = batch.num_rows();
-        Ok(match &self.body {
+        let bound = match &self.body {
             BodyPlan::Payload(name, source) => Rows::of_payload(rows, name, source.bind(batch)?),
             BodyPlan::Fields(sources) => Rows::of_fields(rows, bind_all(sources)?).checked(column_names(sources)),
             BodyPlan::Json(name, sources) => {
                 Rows::of_json(rows, name, bind_all(sources)?).checked(column_names(sources))
             }
             BodyPlan::FieldsFrom(source) => Rows::of_items(rows, source.bind_items(batch)?),
-        }
-        .routed(stream_keys, entry_ids))
+        };
+        let bound = match (&self.key_field, &self.stream_key) {
+            (Some(key), KeyPlan::Shards(_, Some(source))) => bound.keyed(key.bind(source.bind(batch)?)),
+            _ => bound,
+        };
+        Ok(bound.routed(stream_keys, entry_ids))
     }
 
     /// The column whose value in this row panics when it is encoded alone.
@@ -240,6 +270,19 @@ impl RowPlan {
     pub fn message_id_column(&self) -> Option<usize> {
         self.message_id
     }
+}
+
+/// The start and the source of each field. Refuses one with the name of the entry's time.
+fn fields_of(schema: &Schema, columns: &[String], ts_field: Option<&str>) -> Result<Vec<(Vec<u8>, Source)>> {
+    check_names("fields", columns)?;
+    if let Some(column) = columns.iter().find(|column| Some(column.as_str()) == ts_field) {
+        return Err(Error::schema(format!(
+            "column {column:?} cannot be a field: the entry's time has the same name (rename the column, or choose another \
+             ts_field)"
+        )));
+    }
+    let source = |column: &String| Ok((Line::field_start(column), Source::new(schema, column, FIELD, Role::Field)?));
+    columns.iter().map(source).collect()
 }
 
 /// The index of the column of message IDs. Refuses a missing or ambiguous column, and a type that cannot hold them.

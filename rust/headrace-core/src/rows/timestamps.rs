@@ -9,7 +9,7 @@ use super::line::Line;
 use super::text::Style;
 use super::time;
 use super::zone::Zone;
-use crate::calendar::{SECONDS_PER_DAY, per_second};
+use crate::calendar::{SECONDS_PER_DAY, per_day, per_second};
 
 /// A column of timestamps, counted in `unit` since 1970.
 pub(super) struct Timestamps<'a> {
@@ -117,6 +117,17 @@ impl Part {
     fn new(line: &mut Line<'_>, write: impl FnOnce(&mut Line<'_>)) -> Self {
         let (bytes, length) = line.take_back(write);
         Self { bytes, length }
+    }
+}
+
+/// Appends `2026-04-14T12:00:00.5+02:00` from microseconds of local time; without an offset from UTC, in seconds, there is none.
+pub(super) fn write_local(out: &mut Line<'_>, micros: i64, offset: Option<i32>) {
+    let per_day = per_day(TimeUnit::Microsecond);
+    time::write_date(out, micros.div_euclid(per_day));
+    out.push(b"T");
+    time::write_time(out, micros.rem_euclid(per_day), TimeUnit::Microsecond);
+    if let Some(offset) = offset {
+        write_offset(out, offset);
     }
 }
 

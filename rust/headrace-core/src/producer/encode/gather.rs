@@ -196,7 +196,7 @@ fn write_number(number: usize, out: &mut Vec<u8>) {
 
 /// The form of the rows. The names that they share are moved out of them.
 pub(crate) fn form_of(rows: &mut Rows<'_>) -> RowForm {
-    if rows.has_entry_ids() {
+    if rows.has_entry_ids() || rows.is_whole() {
         return RowForm::Whole;
     }
     if rows.has_own_names() {
