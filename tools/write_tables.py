@@ -57,7 +57,7 @@ DESCRIBED = re.compile(r"^        (\w+): .*\n(?:            .*\n)*", re.MULTILIN
 
 
 def main() -> int:
-    pages = ("observability.md", "options.md", "outcomes.md", "troubleshooting.md")
+    pages = ("observability.md", "options.md", "outcomes.md", "reading.md", "troubleshooting.md")
     tables = {page: tables_of(page) for page in pages}
     differing = [page for page, made in tables.items() if not write(DOCS / page, made, check="--check" in sys.argv[1:])]
     differing = [f"docs/{page}: its tables differ" for page in differing]
@@ -95,6 +95,7 @@ def tables_of(page: str) -> dict[str, str]:
             "codes: own": codes(code for code in CODES.values() if code.is_own),
             "codes: server": codes(code for code in CODES.values() if not code.is_own),
         },
+        "reading.md": {"counters: report": report()},
         "troubleshooting.md": {"codes: advice": sections(CODES.values())},
     }[page]
 
@@ -149,7 +150,8 @@ def with_counters(text: str) -> str:
     lines = text.splitlines(keepends=True)
     for node in reversed(ast.parse(text).body):
         if isinstance(node, ast.ClassDef):
-            first, source = node.lineno - 1, "".join(lines[node.lineno - 1 : node.end_lineno])
+            # A comment at the end of a class lies after its last line.
+            first, source = node.lineno - 1, "".join(lines[node.lineno - 1 : (node.end_lineno or 0) + 1])
             rows = {row.name: row for table in FIELDS.findall(source) for row in COUNTERS[table]}
             start, end = (lines.index(line, first) for line in ("    Attributes:\n", '    """\n'))
             own = {found[1]: found[0] for found in DESCRIBED.finditer("".join(lines[start + 1 : end]))}
@@ -169,6 +171,10 @@ def described(row: Counter) -> str:
 
 def counters(name: str, of: str, part: str = "") -> str:
     return table([f"`{of}`", "Prometheus", "OpenTelemetry", "meaning"], [cells(row, part) for row in COUNTERS[name]])
+
+
+def report() -> str:
+    return table(["`ReadReport`", "meaning"], [[f"`{row.name}`", row.text] for row in COUNTERS["report"]])
 
 
 def cells(row: Counter, part: str) -> list[str]:

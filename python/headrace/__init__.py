@@ -11,7 +11,7 @@ TYPE_CHECKING: bool = False
 
 if TYPE_CHECKING:
     from headrace.async_dispatcher import AsyncDispatcher
-    from headrace.consumer import Consumer, ConsumerBatch, ReadReport
+    from headrace.consumer import Consumer, ConsumerBatch
     from headrace.dead_letters import read_dead_letters
     from headrace.dispatcher import Dispatcher
     from headrace.endpoint import Endpoint, InsecureWarning
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headrace.reader import ReadBatch, Reader
     from headrace.report import DeliveryReport
     from headrace.retry import RetryPolicy
+    from headrace.stats import ReadReport
     from headrace.unpacking import unpack, unpack_arrow
 
 __all__ = [
@@ -97,7 +98,7 @@ _MODULES = {
     "InsecureWarning": "endpoint",
     "Inspection": "inspection",
     "ReadBatch": "reader",
-    "ReadReport": "consumer",
+    "ReadReport": "stats",
     "Reader": "reader",
     "RetryPolicy": "retry",
     "inspect": "inspection",

@@ -79,7 +79,7 @@ def code_table() -> list[tuple[str, bool, dict[str, _Kind], bool, bool, bool, li
     """Return the rows of the table of error codes, headrace's own first; `headrace.tables` names their parts."""
 
 def counter_table(name: str) -> list[tuple[str, str, Any, bool, str, str | None, str | None, str]]:
-    """Return a table of counters: `dispatcher`, `node`, `reader` or `consumer`; `headrace.tables` names its parts."""
+    """Return a table of counters by its name, such as `node` or `report`; `headrace.tables` names its parts."""
 
 def option_table(name: str) -> list[tuple[str, str, object, bool, bool, str]]:
     """Return a table of options by its name, such as `endpoint` or `datasource_read`."""
@@ -737,7 +737,6 @@ class ReadBatch:
         """Return the schema of the batch as a `PyCapsule`."""
 
 _Id = tuple[int, int]
-_Counts = tuple[int, int, int, int, int, int, int, int, int, int]
 
 @final
 class ConsumerBatch:
@@ -777,16 +776,19 @@ class Consumer:
         """Return the next batch, or None after `timeout` seconds or once `stop` was called."""
     def drop_stream(self, stream: bytes) -> None:
         """Read a stream no longer."""
-    def flush(self, timeout: float | None = None) -> _Counts:
-        """Wait until the server has processed every `ack`, `fail` and `release`, for at most `timeout` seconds."""
-    def close(self, releases: bool, timeout: float) -> _Counts:
+    def flush(self, timeout: float | None = None) -> dict[str, int]:
+        """Wait until the server has processed every `ack`, `fail` and `release`, for at most `timeout` seconds.
+
+        Returns the counts by name, as `headrace.ReadReport` takes them.
+        """
+    def close(self, releases: bool, timeout: float) -> dict[str, int]:
         """Close the consumer; with `releases`, entries without an `ack`, `fail` or `release` go back to the group."""
     @property
     def has_namesake(self) -> bool:
         """Whether another consumer of the same name was there when this one connected, and half a second later."""
     def stop(self) -> None:
         """Return no further batches: `poll` returns None. Can be called from any thread and from a signal handler."""
-    def report(self) -> _Counts:
+    def report(self) -> dict[str, int]:
         """Return the counts so far."""
     @property
     def unconfirmed(self) -> int:

@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 
 from headrace import _headrace
 from headrace.endpoint import Endpoint
@@ -15,7 +15,7 @@ from headrace.errors import ConfigError
 from headrace.forgotten import tell
 from headrace.reader import check_schema, key_bytes, shown_streams, stream_keys
 from headrace.retry import RetryPolicy, resolved
-from headrace.stats import ConsumerStats
+from headrace.stats import ConsumerStats, ReadReport
 from headrace.tables import CONSUMER, documented, signature
 
 __all__ = ["Consumer", "ConsumerBatch", "ConsumerOptions", "ReadReport"]
@@ -25,36 +25,6 @@ ConsumerBatch = _headrace.ConsumerBatch
 
 #: One value per row: a sequence of bool, or an array of pyarrow, numpy, pandas or polars.
 Mask: TypeAlias = Any
-
-
-class ReadReport(NamedTuple):
-    """Counts of entries since the consumer was created.
-
-    Attributes:
-        handed_over: Entries handed over in batches; each delivery counts.
-        redelivered: Of those, entries that had been delivered before.
-        reclaimed: Entries taken over from other consumers, which had held them for longer than `min_idle`.
-        acked: Entries acknowledged: the group does not deliver them again.
-        stale: Entries acknowledged, failed or released when they already belonged to another consumer, which may
-            process them too.
-        unknown: Entries for which the reply was lost, and it could not be determined whether the server did as
-            requested.
-        released: Entries given back to the group, or failed and to be retried.
-        dead: Entries moved to `dead_letter_key`.
-        lost: Entries trimmed or deleted while they were pending, before they could be handed over.
-        pending: Entries handed over, or read ahead, and not settled yet.
-    """
-
-    handed_over: int
-    redelivered: int
-    reclaimed: int
-    acked: int
-    stale: int
-    unknown: int
-    released: int
-    dead: int
-    lost: int
-    pending: int
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -285,11 +255,11 @@ class Consumer:
         If `timeout` seconds pass first, `ReadReport.pending` may include entries that it has not processed yet. The
         timeout also ends an attempt to connect.
         """
-        return ReadReport(*self._native.flush(timeout))
+        return ReadReport(**self._native.flush(timeout))
 
     def report(self) -> ReadReport:
         """Return the counts so far."""
-        return ReadReport(*self._native.report())
+        return ReadReport(**self._native.report())
 
     def close(self, timeout: float = 10.0, *, release: bool = True) -> ReadReport:
         """Close the consumer, and return the counts.
@@ -302,7 +272,7 @@ class Consumer:
             CommandError: The server refused an acknowledgement, a failure or a release.
             GroupMissingError: The group or its stream was deleted.
         """
-        return ReadReport(*self._native.close(release, timeout))
+        return ReadReport(**self._native.close(release, timeout))
 
     def stop(self) -> None:
         """End the loop: `poll` returns None immediately. Can be called from any thread and from a signal handler."""

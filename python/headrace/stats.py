@@ -1,10 +1,10 @@
-"""The counters of dispatchers, readers and consumers."""
+"""The counters of dispatchers, readers and consumers, and the report of a consumer."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from headrace.report import outcomes
 from headrace.tables import COUNTERS
@@ -12,7 +12,7 @@ from headrace.tables import COUNTERS
 if TYPE_CHECKING:
     from headrace import _headrace
 
-__all__ = ["ConsumerStats", "NodeStats", "ReaderStats", "Stats", "read_stats"]
+__all__ = ["ConsumerStats", "NodeStats", "ReadReport", "ReaderStats", "Stats", "read_stats"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,10 +258,11 @@ class ConsumerStats(ReaderStats):
     does.
 
     Attributes:
-        redelivered: Of `entries`, those that had been delivered before.
-        reclaimed: Entries taken over from other consumers.
-        acked: Entries acknowledged, as confirmed by the server.
-        stale: Entries acknowledged, failed or released when they already belonged to another consumer.
+        redelivered: Entries read that had been delivered before, to this consumer or another one.
+        reclaimed: Entries taken over from other consumers, which had held them for longer than `min_idle`.
+        acked: Entries acknowledged, as confirmed by the server: the group does not deliver them again.
+        stale: Entries acknowledged, failed or released when another consumer already had them, or had acknowledged
+            them: each is a possible duplicate.
         unknown: Entries for which the reply was lost, and it could not be determined whether the server did as
             requested.
         released: Entries given back to the group, or failed and to be retried.
@@ -284,3 +285,37 @@ class ConsumerStats(ReaderStats):
 
     _TABLES: ClassVar[tuple[str, ...]] = ("reader", "consumer")
     _SHOWN: ClassVar[tuple[str, ...]] = ("batches", "entries", "rows", "lost", "acked", "pending")
+
+
+class ReadReport(NamedTuple):
+    """Counts of entries since the consumer was created.
+
+    A later version may have more counts, after these.
+
+    Attributes:
+        handed_over: Entries returned in batches; each delivery counts.
+        redelivered: Entries read that had been delivered before, to this consumer or another one.
+        reclaimed: Entries taken over from other consumers, which had held them for longer than `min_idle`.
+        acked: Entries acknowledged, as confirmed by the server: the group does not deliver them again.
+        stale: Entries acknowledged, failed or released when another consumer already had them, or had acknowledged
+            them: each is a possible duplicate.
+        unknown: Entries for which the reply was lost, and it could not be determined whether the server did as
+            requested.
+        released: Entries given back to the group, or failed and to be retried.
+        dead: Entries moved to `dead_letter_key`.
+        lost: Entries trimmed or deleted while they were pending.
+        pending: Entries handed over, or read ahead, and not settled yet.
+    """
+
+    # counters: report
+    handed_over: int = 0
+    redelivered: int = 0
+    reclaimed: int = 0
+    acked: int = 0
+    stale: int = 0
+    unknown: int = 0
+    released: int = 0
+    dead: int = 0
+    lost: int = 0
+    pending: int = 0
+    # end

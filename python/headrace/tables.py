@@ -106,10 +106,10 @@ class Counter(NamedTuple):
         return self.type in ("int", "float")
 
 
-#: The counters of `Stats`, of `NodeStats`, of `ReaderStats`, and those that only `ConsumerStats` has.
+#: The counters of `Stats`, `NodeStats`, `ReaderStats`, those that only `ConsumerStats` has, and those of `ReadReport`.
 COUNTERS: Final = {
     table: [Counter(*row) for row in _headrace.counter_table(table)]
-    for table in ("dispatcher", "node", "reader", "consumer")
+    for table in ("dispatcher", "node", "reader", "consumer", "report")
 }
 
 

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from headrace import ConcurrentUseError, ConfigError
+from headrace import ConcurrentUseError, ConfigError, ReadReport
 from headrace.consumer import ConsumerBatch
 from headrace.errors import ClosedError
 from headrace.testing import LocalServer
@@ -57,12 +57,12 @@ def test_a_mask_selects_the_rows_to_acknowledge(any_server: LocalServer, connect
         consumer.ack(batch, MASKS[kind]([True, True, False, False, False]))
         assert consumer.flush().acked == 3
         consumer.ack(batch)
-        assert consumer.flush() == (5, 0, 0, 5, 0, 0, 0, 0, 0, 0)
+        assert consumer.flush() == ReadReport(handed_over=5, acked=5)
         # What was said once is not said again.
         consumer.ack(batch)
         consumer.release(batch)
         consumer.fail(batch, "late")
-        assert consumer.flush() == (5, 0, 0, 5, 0, 0, 0, 0, 0, 0)
+        assert consumer.flush() == ReadReport(handed_over=5, acked=5)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_entries_are_acknowledged_failed_and_released_by_id(server: LocalServer,
         consumer.ack_ids(KEY.encode(), ("2-0",))
         assert consumer.fail_ids(KEY, ["4-0", "9-0"], "why") == ["9-0"]
         assert consumer.release_ids(KEY, ["5-0", "9-0", "1-0"]) == ["1-0", "9-0"]
-        assert consumer.flush() == (6, 0, 0, 3, 0, 0, 2, 0, 0, 1)
+        assert consumer.flush() == ReadReport(handed_over=6, acked=3, released=2, pending=1)
         # Nothing more is to be said of these, and never was of the last.
         consumer.ack_ids(KEY, ["1-0", "7-0"])
         report = consumer.flush()
@@ -261,7 +261,7 @@ def test_entries_can_be_acknowledged_from_any_thread(server: LocalServer, client
             batches.put(None)
         for thread in threads:
             thread.join()
-        assert consumer.flush() == (2_000, 0, 0, 2_000, 0, 0, 0, 0, 0, 0)
+        assert consumer.flush() == ReadReport(handed_over=2_000, acked=2_000)
     assert pending_of(client) == {}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace import CommandError, ConnectionFailedError, Consumer
+from headrace import CommandError, ConnectionFailedError, Consumer, ReadReport
 from headrace.testing import LocalServer
 from support.consumers import as_ids, consumer_of, next_batch, take
 from support.groups import add, pending_of
@@ -41,7 +41,7 @@ def test_failed_entries_are_redelivered_one_at_a_time(server: LocalServer, clien
         batch = next_batch(consumer)
         consumer.fail(batch, "why", mask=[False, True, True, False, False, False], delay=0)
         consumer.ack(batch, [True, False, False, True, True, True])
-        assert consumer.flush()[3:] == (4, 0, 0, 2, 0, 0, 0)
+        assert consumer.flush() == ReadReport(handed_over=6, acked=4, released=2)
         # Each by itself, and counted above all deliveries in company.
         for expected in ("2-0", "3-0"):
             batch = next_batch(consumer)
@@ -72,7 +72,7 @@ def test_released_entries_are_available_to_another_consumer_immediately(server: 
     with consumer_of(server, "a", **options) as consumer:
         batch = next_batch(consumer)
         consumer.release(batch, mask=[True, True, False, False])
-        assert consumer.flush()[6] == 2
+        assert consumer.flush().released == 2
         # Not the one that gave them back, however often it looks.
         for _ in range(10):
             assert consumer.poll(0.02) is None
@@ -95,7 +95,8 @@ def test_a_consumer_claims_its_released_entry_if_no_other_consumer_does(server: 
         batch = next_batch(consumer)
         assert batch.entry_ids == ["1-0"]
         consumer.ack(batch)
-        assert consumer.flush()[3:] == (1, 0, 0, 1, 0, 0, 0)
+        report = consumer.flush()
+        assert (report.acked, report.stale, report.released, report.lost, report.pending) == (1, 0, 1, 0, 0)
 
 
 def test_a_release_keeps_the_count_of_failures(server: LocalServer, client: Any) -> None:
@@ -126,7 +127,8 @@ def test_dead_letters_have_every_field_in_order(server: LocalServer, client: Any
                     consumer.ack_ids(KEY, [entry])
             reports.append(consumer.flush())
         assert [report.dead for report in reports] == [0, 1]
-        assert reports[-1][3:] == (2, 0, 0, 1, 1, 0, 0)
+        report = reports[-1]
+        assert (report.acked, report.stale, report.released, report.lost, report.pending) == (2, 0, 1, 0, 0)
         assert consumer.poll(0.05) is None
     (letter,) = dead_letters(client)
     tail: list[Any] = [b"dead:stream", KEY.encode(), b"dead:id", b"1-0", b"dead:reason", "failure 2 \xe9".encode()]
@@ -139,7 +141,7 @@ def test_the_first_failure_makes_a_dead_letter_if_max_failures_is_1(server: Loca
     with consumer_of(server, max_failures=1, dead_letter_key="dead") as consumer:
         assert take(consumer, 100) == stored
         assert consumer.fail_ids(KEY, stored, "why") == []
-        assert consumer.flush()[6:] == (0, 100, 0, 0)
+        assert consumer.flush() == ReadReport(handed_over=100, dead=100)
     assert [letter[5] for letter in dead_letters(client)] == [entry.encode() for entry in stored]
     assert pending_of(client) == {}
 

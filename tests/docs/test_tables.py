@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace import AsyncDispatcher, ConfigError, Dispatcher, Endpoint, RetryPolicy
+import headrace.consumer
+from headrace import AsyncDispatcher, ConfigError, Dispatcher, Endpoint, ReadReport, RetryPolicy
 from headrace.dispatcher import DispatcherOptions
 from headrace.metrics import ConsumerStats, NodeStats, ReaderStats, Stats
 from headrace.spark import write, xadd, xadd_udf
@@ -58,10 +60,23 @@ def test_tables_of_counters() -> None:
             assert (row.age is not None) == (row.type == "float | None"), row.name
 
 
-@pytest.mark.parametrize("cls", [Stats, NodeStats, ReaderStats, ConsumerStats])
+@pytest.mark.parametrize("cls", [Stats, NodeStats, ReaderStats, ConsumerStats, ReadReport])
 def test_the_docstring_of_a_class_of_counters_describes_its_attributes(cls: type[Any]) -> None:
     own = [name for name in cls.__annotations__ if not name.startswith("_")]
     assert re.findall(r"^    (\w+): ", inspect.getdoc(cls) or "", re.MULTILINE) == own
+
+
+def test_a_report_is_a_tuple_and_its_new_counts_come_last() -> None:
+    first = "handed_over redelivered reclaimed acked stale unknown released dead lost pending"
+    assert ReadReport._fields == tuple(row.name for row in COUNTERS["report"])
+    assert ReadReport._fields[:10] == tuple(first.split())
+    report = ReadReport(*range(1, 11))
+    assert report[:10] == tuple(range(1, 11))
+    assert report == (*range(1, 11), *[0] * (len(report) - 10))
+    assert repr(report).startswith("ReadReport(handed_over=1, redelivered=2, ")
+    assert pickle.loads(pickle.dumps(report)) == report
+    assert ReadReport(**report._asdict() | {"acked": 0}) == report._replace(acked=0)
+    assert headrace.consumer.ReadReport is ReadReport
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

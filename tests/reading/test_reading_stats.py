@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import Consumer, Dispatcher, Reader, RetryPolicy
 from headrace.metrics import ConsumerStats, OpenTelemetryInstruments, PrometheusCollector, ReaderStats
+from headrace.tables import COUNTERS
 from headrace.testing import LocalServer
 from support.consumers import as_ids, consumer_of, next_batch, set_pending
 from support.fixture_types import StartServer
@@ -134,7 +135,10 @@ def test_a_consumer_counts_the_outcomes_of_entries(any_server: LocalServer, clie
         assert (stats.reconnects, stats.lost, stats.unknown, stats.reclaimed) == (0, 0, 0, 0)
         assert stats.last_entry_time == 0.01
         report = consumer.report()
-    for name in ("acked", "dead", "released", "stale", "redelivered"):
+    assert (report.handed_over, report.lost) == (stats.entries, stats.lost)
+    both = [row.name for row in COUNTERS["consumer"] if row in COUNTERS["report"]]
+    assert len(both) >= 8
+    for name in both:
         assert getattr(report, name) == getattr(stats, name), name
     assert consumer.stats().pending == 0
 

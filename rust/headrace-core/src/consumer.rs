@@ -450,15 +450,15 @@ impl ConsumerHandle {
         self.enter().map_or(0, |()| count())
     }
 
-    /// The values of [`READER_COUNTERS`](crate::READER_COUNTERS) and [`CONSUMER_COUNTERS`], also of a closed consumer. In a
-    /// forked process they are all zero.
+    /// The values of [`READER_COUNTERS`](crate::READER_COUNTERS), and those of [`CONSUMER_COUNTERS`] that statistics have, also of
+    /// a closed consumer. In a forked process they are all zero.
     pub fn stats(&self) -> CounterValues {
         // The parent may have held the lock when it forked.
         if self.fork.clone().detected_fork() {
-            return [ReadCounters::default().values(), ReadReport::default().values()].concat();
+            return [ReadCounters::default().values(), ReadReport::default().stats()].concat();
         }
         let report = self.shared.report();
-        let mut values = [self.counters.values(), report.values()].concat();
+        let mut values = [self.counters.values(), report.stats()].concat();
         // A consumer's ledgers count lost entries; a reader's sessions count them.
         values.retain(|(name, _)| *name != "lost");
         values.push(("lost", CounterValue::Count(report.lost)));

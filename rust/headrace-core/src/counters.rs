@@ -14,4 +14,4 @@ pub use nodes::NODE_COUNTERS;
 pub(crate) use nodes::NodeCounters;
 pub use reading::{READER_COUNTERS, ReadCounters};
 pub use table::{CounterSpec, CounterValues};
-pub(crate) use table::{counter, counter_table, gauge};
+pub(crate) use table::{counter, counter_table, gauge, report_only, stats_only};

@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard};
 use arrow_schema::SchemaRef;
 use headrace_core::endpoint::Form;
 use headrace_core::group::entry_ids;
-use headrace_core::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId, ReadReport};
+use headrace_core::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict};
 
 use crate::capsules;
-use crate::counters::{PyReadCounters, Reading};
+use crate::counters::{PyReadCounters, Reading, to_dict};
 use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
 use crate::log;
@@ -38,16 +38,6 @@ impl PyConsumer {
                 .to_owned()
         })
     }
-}
-
-/// The counts of a report, in the order of the fields of `headrace.ReadReport`.
-type Counts = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
-
-fn counts(report: ReadReport) -> Counts {
-    let ReadReport {
-        handed_over, redelivered, reclaimed, acked, stale, unknown, released, dead, lost, pending, ..
-    } = report;
-    (handed_over, redelivered, reclaimed, acked, stale, unknown, released, dead, lost, pending)
 }
 
 #[pymethods]
@@ -92,24 +82,28 @@ impl PyConsumer {
     }
 
     /// Wait until the server has processed every `ack`, `fail` and `release`, for at most `timeout` seconds.
+    ///
+    /// Returns the counts by name, as `headrace.ReadReport` takes them.
     #[pyo3(signature = (timeout = None))]
-    fn flush(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Counts> {
-        contained(py, || {
+    fn flush<'py>(&self, py: Python<'py>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
+        let report = contained(py, || {
             let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
             let mut inner = self.lock()?;
             let consumer = &mut *inner;
-            without_gil(py, |signals| consumer.flush(timeout, signals)).map(counts)
-        })
+            without_gil(py, |signals| consumer.flush(timeout, signals))
+        })?;
+        to_dict(py, report.counts())
     }
 
     /// Close the consumer; with `releases`, entries without an `ack`, `fail` or `release` go back to the group.
-    fn close(&self, py: Python<'_>, releases: bool, timeout: &Bound<'_, PyAny>) -> PyResult<Counts> {
-        contained(py, || {
+    fn close<'py>(&self, py: Python<'py>, releases: bool, timeout: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        let report = contained(py, || {
             let timeout = seconds("timeout", timeout)?;
             let mut inner = self.lock()?;
             let consumer = &mut *inner;
-            without_gil(py, |signals| consumer.close(releases, timeout, signals)).map(counts)
-        })
+            without_gil(py, |signals| consumer.close(releases, timeout, signals))
+        })?;
+        to_dict(py, report.counts())
     }
 
     /// Whether another consumer of the same name was there when this one connected, and half a second later.
@@ -124,8 +118,8 @@ impl PyConsumer {
     }
 
     /// Return the counts so far.
-    fn report(&self) -> PyResult<Counts> {
-        self.handle.report().map(counts).map_err(|error| to_py(&error))
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        to_dict(py, self.handle.report().map_err(|error| to_py(&error))?.counts())
     }
 
     /// The number of entries that were acknowledged, failed or released, and that the server has not replied to.

@@ -26,21 +26,22 @@ type CounterRow<'py> = (
     &'static str,
 );
 
-/// Return a table of counters: `dispatcher`, `node`, `reader` or `consumer`; `headrace.tables` names its parts.
+/// Return a table of counters by its name, such as `node` or `report`; `headrace.tables` names its parts.
 #[pyfunction]
 pub(crate) fn counter_table<'py>(py: Python<'py>, name: &str) -> PyResult<Vec<CounterRow<'py>>> {
     let table = match name {
         "dispatcher" => DISPATCHER_COUNTERS,
         "node" => NODE_COUNTERS,
         "reader" => READER_COUNTERS,
-        "consumer" => CONSUMER_COUNTERS,
+        "consumer" | "report" => CONSUMER_COUNTERS,
         _ => return Err(PyKeyError::new_err(name.to_owned())),
     };
     let row = |row: &CounterSpec| {
         let (kind, zero) = (type_of(row.zero), to_python(py, row.zero)?);
         Ok((row.name, kind, zero, row.is_gauge, row.unit, row.help, row.age, row.text.trim()))
     };
-    table.iter().map(row).collect()
+    let has = |row: &&CounterSpec| if name == "report" { row.in_report } else { row.in_stats };
+    table.iter().filter(has).map(row).collect()
 }
 
 /// The type of the attribute, as Python writes it.
@@ -66,7 +67,7 @@ fn to_python(py: Python<'_>, value: CounterValue) -> PyResult<Bound<'_, PyAny>> 
     })
 }
 
-fn to_dict(py: Python<'_>, values: CounterValues) -> PyResult<Bound<'_, PyDict>> {
+pub(crate) fn to_dict(py: Python<'_>, values: CounterValues) -> PyResult<Bound<'_, PyDict>> {
     let read = PyDict::new(py);
     for (name, value) in values {
         read.set_item(name, to_python(py, value)?)?;

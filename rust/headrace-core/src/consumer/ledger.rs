@@ -119,9 +119,9 @@ impl Ledger {
         if let [id] = forgotten.ids[..] { Some((id, forgotten.deliveries(0))) } else { None }
     }
 
-    /// Counts the entries of a batch that was returned to the caller.
-    pub(super) fn handed_over(&mut self, entries: usize) {
-        self.report.handed_over += entries as u64;
+    /// The counts, for a session to add to. [`report`](Self::report) completes them.
+    pub(super) fn counts(&mut self) -> &mut ReadReport {
+        &mut self.report
     }
 
     /// Whether this consumer holds the entry, or the server has not confirmed a decision on it.

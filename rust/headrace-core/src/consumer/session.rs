@@ -200,7 +200,7 @@ impl Session {
                 continue;
             }
             if let Ok(batch) = &result {
-                ledger.handed_over(batch.ids().len());
+                ledger.counts().handed_over += batch.ids().len() as u64;
             }
             drop(ledger);
             self.is_slow = self.now.saturating_sub(self.taken_at) > self.options.min_idle / 4;

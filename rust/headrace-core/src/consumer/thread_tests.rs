@@ -177,7 +177,7 @@ impl Consumer {
         let (number, owner) = {
             let mut ledger = self.shared.ledger(at);
             let number = ledger.hold(0, ids.clone(), vec![1], clock::now());
-            ledger.handed_over(ids.len());
+            ledger.counts().handed_over += ids.len() as u64;
             (number, ledger.number)
         };
         self.entries[1].fetch_add(count, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! The rows of the tables of counters: one row holds everything that is known about a counter.
 //!
-//! The attributes of Python's statistics, the exported metrics and the tables of docs/observability.md are all made of these
-//! rows.
+//! The attributes of Python's statistics and of a consumer's report, the exported metrics, and the tables of counters in docs/
+//! are all made of these rows.
 
 use super::cell::CounterValue;
 
@@ -23,6 +23,10 @@ pub struct CounterSpec {
     pub help: Option<&'static str>,
     /// For a time, the name of the seconds since then, which are exported in its place.
     pub age: Option<&'static str>,
+    /// Whether statistics have the counter.
+    pub in_stats: bool,
+    /// Whether the report of a consumer has the counter. Other owners of counters have no such report.
+    pub in_report: bool,
     /// The counter's meaning, in sentences for the documentation.
     pub text: &'static str,
 }
@@ -44,12 +48,50 @@ pub(crate) const fn time(age: &'static str, help: &'static str) -> CounterSpec {
 
 /// A row of a value that may decrease and is not exported.
 pub(crate) const fn hidden() -> CounterSpec {
-    CounterSpec { name: "", zero: CounterValue::Count(0), is_gauge: true, unit: "", help: None, age: None, text: "" }
+    CounterSpec {
+        name: "",
+        zero: CounterValue::Count(0),
+        is_gauge: true,
+        unit: "",
+        help: None,
+        age: None,
+        in_stats: true,
+        in_report: true,
+        text: "",
+    }
+}
+
+/// A row of the report of a consumer whose statistics count the same in a row of the reader's table.
+pub(crate) const fn report_only() -> CounterSpec {
+    CounterSpec { in_stats: false, ..hidden() }
+}
+
+/// The same row, for a counter that the report of a consumer does not have.
+pub(crate) const fn stats_only(row: CounterSpec) -> CounterSpec {
+    CounterSpec { in_report: false, ..row }
 }
 
 /// Defines a struct of counters and their table. Each row has the form `name: Cell = row,`, and its doc comment is the row's
-/// text. After `and` come the fields that are not in the table.
+/// text. After `and` come the fields that are not in the table. Without `and` all cells are numbers, and structs can be added up.
 macro_rules! counter_table {
+    (
+        $(#[$meta:meta])* $vis:vis struct $name:ident in $table:ident {
+            $($(#[doc = $text:literal])+ $field_vis:vis $field:ident: $cell:ty = $row:expr,)+
+        }
+    ) => {
+        counter_table! {
+            $(#[$meta])* $vis struct $name in $table {
+                $($(#[doc = $text])+ $field_vis $field: $cell = $row,)+
+            } and {}
+        }
+
+        impl $name {
+            /// Returns the sum of both.
+            pub(crate) fn with(&self, other: &Self) -> Self {
+                Self { $($field: self.$field + other.$field),+ }
+            }
+        }
+    };
     (
         $(#[$meta:meta])* $vis:vis struct $name:ident in $table:ident {
             $($(#[doc = $text:literal])+ $field_vis:vis $field:ident: $cell:ty = $row:expr,)+
@@ -86,6 +128,7 @@ pub(crate) use counter_table;
 
 #[cfg(test)]
 mod tests {
+    use crate::consumer::{CONSUMER_COUNTERS, ReadReport};
     use crate::counters::{Counters, DISPATCHER_COUNTERS, NODE_COUNTERS, NodeCounters, READER_COUNTERS, ReadCounters};
 
     #[test]
@@ -94,6 +137,7 @@ mod tests {
             (DISPATCHER_COUNTERS, Counters::default().values()),
             (NODE_COUNTERS, NodeCounters::default().values()),
             (READER_COUNTERS, ReadCounters::default().values()),
+            (CONSUMER_COUNTERS, ReadReport::default().values()),
         ];
         for (table, values) in pairs {
             assert!(table.len() > 5);
