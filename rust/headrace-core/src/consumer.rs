@@ -62,7 +62,7 @@ use client_name::ClientName;
 use drive::Drive;
 use keeper::Keeper;
 use ledger::{Ledger, LedgerOptions};
-use line::{Line, Namesakes};
+use line::Line;
 use session::{Session, SessionOptions};
 use shared::Shared;
 use start::Start;
@@ -181,8 +181,10 @@ impl Consumer {
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         self.contained(|consumer| {
-            consumer.decide(watch)?;
-            consumer.drive.until_open(watch)?;
+            consumer.drive.until_open(consumer.endpoint.is_undecided(), watch)?;
+            if consumer.enters_cluster()? {
+                consumer.drive.until_open(false, watch)?;
+            }
             if let Some(endpoint) = &consumer.unchecked {
                 check_shards_once(endpoint, watch)?;
                 consumer.unchecked = None;
@@ -204,20 +206,20 @@ impl Consumer {
         })
     }
 
-    /// Asks the server whether the streams are in a cluster, if the endpoint does not state it.
-    fn decide(&mut self, watch: &mut dyn Watch) -> Result<()> {
+    /// Notes what the server said if the endpoint left open whether the streams are in a cluster. Returns whether they are: each
+    /// slot then has a connection, which has yet to be opened.
+    fn enters_cluster(&mut self) -> Result<bool> {
         if !self.endpoint.is_undecided() {
-            return Ok(());
+            return Ok(false);
         }
-        let endpoint = self.drive.decided(watch)?;
+        let endpoint = self.drive.lines[0].link.endpoint().clone();
         if endpoint.cluster().is_some() {
-            // Each slot needs its own connection. Nothing has been read yet.
             *self = Self::new(&endpoint, &self.streams, self.options.clone())?;
-        } else {
-            self.endpoints = vec![endpoint.clone()];
-            self.endpoint = endpoint;
+            return Ok(true);
         }
-        Ok(())
+        self.endpoints = vec![endpoint.clone()];
+        self.endpoint = endpoint;
+        Ok(false)
     }
 
     /// The next batch. `None`: the caller is stopping, or `timeout` is over.
@@ -306,27 +308,14 @@ impl Consumer {
         if !releases {
             return Ok(());
         }
-        let mut namesakes = Namesakes::default();
-        let mut gives_back = settled.lines;
-        for (at, is_free) in gives_back.iter_mut().enumerate() {
-            if *is_free {
-                *is_free = match self.drive.finds_namesake(at, &mut namesakes, deadline, watch) {
-                    Ok(is_found) => !is_found,
-                    Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    Err(error) => {
-                        note(Some(error));
-                        false
-                    }
-                };
-            }
-            if *is_free {
-                let line = &mut self.drive.lines[at];
-                line.session.now = clock::now();
-                line.session.drop_ready(line.may_come_late);
-                line.session.release_all();
-            }
+        let alone = self.drive.until_alone(&settled.lines, deadline, watch)?;
+        note(alone.error);
+        for (line, _) in self.drive.lines.iter_mut().zip(&alone.lines).filter(|(_, is_alone)| **is_alone) {
+            line.session.now = clock::now();
+            line.session.drop_ready(line.may_come_late);
+            line.session.release_all();
         }
-        note(self.drive.until_settled(Some(&gives_back), deadline, watch)?.error);
+        note(self.drive.until_settled(Some(&alone.lines), deadline, watch)?.error);
         Ok(())
     }
 

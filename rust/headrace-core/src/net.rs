@@ -49,7 +49,7 @@ pub(crate) use deadline::{ConnectError, Deadline};
 pub use deadline::{DeferredWait, NeverInterrupted, TooFewReplicas, Watch};
 pub(crate) use handshake::{create_group, make_groups};
 pub use interest::Interest;
-pub(crate) use master_lookup::connect_to_sentinel;
+pub(crate) use master_lookup::{MasterCheck, connect_to_sentinel};
 #[cfg(any(test, fuzzing))]
 pub(crate) use mock::{Mock, set_mock};
 pub(crate) use opening::Opening;

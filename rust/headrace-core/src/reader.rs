@@ -98,8 +98,10 @@ impl Reader {
 
     /// Connects, then checks the shards. The drive connects first, because it waits for a server as its policy requires.
     fn begin(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        self.decide(watch)?;
-        self.drive.until_begun(&mut self.sessions, watch)?;
+        self.drive.until_begun(&mut self.sessions, self.undecided.is_some(), watch)?;
+        if self.enters_cluster()? {
+            self.drive.until_begun(&mut self.sessions, false, watch)?;
+        }
         if self.is_unchecked {
             check_shards_once(&self.endpoint, watch)?;
             self.is_unchecked = false;
@@ -107,22 +109,20 @@ impl Reader {
         Ok(())
     }
 
-    /// Asks the server whether the streams are in a cluster, if the endpoint leaves that open: each slot then has a connection.
-    fn decide(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        if self.undecided.is_none() {
-            return Ok(());
+    /// Notes what the server said if the endpoint left open whether the streams are in a cluster. Returns whether they are: each
+    /// slot then has a connection, which has yet to be opened.
+    fn enters_cluster(&mut self) -> Result<bool> {
+        let Some(made_of) = self.undecided.take() else { return Ok(false) };
+        if let Some(endpoint) = self.drive.endpoint() {
+            self.endpoint = endpoint.clone();
         }
-        if let Some(endpoint) = self.drive.decided(watch)? {
-            self.endpoint = endpoint;
+        if self.endpoint.cluster().is_none() {
+            return Ok(false);
         }
-        if let Some(made_of) = self.undecided.take()
-            && self.endpoint.cluster().is_some()
-        {
-            let (keys, options) = *made_of;
-            self.drive.close(&mut self.sessions, false);
-            (self.sessions, self.drive) = connections(&self.endpoint, &keys, &options, &self.counters)?;
-        }
-        Ok(())
+        let (keys, options) = *made_of;
+        self.drive.close(&mut self.sessions, false);
+        (self.sessions, self.drive) = connections(&self.endpoint, &keys, &options, &self.counters)?;
+        Ok(true)
     }
 
     /// Waits until [`take_batch`](Self::take_batch) has a batch or an error, everything was read, or `timeout` is over. A caller

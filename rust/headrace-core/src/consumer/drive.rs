@@ -1,22 +1,25 @@
 //! The loop of a consumer: sends, receives and waits until a batch is ready, or until the server has the caller's decisions.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::batch::ConsumerBatch;
 use super::clock;
-use super::line::{Greeted, Line, Namesakes, left};
+use super::line::{Greeted, LOOKS_FOR, Line, Namesakes, left};
 use super::members::{ConsumerMembers, Goal};
 use super::shared::Shared;
 use super::turns::Turns;
-use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::net::{ServerChange, Watch};
-use crate::reading::{Advance, Pool, Standing, TRIES_EVERY, Trouble};
+use crate::reading::{Advance, Pool, Standing, TRIES_EVERY};
 use crate::retry::{RetryEnd, RetryWait};
+
+/// How often to look for what no socket shows: whether the keeper has sent what it took.
+const KEEPER_EVERY: Duration = Duration::from_millis(1);
+/// The pause between two looks for another consumer of the same name.
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 /// All connections that read: one; in a cluster, one for each slot that holds some of the streams, or those that slots share.
 #[derive(Debug)]
@@ -54,20 +57,18 @@ impl Drive {
         }
     }
 
-    /// The endpoint as its server describes it, asked over the connection of the first line.
-    pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<Endpoint> {
-        self.lines[0].decided(watch)
-    }
-
-    /// Connects, and creates the groups.
-    pub(super) fn until_open(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        let has_begun = |drive: &Self| drive.lines.iter().all(Line::has_begun);
-        while !has_begun(self) {
+    /// Connects, and creates the groups. If `is_undecided`, also ends when the server says that it is a node of a cluster.
+    pub(super) fn until_open(&mut self, is_undecided: bool, watch: &mut dyn Watch) -> Result<()> {
+        let is_open = |drive: &Self| {
+            drive.lines.iter().all(Line::has_begun)
+                || (is_undecided && drive.lines[0].link.endpoint().cluster().is_some())
+        };
+        while !is_open(self) {
             let Advance { has_moved, until, failed } = self.pass(Goal::Begun, watch)?;
             if let Some((_, error)) = failed.into_iter().next() {
                 return Err(error);
             }
-            if !has_moved && !has_begun(self) {
+            if !has_moved && !is_open(self) {
                 self.wait(Goal::Begun, until, watch)?;
             }
         }
@@ -255,12 +256,13 @@ impl Drive {
                     error = Some(other);
                 }
             }
-            let waits = self.pool.is_opening() || open.iter().any(|at| self.lines[*at].awaits_reply());
-            match (passed.has_moved, waits) {
-                (true, _) => {}
-                (false, true) => self.wait(Goal::Work(&wanted), sooner(deadline, passed.until), watch)?,
-                // The keeper has taken the rest, or it is too early to connect.
-                (false, false) => thread::sleep(Duration::from_millis(1).min(left(deadline))),
+            if !passed.has_moved {
+                let shows = |at: &usize| self.lines[*at].awaits_reply() || self.pool.is_opening_for(*at);
+                // Otherwise the keeper has taken the rest, or it is too early to connect.
+                let soon = Instant::now() + KEEPER_EVERY;
+                let soon = Some(soon).filter(|_| !open.iter().any(shows));
+                let until = [deadline, passed.until, soon].into_iter().fold(None, sooner);
+                self.wait(Goal::Work(&wanted), until, watch)?;
             }
         }
     }
@@ -278,40 +280,47 @@ impl Drive {
         error.map_or(Ok(()), Err)
     }
 
-    /// Whether the server of line `at` shows another process with this consumer's name. If `deadline` comes first, returns true
-    /// to be safe.
-    pub(super) fn finds_namesake(
+    /// Looks for another consumer of this name at the servers of these lines, for up to [`LOOKS_FOR`]: what is pending under the
+    /// name may be that one's work. Returns the lines whose servers list none, which are no lines if any server lists one.
+    pub(super) fn until_alone(
         &mut self,
-        at: usize,
-        namesakes: &mut Namesakes,
+        lines: &[bool],
         deadline: Option<Instant>,
         watch: &mut dyn Watch,
-    ) -> Result<bool> {
-        let wanted: Vec<bool> = (0..self.lines.len()).map(|other| other == at).collect();
-        loop {
-            let left = left(deadline);
-            if left.is_zero() {
-                return Ok(true);
-            }
-            let Self { pool, lines, turns, namesakes: own, .. } = self;
-            let mut members = ConsumerMembers { lines, turns, namesakes: own, goal: Goal::Begun };
-            if let Some(channel) = pool.lend(at, &mut members) {
-                match members.lines[at].finds_namesake(channel, namesakes, left, watch) {
-                    Ok(is_found) => return Ok(is_found),
-                    Err(Trouble::Error(error)) => return Err(error),
-                    Err(Trouble::Fault(fault)) => {
-                        pool.lose(at, fault, &mut members, watch).map_err(|(_, error)| error)?;
-                    }
+    ) -> Result<Settled> {
+        let until = Instant::now() + LOOKS_FOR;
+        // Each server lists the connections for all of its streams. A line that has not begun has nothing pending.
+        let mut servers = BTreeSet::new();
+        let mut looks: Vec<bool> = self
+            .lines
+            .iter()
+            .zip(lines)
+            .map(|(line, is_wanted)| *is_wanted && line.has_begun() && servers.insert(line.link.node().cloned()))
+            .collect();
+        servers.clear();
+        let mut error = None;
+        while looks.contains(&true) {
+            let looking = self.lines.iter().zip(&looks).filter(|(_, looks)| **looks);
+            looking.for_each(|(line, _)| line.look());
+            let settled = self.until_settled(Some(&looks), deadline, watch)?;
+            error = error.or(settled.error);
+            for (at, line) in self.lines.iter().enumerate() {
+                if settled.lines[at] && !line.ledger().has_namesake() {
+                    servers.insert(line.link.node().cloned());
                 }
+                looks[at] = settled.lines[at] && line.ledger().has_namesake();
             }
-            let Advance { has_moved, until, failed } = self.pass(Goal::Work(&wanted), watch)?;
-            if let Some((_, error)) = failed.into_iter().next() {
-                return Err(error);
-            }
-            if !has_moved {
-                self.wait(Goal::Work(&wanted), sooner(until, deadline), watch)?;
+            if looks.contains(&true) {
+                let now = Instant::now();
+                if now >= until {
+                    return Ok(Settled { lines: vec![false; lines.len()], error });
+                }
+                self.wait(Goal::Work(&looks), sooner(deadline, Some(now + LOOKS_EVERY)), watch)?;
             }
         }
+        let is_alone = |line: &Line| line.has_begun() && servers.contains(&line.link.node().cloned());
+        let lines = self.lines.iter().zip(lines).map(|(line, is_wanted)| *is_wanted && is_alone(line)).collect();
+        Ok(Settled { lines, error })
     }
 
     /// Ends the connections over which a server waits for entries.

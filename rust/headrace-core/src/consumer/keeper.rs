@@ -134,7 +134,8 @@ impl Keeping {
 
     /// Waits for replies, or for work.
     fn wait(&mut self, turn: &Turn, watch: &mut Until) {
-        if !self.pool.is_opening() && !self.lines.iter().any(|line| line.session.awaits_reply()) {
+        let shows = |(at, line): (usize, &Line)| line.session.awaits_reply() || self.pool.is_opening_for(at);
+        if !self.lines.iter().enumerate().any(shows) {
             self.shared.sleep(turn.until, turn.is_long);
             return;
         }

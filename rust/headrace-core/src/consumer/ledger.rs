@@ -302,12 +302,18 @@ impl Ledger {
     /// Queues the look if it is due.
     pub(super) fn look_again(&mut self, now: Duration) {
         if let Some((_, name)) = self.looks_again.take_if(|(at, _)| *at <= now) {
-            let action = Action::Look(name);
-            self.queue.push_back(Work { stream: 0, action, ids: Vec::new(), is_repeated: false, since: now });
+            self.look(now, name);
         }
     }
 
-    /// Whether another consumer of the same name was still listed at the second look.
+    /// Queues a look for a consumer of the same name.
+    pub(super) fn look(&mut self, now: Duration, name: Arc<ClientName>) {
+        self.has_namesake = false;
+        let action = Action::Look(name);
+        self.queue.push_back(Work { stream: 0, action, ids: Vec::new(), is_repeated: false, since: now });
+    }
+
+    /// Whether another consumer of the same name was listed at the last look.
     pub(super) fn has_namesake(&self) -> bool {
         self.has_namesake
     }

@@ -9,14 +9,17 @@ use super::client_name::ClientName;
 use super::clock;
 use super::ledger::Ledger;
 use super::session::Session;
-use super::setup::{Identity, LOOKS_FOR, Setup};
+use super::setup::{Identity, Setup};
 use super::shared::lock;
 use super::start::Start;
 use super::sync::{Mutex, MutexGuard};
-use crate::endpoint::Endpoint;
 use crate::error::{Fault, Result};
-use crate::net::{Opening, Transport, Watch, block_on};
+use crate::net::{Opening, Transport, Watch};
 use crate::reading::{Attempted, Buffers, Channel, Exchange, Link, Prepare, Trouble};
+
+/// How long a connection of the same name must stay listed to count: that of a process that has ended may stay until the server,
+/// or whatever lies in between, notices.
+pub(super) const LOOKS_FOR: Duration = Duration::from_millis(500);
 
 /// What each connection of a consumer does first: it ends the previous connections, and names itself after the consumer.
 struct Greeting {
@@ -43,7 +46,7 @@ impl Prepare for Greeting {
         until: Instant,
         watch: &mut dyn Watch,
     ) -> std::result::Result<Greeted, Trouble> {
-        let mut setup = Setup { transport, silence, until: Some(until), watch };
+        let mut setup = Setup { transport, silence, until, watch };
         let identity = setup.identity().await?;
         let mut ended = Vec::new();
         for (line, old) in self.left_behind {
@@ -107,11 +110,6 @@ impl Line {
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         lock(&self.ledger)
-    }
-
-    /// The endpoint as its server describes it.
-    pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<Endpoint> {
-        self.link.decided(watch).cloned()
     }
 
     /// Whether replies are on their way.
@@ -256,21 +254,9 @@ impl Line {
         self.session.disconnected();
     }
 
-    /// Whether another process has this consumer's name now: what is pending under the name may be that process's work. Takes up
-    /// to the time `left`.
-    pub(super) fn finds_namesake(
-        &self,
-        channel: &mut Channel,
-        namesakes: &mut Namesakes,
-        left: Duration,
-        watch: &mut dyn Watch,
-    ) -> std::result::Result<bool, Trouble> {
-        let Self { identity: Some(identity), start, .. } = self else { return Ok(true) };
-        channel.with_transport(watch, |transport, silence, watch| {
-            let mut setup = Setup { transport, silence, until: None, watch };
-            block_on(namesakes.look(&mut setup, identity, &start.client_name, left.min(LOOKS_FOR)))
-        })?;
-        Ok(namesakes.is_found)
+    /// Queues a look for another consumer of this name.
+    pub(super) fn look(&self) {
+        self.ledger().look(clock::now(), Arc::clone(&self.start.client_name));
     }
 }
 
@@ -285,21 +271,6 @@ impl Namesakes {
         if let Some(run_id) = run_id {
             self.asked.remove(run_id);
         }
-    }
-
-    /// Watches a server for up to `time`, unless it was asked before.
-    async fn look(
-        &mut self,
-        setup: &mut Setup<'_>,
-        identity: &Identity,
-        name: &ClientName,
-        time: Duration,
-    ) -> std::result::Result<(), Trouble> {
-        if self.may_ask(identity.run_id()) {
-            let found = setup.finds_namesake(name, time).await;
-            self.is_found = found.inspect_err(|_| self.forget(identity.run_id()))?;
-        }
-        Ok(())
     }
 }
 

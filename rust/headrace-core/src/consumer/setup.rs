@@ -9,11 +9,6 @@ use crate::error::{Error, Fault};
 use crate::net::{ConnectError, Deadline, Transport, Watch};
 use crate::reading::Trouble;
 
-/// How long a connection of the same name must stay listed to count: that of a process that has ended may stay until the server,
-/// or whatever lies in between, notices.
-pub(super) const LOOKS_FOR: Duration = Duration::from_millis(500);
-const LOOKS_EVERY: Duration = Duration::from_millis(20);
-
 type Result<T> = std::result::Result<T, Trouble>;
 /// What a server replied to a command, or its refusal.
 type Reply = std::result::Result<Value, Fault>;
@@ -42,8 +37,8 @@ pub(super) struct Setup<'a> {
     pub(super) transport: &'a mut Transport,
     /// How long the server may take for each reply.
     pub(super) silence: Duration,
-    /// How long it may take for all of them, if that is limited.
-    pub(super) until: Option<Instant>,
+    /// When it must have sent all of them.
+    pub(super) until: Instant,
     pub(super) watch: &'a mut dyn Watch,
 }
 
@@ -69,22 +64,6 @@ impl Setup<'_> {
         Ok(self.ask(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(old_id)).await?.is_ok())
     }
 
-    /// Whether another consumer has the same name during all of `time`: each sees the other's pending entries as its own. False
-    /// without the right to list clients.
-    pub(super) async fn finds_namesake(&mut self, name: &ClientName, time: Duration) -> Result<bool> {
-        let began = Instant::now();
-        loop {
-            let Ok(clients) = self.ask(redis::cmd("CLIENT").arg("LIST")).await? else { return Ok(false) };
-            if !name.has_namesake(&clients) {
-                return Ok(false);
-            }
-            if began.elapsed() >= time {
-                return Ok(true);
-            }
-            self.pause(LOOKS_EVERY).await?;
-        }
-    }
-
     /// Names the connection after its consumer.
     pub(super) async fn name(&mut self, name: &ClientName) -> Result<()> {
         // Only `CLIENT LIST` shows it, so a refusal does not matter.
@@ -93,16 +72,9 @@ impl Setup<'_> {
     }
 
     async fn ask(&mut self, command: &redis::Cmd) -> Result<Reply> {
-        let mut patience = match self.until {
-            Some(until) => Deadline::new(until.min(self.watch.now() + self.silence), self.watch),
-            None => Deadline::of_silence(self.silence, self.watch),
-        };
+        let until = self.until.min(self.watch.now() + self.silence);
+        let mut patience = Deadline::new(until, self.watch);
         self.transport.query(command, &mut patience).await.map_err(trouble)
-    }
-
-    async fn pause(&mut self, pause: Duration) -> Result<()> {
-        let until = Instant::now() + 2 * pause;
-        Deadline::new(until, self.watch).pause(pause).await.map_err(trouble)
     }
 }
 

@@ -10,6 +10,7 @@ use redis::{Cmd, Value};
 use super::change::ServerChange;
 use super::deadline::{ConnectError, Deadline, Stage, Watch};
 use super::handshake::Greeting;
+use super::opening::Opening;
 use super::peer::Peer;
 use super::stream::Transport;
 use crate::cluster::Node;
@@ -47,6 +48,13 @@ pub(crate) struct MasterLookup {
     change: Option<ServerChange>,
 }
 
+/// What a [check](MasterLookup::begin_check) returns.
+#[derive(Debug)]
+pub(crate) struct MasterCheck {
+    named: Named,
+    result: Result<(), ConnectError>,
+}
+
 /// A master, and the sentinel that is polled about it.
 #[derive(Debug)]
 struct Named {
@@ -65,6 +73,15 @@ struct Named {
 }
 
 impl MasterLookup {
+    /// A lookup whose sentinel was lost. `took`: how long it took to connect to that one.
+    #[cfg(test)]
+    pub(super) fn without_sentinel(took: Duration) -> Self {
+        let master = Address::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
+        let (reply, next) = (Vec::new(), Instant::now());
+        let named = Named { master, sentinel: None, asked: None, reply, next, took, failures: 0 };
+        Self { named: Some(named), ..Self::default() }
+    }
+
     /// Connects to the master that a sentinel names, if HELLO on that server confirms the role. The sentinels share the remaining
     /// time.
     pub(super) async fn connect(
@@ -83,7 +100,8 @@ impl MasterLookup {
         for tried in 0..count {
             let place = (self.first + tried) % count;
             let Some(node) = sentinels.nodes.get(place) else { continue };
-            let (began, mut part) = (Instant::now(), patience.part(count - tried));
+            let mut part = patience.part(count - tried);
+            let time = part.left();
             let (sentinel, master) = match ask_new(node, sentinels, settings.connect_timeout, &mut part).await {
                 Ok(answer) => answer,
                 Err(ConnectError::Fault(refusal)) => {
@@ -92,7 +110,7 @@ impl MasterLookup {
                 }
                 Err(ConnectError::Interrupted) => return Err(ConnectError::Interrupted),
             };
-            let took = began.elapsed();
+            let took = time.saturating_sub(part.left());
             if unusable.iter().any(|(address, _)| *address == master) {
                 continue;
             }
@@ -168,28 +186,38 @@ impl MasterLookup {
         now: Instant,
         watch: &mut dyn Watch,
     ) -> Result<(), ConnectError> {
-        let (Some(sentinels), Some(named)) = (endpoint.sentinels(), &mut self.named) else { return Ok(()) };
-        let found = match (&mut named.sentinel, named.asked) {
-            (None, _) => {
-                self.first = (self.first + 1) % sentinels.nodes.len();
-                let Some(node) = sentinels.nodes.get(self.first) else { return Ok(()) };
-                named.reconnect(node, sentinels, now, watch).await?
-            }
-            (Some(sentinel), None) => {
-                let request = request(sentinels).get_packed_command();
-                if sentinel.send(&request).is_ok_and(|sent| sent == request.len()) {
-                    (named.asked, named.next) = (Some(now), now + LOOK_EVERY);
-                } else {
-                    named.lose(now);
-                }
-                None
-            }
-            (Some(_), Some(asked)) => named.look(asked, sentinels, now),
-        };
-        match found.filter(|found| *found != named.master) {
-            Some(found) => confirm(endpoint, sentinels, &found, named, watch).await,
-            None => Ok(()),
+        let next = self.next_sentinel(endpoint);
+        match (&mut self.named, next) {
+            (Some(named), Some(next)) => named.check(endpoint, &next, now, watch).await,
+            _ => Ok(()),
         }
+    }
+
+    /// Begins a check that goes on while the connection is used. Until [`checked`](Self::checked) none is due.
+    pub(super) fn begin_check(&mut self, endpoint: &Endpoint, now: Instant) -> Option<Opening<MasterCheck>> {
+        let next = self.next_sentinel(endpoint)?;
+        let (mut named, endpoint) = (self.named.take()?, endpoint.clone());
+        // For a connect to the sentinel, and one to the master.
+        let longest = 2 * SHORTEST_CONNECT.max(named.took * 4);
+        Some(Opening::new(longest, |mut watch, _| async move {
+            let result = named.check(&endpoint, &next, now, &mut watch).await;
+            MasterCheck { named, result }
+        }))
+    }
+
+    /// Ends such a check.
+    pub(super) fn checked(&mut self, MasterCheck { named, result }: MasterCheck) -> Result<(), ConnectError> {
+        self.named = Some(named);
+        result
+    }
+
+    /// The sentinel to connect to, if none is polled: another one than the last.
+    fn next_sentinel(&mut self, endpoint: &Endpoint) -> Option<Node> {
+        let (sentinels, named) = (endpoint.sentinels()?, self.named.as_ref()?);
+        if named.sentinel.is_none() {
+            self.first = (self.first + 1) % sentinels.nodes.len();
+        }
+        sentinels.nodes.get(self.first).cloned()
     }
 
     /// Ends the connection to the sentinel.
@@ -208,6 +236,34 @@ impl MasterLookup {
 }
 
 impl Named {
+    /// See [`MasterLookup::check`]. `next`: the sentinel to connect to, if none is polled.
+    async fn check(
+        &mut self,
+        endpoint: &Endpoint,
+        next: &Node,
+        now: Instant,
+        watch: &mut dyn Watch,
+    ) -> Result<(), ConnectError> {
+        let Some(sentinels) = endpoint.sentinels() else { return Ok(()) };
+        let found = match (&mut self.sentinel, self.asked) {
+            (None, _) => self.reconnect(next, sentinels, now, watch).await?,
+            (Some(sentinel), None) => {
+                let request = request(sentinels).get_packed_command();
+                if sentinel.send(&request).is_ok_and(|sent| sent == request.len()) {
+                    (self.asked, self.next) = (Some(now), now + LOOK_EVERY);
+                } else {
+                    self.lose(now);
+                }
+                None
+            }
+            (Some(_), Some(asked)) => self.look(asked, sentinels, now),
+        };
+        match found.filter(|found| *found != self.master) {
+            Some(found) => confirm(endpoint, sentinels, &found, self, watch).await,
+            None => Ok(()),
+        }
+    }
+
     async fn reconnect(
         &mut self,
         node: &Node,
@@ -218,7 +274,7 @@ impl Named {
         let time = SHORTEST_CONNECT.max(self.took * 2);
         match ask_new(node, sentinels, time, &mut Deadline::new(now + time, watch)).await {
             Ok((sentinel, master)) => {
-                self.took = now.elapsed();
+                self.took = watch.now().saturating_duration_since(now);
                 (self.sentinel, self.failures, self.next) = (Some(sentinel), 0, now + sentinels.poll);
                 Ok(Some(master))
             }

@@ -6,7 +6,8 @@ use std::time::Instant;
 use super::change::ServerChange;
 use super::deadline::{ConnectError, Deadline, Watch};
 use super::handshake::Greeting;
-use super::master_lookup::MasterLookup;
+use super::master_lookup::{MasterCheck, MasterLookup};
+use super::opening::Opening;
 use super::peer::Peer;
 use super::stream::Transport;
 use crate::endpoint::{Endpoint, Settings};
@@ -24,6 +25,12 @@ pub(crate) enum ServerLookup {
 impl ServerLookup {
     pub(crate) fn new(endpoint: &Endpoint) -> Self {
         if endpoint.sentinels().is_some() { Self::Master(Box::default()) } else { Self::Fixed }
+    }
+
+    /// Sentinels named the server, and the one that was polled was lost. `took`: how long it took to connect to it.
+    #[cfg(test)]
+    pub(crate) fn without_sentinel(took: std::time::Duration) -> Self {
+        Self::Master(Box::new(MasterLookup::without_sentinel(took)))
     }
 
     /// Connects, within `settings.connect_timeout`. [`take_change`](Self::take_change) says whether to another server than
@@ -79,6 +86,23 @@ impl ServerLookup {
     ) -> Result<(), ConnectError> {
         match self {
             Self::Master(master) => master.check(endpoint, now, watch).await,
+            Self::Fixed => Ok(()),
+        }
+    }
+
+    /// Begins a [`check`](Self::check) that goes on while the connection is used, if one is due.
+    pub(crate) fn begin_check(&mut self, endpoint: &Endpoint, now: Instant) -> Option<Opening<MasterCheck>> {
+        let is_due = self.is_due(now);
+        match self {
+            Self::Master(master) if is_due => master.begin_check(endpoint, now),
+            Self::Master(_) | Self::Fixed => None,
+        }
+    }
+
+    /// Ends such a check.
+    pub(crate) fn checked(&mut self, check: MasterCheck) -> Result<(), ConnectError> {
+        match self {
+            Self::Master(master) => master.checked(check),
             Self::Fixed => Ok(()),
         }
     }

@@ -42,14 +42,20 @@ impl Drive {
         }
     }
 
-    /// The endpoint as its server describes it, asked over the connection of the only session.
-    pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<Option<Endpoint>> {
-        self.lines.first_mut().map(|line| line.link.decided(watch).cloned()).transpose()
+    /// The endpoint as its server describes it.
+    pub(super) fn endpoint(&self) -> Option<&Endpoint> {
+        self.lines.first().map(|line| line.link.endpoint())
     }
 
-    /// Runs until each stream has begun.
-    pub(super) fn until_begun(&mut self, sessions: &mut Sessions, watch: &mut dyn Watch) -> Result<()> {
-        while !sessions.has_begun() {
+    /// Runs until each stream has begun. If `is_undecided`, also ends when the server says that it is a node of a cluster.
+    pub(super) fn until_begun(
+        &mut self,
+        sessions: &mut Sessions,
+        is_undecided: bool,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let is_of_cluster = |drive: &Self| drive.endpoint().is_some_and(|endpoint| endpoint.cluster().is_some());
+        while !sessions.has_begun() && !(is_undecided && is_of_cluster(self)) {
             self.run(sessions, None, watch)?;
             if let Some(error) = self.failed.pop_front() {
                 return Err(error);

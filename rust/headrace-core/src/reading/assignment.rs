@@ -216,15 +216,9 @@ impl<C, O> Assignment<C, O> {
         self.places[place].opening.as_mut()
     }
 
-    /// Whether the session opens its connection.
+    /// Whether the connection of the session is being opened.
     pub(crate) fn opens_for(&self, session: usize) -> bool {
-        let place = self.place(session).and_then(|place| self.places[place].opening.as_ref());
-        place.is_some_and(|(_, by)| *by == session)
-    }
-
-    /// Whether a connection is being opened.
-    pub(crate) fn opens_any(&self) -> bool {
-        self.places.iter().any(|place| place.opening.is_some())
+        self.place(session).is_some_and(|place| self.places[place].opening.is_some())
     }
 
     /// How many connections to this node are being opened.

@@ -8,7 +8,7 @@ use super::trouble::Trouble;
 use crate::cluster::Node;
 use crate::endpoint::{Endpoint, Settings};
 use crate::error::Error;
-use crate::net::{ConnectError, Opening, ServerLookup, Transport, Watch, connect_to_node};
+use crate::net::{ConnectError, Opening, ServerLookup, Transport, Watch, connect_to_node, decide};
 
 /// What a new connection does before a session uses it.
 pub(crate) trait Prepare: Send + 'static {
@@ -37,8 +37,6 @@ impl Prepare for () {
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) endpoint: Endpoint,
-    /// A connection that is open already.
-    pub(super) first: Option<Transport>,
     pub(super) servers: ServerLookup,
     /// `None`: the only server.
     pub(super) node: Option<Node>,
@@ -47,8 +45,10 @@ pub(super) struct Attempt {
 /// The result of an attempt.
 #[derive(Debug)]
 pub(crate) struct Attempted<F> {
-    /// The connection, and what was found out on it.
-    pub(super) connected: Result<(Channel, F), Trouble>,
+    /// The connection, and what was found out on it. `None`: the server is a node of a cluster, which the endpoint left open.
+    pub(super) connected: Result<Option<(Channel, F)>, Trouble>,
+    /// The endpoint as its server describes it.
+    pub(super) endpoint: Endpoint,
     pub(super) servers: ServerLookup,
 }
 
@@ -66,25 +66,27 @@ impl Attempt {
         let longest = settings.as_ref().map_or(Duration::ZERO, |settings| settings.connect_timeout);
         Opening::new(longest, |mut watch, until| async move {
             let connected = match settings {
-                Ok(settings) => self.connect(&settings, prepare, until, &mut watch).await,
+                Ok(settings) => self.connect(settings, prepare, until, &mut watch).await,
                 Err(error) => Err(error.into()),
             };
-            Attempted { connected, servers: self.servers }
+            Attempted { connected, endpoint: self.endpoint, servers: self.servers }
         })
     }
 
     async fn connect<P: Prepare>(
         &mut self,
-        settings: &Settings,
+        mut settings: Settings,
         prepare: P,
         until: Instant,
         watch: &mut dyn Watch,
-    ) -> Result<(Channel, P::Found), Trouble> {
-        let Self { endpoint, first, servers, node } = self;
-        let connected = match (first.take(), node) {
-            (Some(first), _) => Ok(first),
-            (None, None) => servers.connect(endpoint, settings, watch).await,
-            (None, Some(node)) => connect_to_node(endpoint, settings, node, endpoint.first_streams(), watch).await,
+    ) -> Result<Option<(Channel, P::Found)>, Trouble> {
+        let Self { endpoint, servers, node } = self;
+        let connected = match (decide(endpoint, &mut settings, watch).await, node) {
+            (Ok(None), Some(node)) => connect_to_node(endpoint, &settings, node, endpoint.first_streams(), watch).await,
+            (Ok(None), None) if endpoint.cluster().is_some() => return Ok(None),
+            (Ok(None), None) => servers.connect(endpoint, &settings, watch).await,
+            (Ok(Some(transport)), _) => Ok(transport),
+            (Err(error), _) => Err(error),
         };
         let mut transport = connected.map_err(|error| match error {
             ConnectError::Fault(fault) => Trouble::Fault(fault),
@@ -92,7 +94,7 @@ impl Attempt {
         })?;
         let silence = settings.command_timeout;
         match prepare.run(&mut transport, silence, until, watch).await {
-            Ok(found) => Ok((Channel::new(transport, silence), found)),
+            Ok(found) => Ok(Some((Channel::new(transport, silence), found))),
             Err(trouble) => {
                 transport.abort();
                 Err(trouble.naming(endpoint))

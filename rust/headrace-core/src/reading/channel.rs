@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::buffers::Buffers;
 use super::exchange::Exchange;
-use super::trouble::Trouble;
 use crate::error::Fault;
-use crate::net::{Progress, Transport, Wanted, Watch};
+use crate::net::{Progress, Transport, Wanted};
 
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -50,17 +49,6 @@ impl Channel {
     /// Whether the session that uses it has stopped in the middle of a reply.
     pub(super) fn is_suspended(&self) -> bool {
         self.buffers.is_suspended()
-    }
-
-    /// Gives `ask` the socket. No reply to a session may be due on it.
-    pub(crate) fn with_transport<T>(
-        &mut self,
-        watch: &mut dyn Watch,
-        ask: impl FnOnce(&mut Transport, Duration, &mut dyn Watch) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
-        let found = ask(&mut self.transport, self.silence, watch);
-        self.progress.made(Instant::now());
-        found
     }
 
     /// Receives what has arrived for the session that uses it. `None`: nothing, and nothing has yet to be read.

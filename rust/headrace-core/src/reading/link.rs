@@ -1,7 +1,6 @@
 //! The server of a reading session: where it is, when to connect to it, and what its caller is told of an outage.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, Attempted, Prepare};
@@ -13,7 +12,7 @@ use crate::cluster::Node;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Classifier, Error, Fault, Result, Written, code};
-use crate::net::{ConnectError, Opening, ServerChange, ServerLookup, Transport, Watch, block_on, decide};
+use crate::net::{ConnectError, MasterCheck, Opening, ServerChange, ServerLookup, Watch};
 use crate::random;
 use crate::retry::{RetryEnd, RetryWait};
 
@@ -24,8 +23,6 @@ pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Link {
     endpoint: Endpoint,
-    /// The connection that showed what the server is, until it is used for reading.
-    first: Option<Transport>,
     /// `None`: an attempt to connect has them.
     servers: Option<ServerLookup>,
     /// The node to connect to, if links share their connections.
@@ -43,21 +40,17 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(endpoint: Endpoint, outage: Outage, counters: Arc<ReadCounters>) -> Self {
         let now = Instant::now();
-        Self {
-            endpoint,
-            first: None,
-            servers: None,
-            node: None,
-            outage,
-            redirects: 0,
-            counters,
-            counted: None,
-            watched: now,
-        }
+        Self { endpoint, servers: None, node: None, outage, redirects: 0, counters, counted: None, watched: now }
     }
 
+    /// The endpoint as its server describes it, once there has been a connection: part of a cluster or not.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// The node to connect to, in a cluster.
+    pub(crate) fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
     }
 
     /// Directs the next connection to this node. Reports to `watch` if that is another node than before.
@@ -89,50 +82,52 @@ impl Link {
         next
     }
 
-    /// The endpoint as its server describes it: part of a cluster or not. Waits for the server as the policy requires.
-    pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
-        while self.endpoint.is_undecided() {
-            if let Some(next) = self.next_try().filter(|next| *next > Instant::now()) {
-                doze(next, watch)?;
-                continue;
-            }
-            let mut settings = self.endpoint.settings()?;
-            match block_on(decide(&mut self.endpoint, &mut settings, watch)) {
-                Ok(first) => self.first = first,
-                Err(ConnectError::Interrupted) => return Err(Error::Interrupted),
-                Err(ConnectError::Fault(fault)) => self.schedule_retry(fault, watch)?,
-            }
-        }
-        Ok(&self.endpoint)
-    }
-
     /// Begins to connect. `prepare` has the connection to itself before a session does.
     pub(crate) fn open<P: Prepare>(&mut self, prepare: P) -> Opening<Attempted<P::Found>> {
         let attempt = Attempt {
             endpoint: self.endpoint.clone(),
-            first: self.first.take(),
             servers: self.servers.take().unwrap_or_else(|| ServerLookup::new(&self.endpoint)),
             node: self.node.clone(),
         };
         attempt.start(prepare)
     }
 
-    /// The new connection, and what was found out on it. `None`: the attempt failed and must be repeated.
+    /// The new connection, and what was found out on it. `None`: the attempt failed and must be repeated; or its endpoint is
+    /// part of a cluster now, so that another session must be made for each slot.
     pub(crate) fn opened<F>(&mut self, attempted: Attempted<F>, watch: &mut dyn Watch) -> Result<Option<(Channel, F)>> {
-        let Attempted { connected, mut servers } = attempted;
+        let Attempted { connected, endpoint, mut servers } = attempted;
         if let Some(change) = servers.take_change() {
             watch.server_changed(&self.endpoint, &change);
         }
-        self.servers = Some(servers);
+        (self.endpoint, self.servers) = (endpoint, Some(servers));
         match connected {
+            Ok(None) => Ok(None),
             Ok(opened) => {
                 self.outage.connected();
                 self.counters.connected();
-                Ok(Some(opened))
+                Ok(opened)
             }
             Err(Trouble::Fault(fault)) => self.schedule_retry(fault, watch).map(|()| None),
             Err(Trouble::Error(error)) => Err(error),
         }
+    }
+
+    /// Begins to ask the sentinels, if there are any and it is time, whether the server is still the right one.
+    pub(super) fn begin_check(&mut self) -> Option<Opening<MasterCheck>> {
+        self.servers.as_mut()?.begin_check(&self.endpoint, Instant::now())
+    }
+
+    /// Notes what they replied. Fails if another server is the right one.
+    pub(super) fn checked(&mut self, check: MasterCheck) -> std::result::Result<(), Fault> {
+        match self.servers.as_mut().map(|servers| servers.checked(check)) {
+            Some(Err(ConnectError::Fault(switched))) => Err(switched),
+            Some(Ok(()) | Err(ConnectError::Interrupted)) | None => Ok(()),
+        }
+    }
+
+    /// When to ask them next.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.servers.as_ref()?.due()
     }
 
     /// Receives what has arrived, then sends what the socket accepts. Returns whether any bytes moved.
@@ -142,12 +137,6 @@ impl Link {
         session: &mut (impl Exchange + ?Sized),
         watch: &mut dyn Watch,
     ) -> std::result::Result<bool, Fault> {
-        let now = Instant::now();
-        if let Some(servers) = self.servers.as_mut().filter(|servers| servers.is_due(now))
-            && let Err(ConnectError::Fault(switched)) = block_on(servers.check(&self.endpoint, now, watch))
-        {
-            return Err(switched);
-        }
         let received = self.receive(channel, session, watch)?;
         match self.send(channel) {
             Ok(sent) => Ok(received || sent),
@@ -245,23 +234,12 @@ impl Link {
         }
     }
 
-    /// Ends the connections that no session uses; `is_parents`: they belong to the process that this one was forked from.
-    pub(crate) fn close(&mut self, is_parents: bool) {
-        match self.first.take() {
-            Some(transport) if is_parents => transport.forget(),
-            Some(transport) => transport.close(),
-            None => {}
-        }
-        if is_parents && let Some(servers) = &mut self.servers {
+    /// Drops the connection to a sentinel: it belongs to the process that this one was forked from.
+    pub(super) fn forget(&mut self) {
+        if let Some(servers) = &mut self.servers {
             servers.forget();
         }
     }
-}
-
-/// Waits briefly, at most until `until`, and asks the watch.
-fn doze(until: Instant, watch: &mut dyn Watch) -> Result<()> {
-    thread::sleep(until.saturating_duration_since(Instant::now()).min(WATCH_EVERY));
-    if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// The error of a call that failed with this fault.

@@ -11,7 +11,8 @@
 //!      └────────────── MOVED: another node has the slot ───────────────────────────────────┘
 //! ```
 //!
-//! Connections are opened side by side, and others are used in the meantime. So are the nodes of a cluster asked for its slots.
+//! Connections are opened side by side, and others are used in the meantime. So are the nodes of a cluster asked for its slots, and
+//! sentinels for the master.
 
 use std::os::fd::BorrowedFd;
 use std::task::Poll;
@@ -27,7 +28,7 @@ use super::trouble::Trouble;
 use crate::cluster::{ClusterMap, Node, Redirect, Redirected, slot};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, code};
-use crate::net::{ConnectError, Opening, Transport, Wanted, Watch, ask_any};
+use crate::net::{ConnectError, MasterCheck, Opening, Transport, Wanted, Watch, ask_any};
 
 /// How many connections to one node are opened at a time: a reader of a thousand slots must not open them all at once.
 const MOST_OPENING: usize = 8;
@@ -47,6 +48,8 @@ pub(crate) struct Pool<F> {
     slots: Vec<u16>,
     /// The nodes are being asked for the owners of slots, for this session.
     asking: Option<(Opening<Answered>, usize)>,
+    /// The sentinels are being asked whether the only server is still the master.
+    checking: Option<Opening<MasterCheck>>,
     /// The nodes to which the current pass opens no further connection.
     full: Vec<Option<Node>>,
     /// How many waits of openings there have been.
@@ -95,6 +98,7 @@ impl<F: 'static> Pool<F> {
                 .map(|first| ClusterMap::new(first.node_map())),
             slots: endpoints.iter().map(|endpoint| slot(endpoint.stream_key())).collect(),
             asking: None,
+            checking: None,
             full: Vec::new(),
             waits: 0,
         }
@@ -140,12 +144,7 @@ impl<F: 'static> Pool<F> {
         }
     }
 
-    /// Whether connections are being opened, or nodes asked.
-    pub(crate) fn is_opening(&self) -> bool {
-        self.asking.is_some() || self.assignment.opens_any()
-    }
-
-    /// Whether the session opens its connection, or asks the nodes.
+    /// Whether the connection of the session is being opened, or nodes are asked for the session.
     pub(crate) fn is_opening_for(&self, at: usize) -> bool {
         self.assignment.opens_for(at) || self.asking.as_ref().is_some_and(|(_, by)| *by == at)
     }
@@ -160,15 +159,8 @@ impl<F: 'static> Pool<F> {
         self.assignment.channels().any(|(channel, holder)| holder == at && channel.is_suspended())
     }
 
-    /// Gives the session the connection that it uses, unless another session waits for a reply on it.
-    pub(crate) fn lend(&mut self, at: usize, members: &mut dyn Members<F>) -> Option<&mut Channel> {
-        let place = self.idle_place(at, members)?;
-        self.give(place, at, members);
-        self.assignment.channel(place)
-    }
-
     /// The sockets on which the caller waits for replies, each with the events to wait for, and those of connections that are
-    /// being opened, each with whether it waits to send.
+    /// being opened, or over which others are asked, each with whether it waits to send.
     pub(crate) fn sockets<'a>(
         &'a mut self,
         members: &dyn Members<F>,
@@ -178,7 +170,10 @@ impl<F: 'static> Pool<F> {
             opening.extend(self.asking.iter().filter_map(|(asking, _)| asking.socket()));
         }
         for (channel, opens) in self.assignment.all() {
-            sockets.extend(channel.filter(|(_, at)| members.waits(*at)).map(|(channel, _)| channel.wanted()));
+            if let Some((channel, _)) = channel.filter(|(_, at)| members.waits(*at)) {
+                sockets.push(channel.wanted());
+                opening.extend(self.checking.iter().filter_map(Opening::socket));
+            }
             let goes_on = opens.filter(|(_, members_of)| members_of.iter().any(|at| members.is_active(*at)));
             opening.extend(goes_on.and_then(|(opens, _)| opens.socket()));
         }
@@ -227,7 +222,7 @@ impl<F: 'static> Pool<F> {
     }
 
     /// Gives up the connection that session `at` uses because of this fault. Its requests are repeated on another one.
-    pub(crate) fn lose(
+    fn lose(
         &mut self,
         at: usize,
         fault: Fault,
@@ -247,7 +242,7 @@ impl<F: 'static> Pool<F> {
 
     /// Ends all connections; `is_parents`: they belong to the process that this one was forked from.
     pub(crate) fn close(&mut self, members: &mut dyn Members<F>, is_parents: bool) {
-        self.asking = None;
+        (self.asking, self.checking) = (None, None);
         for place in 0..self.assignment.len() {
             self.assignment.leave_opening(place);
             if is_parents && let Some(channel) = self.assignment.take(place) {
@@ -256,7 +251,9 @@ impl<F: 'static> Pool<F> {
             }
             self.end(place, members);
         }
-        (0..self.slots.len()).for_each(|at| members.link(at).close(is_parents));
+        if is_parents {
+            (0..self.slots.len()).for_each(|at| members.link(at).forget());
+        }
     }
 
     /// Ends the connections over which a server waits for entries.
@@ -274,6 +271,7 @@ impl<F: 'static> Pool<F> {
         if let Some(channel) = self.assignment.take(place) {
             channel.close(members.session(holder).awaits_reply());
         }
+        self.checking = None;
         // The next one may lead to another server.
         self.assignment.order(place).for_each(|at| members.disconnected(at));
     }
@@ -439,9 +437,13 @@ impl<F: 'static> Pool<F> {
             self.give(place, asks, members);
             holder = asks;
         }
+        let next_check = match self.check_server(holder, members, watch) {
+            Ok(next) => next,
+            Err(switched) => return self.lose(holder, switched, members, watch).map(|()| Pass::Moved),
+        };
         let Some(channel) = self.assignment.channel(place) else { return Ok(Pass::Idle) };
         match members.step(holder, channel, watch) {
-            Ok(false) => Ok(Pass::Idle),
+            Ok(false) => Ok(next_check.map_or(Pass::Idle, Pass::Paused)),
             Ok(true) => {
                 if !members.session(holder).awaits_reply()
                     && let Some(has_more) = members.answered(holder)
@@ -459,6 +461,25 @@ impl<F: 'static> Pool<F> {
                 Err((holder, error))
             }
         }
+    }
+
+    /// Begins to ask the sentinels if it is time, or continues. Returns when to continue. Fails if they name another master.
+    fn check_server(
+        &mut self,
+        at: usize,
+        members: &mut dyn Members<F>,
+        watch: &dyn Watch,
+    ) -> std::result::Result<Option<Instant>, Fault> {
+        let link = members.link(at);
+        if self.checking.is_none() {
+            self.checking = link.begin_check();
+        }
+        if let Some(checking) = &mut self.checking {
+            let Poll::Ready(check) = checking.poll(&mut self.waits, watch) else { return Ok(Some(checking.wakes())) };
+            self.checking = None;
+            link.checked(check)?;
+        }
+        Ok(link.next_check())
     }
 
     /// Follows the slot of session `at` to another node. Replies to the session may still arrive, so none of the sessions on this
@@ -583,6 +604,7 @@ fn sooner(one: Option<Instant>, other: Instant) -> Instant {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::net::TcpListener;
     use std::sync::{Arc, Mutex};
 
     use super::super::buffers::Buffers;
@@ -649,6 +671,10 @@ mod tests {
         session: Session,
         server: Arc<Mutex<Server>>,
         silence: Duration,
+        /// What connecting finds out about its server.
+        servers: Option<ServerLookup>,
+        /// Whether it connects to the server of its endpoint.
+        is_real: bool,
     }
 
     impl Members<()> for Only {
@@ -671,9 +697,14 @@ mod tests {
         }
 
         fn open(&mut self, _: usize, _: &[usize]) -> Opening<Attempted<()>> {
+            if self.is_real {
+                return self.link.open(());
+            }
             let (server, silence) = (Box::new(Arc::clone(&self.server)), self.silence);
-            let connected = Ok((Channel::new(Transport::mock(server), silence), ()));
-            Opening::new(HOUR, |_, _| async move { Attempted { connected, servers: ServerLookup::Fixed } })
+            let connected = Ok(Some((Channel::new(Transport::mock(server), silence), ())));
+            let (endpoint, servers) =
+                (self.link.endpoint().clone(), self.servers.take().unwrap_or(ServerLookup::Fixed));
+            Opening::new(HOUR, |_, _| async move { Attempted { connected, endpoint, servers } })
         }
 
         fn opened(
@@ -704,12 +735,16 @@ mod tests {
     }
 
     fn pool(silence: Duration) -> (Pool<()>, Only) {
-        let given = [("host", "h"), ("stream_key", "s"), ("topology", "single")];
-        let endpoint =
-            Endpoint::new(given.map(|(name, text)| (name.to_owned(), OptionValue::text(text))), Form::Text).unwrap();
+        pool_of(&[("host", "h"), ("stream_key", "s"), ("topology", "single")], silence)
+    }
+
+    fn pool_of(given: &[(&str, &str)], silence: Duration) -> (Pool<()>, Only) {
+        let given = given.iter().map(|(name, text)| ((*name).to_owned(), OptionValue::text(text)));
+        let endpoint = Endpoint::new(given, Form::Text).unwrap();
         let pool = Pool::new(std::slice::from_ref(&endpoint), 1, Duration::ZERO);
         let link = Link::new(endpoint, Outage::new(None), Arc::default());
-        (pool, Only { link, session: Session::default(), server: Arc::default(), silence })
+        let (session, server) = (Session::default(), Arc::default());
+        (pool, Only { link, session, server, silence, servers: None, is_real: false })
     }
 
     #[test]
@@ -755,5 +790,46 @@ mod tests {
         }
         let failed = advance().failed;
         assert!(matches!(&failed[..], [(0, Error::Connection { .. })]), "{failed:?}");
+    }
+
+    #[test]
+    fn a_pass_does_not_wait_for_a_server_that_does_not_say_what_it_is() {
+        let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = silent.local_addr().unwrap().port().to_string();
+        let given = [("host", "127.0.0.1"), ("port", &*port), ("stream_key", "s"), ("connect_timeout", "60")];
+        let (mut pool, mut only) = pool_of(&given, HOUR);
+        assert!(only.link.endpoint().is_undecided());
+        only.is_real = true;
+        let began = Instant::now();
+        let passed = pool.advance(&mut only, &mut NeverInterrupted).unwrap();
+        assert_eq!((passed.has_moved, passed.failed.len(), pool.sockets(&only).1.len()), (false, 0, 1));
+        assert!(passed.until.is_some_and(|until| until <= Instant::now() + HOUR));
+        assert!(began.elapsed() < Duration::from_secs(60), "a pass waited for the server");
+    }
+
+    #[test]
+    fn a_pass_does_not_wait_for_a_silent_sentinel() {
+        let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let node = silent.local_addr().unwrap().to_string();
+        let given = [("nodes", &*node), ("sentinel_master", "m"), ("stream_key", "s")];
+        let (mut pool, mut only) = pool_of(&given, HOUR);
+        // It may take 60 s to connect to the sentinel in place of the one that was lost.
+        let took = Duration::from_secs(30);
+        only.servers = Some(ServerLookup::without_sentinel(took));
+        only.server.lock().unwrap().accepts = 100;
+        let began = Instant::now();
+        let mut advance = |only: &mut Only, moves: bool| {
+            let passed = pool.advance(only, &mut NeverInterrupted).unwrap();
+            assert_eq!((passed.has_moved, passed.failed.len()), (moves, 0));
+            (passed.until, pool.sockets(only).1.len())
+        };
+        advance(&mut only, true);
+        advance(&mut only, true);
+        let (until, others) = advance(&mut only, false);
+        assert_eq!(others, 1, "the sentinel's socket");
+        assert!(until.is_some_and(|until| until <= Instant::now() + 2 * took));
+        only.server.lock().unwrap().sent.extend_from_slice(b"+PONG\r\n");
+        advance(&mut only, true);
+        assert!(began.elapsed() < took, "a pass waited for the sentinel");
     }
 }

@@ -147,6 +147,7 @@ fn no_type_shows_a_secret() {
     let near = public_types(&["endpoint.rs", "endpoint", "secret.rs", "dispatcher.rs", "net.rs", "net"]);
     let other = [
         "Cluster",
+        "MasterCheck",
         "MasterLookup",
         "ShardRegistry",
         "Wanted",
