@@ -59,7 +59,7 @@ def main() -> int:
     try:
         if not given.wheel:
             with compiled(pytest):
-                run_rust(start("Rust", results))
+                run_rust(start("Rust", results), given.all)
         run_pytest(start("Python", results), pytest, given.tests)
     except KeyboardInterrupt:
         is_stopped = True
@@ -120,15 +120,15 @@ def compiled(pytest: Sequence[str]) -> Iterator[None]:
             process.wait()
 
 
-def run_rust(results: Results) -> None:
+def run_rust(results: Results, is_all: bool) -> None:
     """Run the tests of the crates. Their output is shown, and read: it says what failed in lines of fixed forms."""
     began = time.monotonic()
-    command = ["tools/rust_tests.sh"]
+    command = ["tools/rust_tests.sh", *["--all"] * is_all]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             for line in process.stdout or ():
                 print(line, end="", flush=True)
-                read_rust(results, line)
+                read_rust(results, line, "HEADRACE_TEST_ALL=1 " * is_all)
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
             process.wait()
@@ -136,11 +136,11 @@ def run_rust(results: Results) -> None:
         finally:
             results.seconds = time.monotonic() - began
     if process.returncode and not results.failures:
-        results.fail(f"{command[0]} ended with status {process.returncode}", command[0])
+        results.fail(f"{command[0]} ended with status {process.returncode}", " ".join(command))
 
 
-def read_rust(results: Results, line: str) -> None:
-    """Count what a line of `cargo nextest` or of `cargo test` says."""
+def read_rust(results: Results, line: str, variables: str = "") -> None:
+    """Count what a line of `cargo nextest` or of `cargo test` says, with the variables of its environment."""
     if found := re.match(r"\s+Summary \[.*\].* tests run: (\d+) passed.*?(?:, (\d+) skipped)?$", line):
         results.counts.update(passed=int(found[1]), skipped=int(found[2] or 0))
     elif found := re.match(r"test result: .* (\d+) passed; \d+ failed; (\d+) ignored", line):
@@ -150,7 +150,7 @@ def read_rust(results: Results, line: str) -> None:
     ):
         name = found[1]
         if name not in [each for each, _ in results.failures]:  # nextest names them again at the end
-            results.fail(name, f"cargo test --profile quick --package headrace-core -- --exact {name}")
+            results.fail(name, f"{variables}cargo test --profile quick --package headrace-core -- --exact {name}")
 
 
 def run_pytest(results: Results, pytest: Sequence[str], paths: Sequence[str], workers: int = WORKERS) -> None:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs the Rust tests: with cargo nextest where there is one, else with cargo test.
+#   tools/rust_tests.sh [--all]     without it, what is random runs less often
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +13,9 @@ if ! [ -x "$server" ] && ! command -v redis-server > /dev/null && ! command -v v
     server=$(.venv/bin/python -c "$packaged" || true)
 fi
 if [ -x "$server" ]; then export HEADRACE_TEST_SERVER=$server; fi
+
+# Of what proptest generates, the usual size has a quarter of the default.
+if [ "${1:-}" = --all ]; then export HEADRACE_TEST_ALL=1; else export PROPTEST_CASES=64; fi
 
 # As many as the processes of pytest: many tests wait.
 export NEXTEST_TEST_THREADS=6 RUST_TEST_THREADS=6

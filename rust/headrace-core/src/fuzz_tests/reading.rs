@@ -16,7 +16,7 @@ use self::program::Program;
 use self::seen::Seen;
 use super::chance::Chance;
 #[cfg(test)]
-use super::runner::Runner;
+use super::runner::{Runner, is_larger_size};
 #[cfg(test)]
 use super::tape::{parse, to_text};
 
@@ -91,7 +91,7 @@ const MOST: u64 = 3_000;
 #[cfg(test)]
 #[test]
 fn each_lie_is_found() {
-    for lie in Lie::ALL {
+    for lie in Lie::ALL.into_iter().filter(|lie| is_larger_size() || !Lie::LONG_TO_FIND.contains(lie)) {
         let is_wrong = |lie, execution| run(&mut Seen::default(), lie, &mut Chance::new(1, execution)).is_err();
         let is_found = |execution| is_wrong(Some(lie), execution) && !is_wrong(None, execution);
         let found = (0..MOST).find(|execution| is_found(*execution));

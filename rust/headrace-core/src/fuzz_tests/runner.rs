@@ -31,8 +31,9 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// `usual` is the number of executions in an ordinary test.
-    pub fn new(target: &'static str, usual: u64) -> Self {
+    /// `all` is the number of executions in an ordinary test of the larger size. The usual size has a quarter of them.
+    pub fn new(target: &'static str, all: u64) -> Self {
+        let usual = if is_larger_size() { all } else { all.div_ceil(4) };
         let number = |name: &str, usual| {
             env::var(format!("HEADRACE_FUZZ_{name}"))
                 .map_or(usual, |text| text.replace(['_', ','], "").parse().unwrap())
@@ -141,6 +142,11 @@ impl Runner {
 
 fn repeat(target: &str, options: &str) -> String {
     format!("repeat with: PYTHONPATH=tests python -m laboratory fuzz {target} {options}")
+}
+
+/// Whether the tests have their larger size, that of `make test-all`.
+pub fn is_larger_size() -> bool {
+    env::var_os("HEADRACE_TEST_ALL").is_some()
 }
 
 /// Runs the named test in a separate process, where nothing else uses memory. Returns true in that process.

@@ -64,4 +64,16 @@ impl Lie {
         Self::StillPending,
         Self::WaitLonger,
     ];
+
+    /// Those that take seconds to find: only the larger size of the tests tells them.
+    #[cfg(test)]
+    pub const LONG_TO_FIND: [Self; 7] = [
+        Self::RenewNothing,
+        Self::LoseLetter,
+        Self::RepeatLetter,
+        Self::SkipBatch,
+        Self::SkipRow,
+        Self::SwallowError,
+        Self::DeadTooFew,
+    ];
 }

@@ -65,4 +65,8 @@ impl Lie {
         Self::ExceedLimit,
         Self::AskAgain,
     ];
+
+    /// Those that take seconds to find: only the larger size of the tests tells them.
+    #[cfg(test)]
+    pub const LONG_TO_FIND: [Self; 3] = [Self::NothingDeleted, Self::HideReplacement, Self::HideDoubt];
 }
