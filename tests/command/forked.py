@@ -12,14 +12,19 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from pkgutil import walk_packages
 from typing import NoReturn
+
+import headrace
+import headrace_command
 
 __all__ = ["Forker", "can_be_forked"]
 
 #: The beginnings of the variables that Python or the C library reads when a process starts.
 _READ_AT_START = ("LANG", "LC_", "PYTHON", "TZ")
 
-_IMPORTED = ("headrace_command.main", "headrace_command.run", "headrace", "pyarrow")
+#: Those of pyarrow that read and write the command's files.
+_ALSO_IMPORTED = ("pyarrow.parquet",)
 
 #: The bytes of the longest command line with its environment.
 _LONGEST = 1 << 17
@@ -68,8 +73,7 @@ def can_be_forked(environment: Mapping[str, str]) -> bool:
 
 def _serve(connection: socket.socket) -> None:
     """Fork a process for each command line that arrives, with the descriptors 0, 1 and 2 of the command."""
-    for module in _IMPORTED:
-        import_module(module)
+    _import_all()
     gc.freeze()  # a collection would copy their memory
     while True:
         text, descriptors, _, _ = socket.recv_fds(connection, _LONGEST, 3)
@@ -84,6 +88,17 @@ def _serve(connection: socket.socket) -> None:
             os.close(descriptor)
         _, status = os.waitpid(child, 0)
         connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _import_all() -> None:
+    """Import what the command imports when it runs, so that no fork does."""
+    for module in walk_packages(headrace_command.__path__, "headrace_command."):
+        if not module.name.endswith(".__main__"):
+            import_module(module.name)
+    for name in headrace.__all__:
+        getattr(headrace, name)
+    for name in _ALSO_IMPORTED:
+        import_module(name)
 
 
 def _become(arguments: list[str], environment: dict[str, str], descriptors: Sequence[int]) -> NoReturn:
