@@ -22,6 +22,7 @@ import headrace
 from headrace import Endpoint
 from headrace.testing import LocalServer
 from support import Certs, Program, find_programs, jvm, make_certs, missing_in_ci, programs_with
+from support.emptied import EmptiedServer
 from support.fixture_types import Replicate, StartServer
 from support.leaks import find_leaks, kill_all
 from support.paths import TESTS
@@ -54,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # numpy starts a thread for each processor, in each of the many processes that import pyarrow: a tenth of a second.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options())
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options(is_interpreted=not config.getoption("--all")))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -165,16 +166,40 @@ def start_server(request: pytest.FixtureRequest) -> Iterator[StartServer]:
         yield start
 
 
-@pytest.fixture
-def server(start_server: StartServer, program: Program) -> LocalServer:
-    """A fresh server on a Unix socket; the test runs once on each server program."""
-    return start_server(program)
+@pytest.fixture(scope="session")
+def _emptied() -> Iterator[dict[Path, EmptiedServer]]:
+    servers: dict[Path, EmptiedServer] = {}
+    yield servers
+    for server in servers.values():
+        server.stop()
 
 
 @pytest.fixture
-def any_server(start_server: StartServer) -> LocalServer:
-    """A fresh server on a Unix socket: the newest."""
-    return start_server()
+def _start_empty(
+    request: pytest.FixtureRequest, start_server: StartServer, _emptied: dict[Path, EmptiedServer]
+) -> Callable[[Program], LocalServer]:
+    """Start a server; in the usual size of the tests, empty the one that tests before have used."""
+    taken: set[Path] = set()
+
+    def start(program: Program) -> LocalServer:
+        if request.config.getoption("--all") or program.path in taken:
+            return start_server(program)
+        taken.add(program.path)
+        return _emptied.setdefault(program.path, EmptiedServer(program.path)).emptied()
+
+    return start
+
+
+@pytest.fixture
+def server(_start_empty: Callable[[Program], LocalServer], program: Program) -> LocalServer:
+    """A server on a Unix socket, without data; the test runs once on each server program."""
+    return _start_empty(program)
+
+
+@pytest.fixture
+def any_server(request: pytest.FixtureRequest, _start_empty: Callable[[Program], LocalServer]) -> LocalServer:
+    """A server on a Unix socket, without data: the newest."""
+    return _start_empty(newest(*_needs(request.node)))
 
 
 @pytest.fixture

@@ -13,13 +13,28 @@ from headrace.testing import LocalCluster
 from support import Program
 from support.clusters import StartCluster
 
+_shared = pytest.StashKey[dict[Path, LocalCluster]]()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop the shared clusters when other tests follow: they use processor time while they run.
+
+    `FileScheduling` mixes only those of sentinels with them.
+    """
+    if nextitem is None or nextitem.path.parent.name not in ("cluster", "sentinel"):
+        _stop(item.session.stash.get(_shared, {}))
+
+
+def _stop(clusters: dict[Path, LocalCluster]) -> None:
+    while clusters:
+        clusters.popitem()[1].stop()
+
 
 @pytest.fixture(scope="session")
-def _clusters() -> Iterator[dict[Path, LocalCluster]]:
-    clusters: dict[Path, LocalCluster] = {}
+def _clusters(request: pytest.FixtureRequest) -> Iterator[dict[Path, LocalCluster]]:
+    clusters = request.session.stash.setdefault(_shared, {})
     yield clusters
-    for cluster in clusters.values():
-        cluster.stop()
+    _stop(clusters)
 
 
 @pytest.fixture

@@ -13,17 +13,21 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import redis
 
+from headrace import Dispatcher, Endpoint
 from headrace.errors import HeadraceError, LocalServerError
 from headrace.testing import LocalServer, find_server
 from headrace.testing.local_server import packaged_servers
 from support import Certs, Monitor, Program
+from support.emptied import EmptiedServer
 from support.fixture_types import StartServer
 from support.processes import wait_until
+from support.servers import newest
 
 Connect = Callable[..., redis.Redis]
 
@@ -417,3 +421,20 @@ def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path) -> None:
 def test_a_replica_without_its_master_counts_as_started(start_server: StartServer, closed_port: int) -> None:
     config: dict[str, str | bool] = {"replicaof": f"127.0.0.1 {closed_port}", "replica-serve-stale-data": False}
     assert start_server(config=config).running
+
+
+def test_a_server_that_was_emptied_is_at_a_path_that_no_earlier_test_knows() -> None:
+    servers = EmptiedServer(newest().path)
+    with ExitStack() as stack:
+        stack.callback(servers.stop)
+        earlier = Endpoint(unix_socket=servers.emptied().unix_socket, stream_key="s")
+        left = stack.enter_context(Dispatcher(earlier))
+        left.produce(b"1")
+        assert left.flush().ok
+        client = stack.enter_context(redis.Redis(unix_socket_path=servers.emptied().unix_socket))
+        assert client.dbsize() == 0
+        for _ in range(2):  # its connection was ended; then it connects
+            left.produce(b"2")
+            codes = [failure.code for failure in left.flush().failed]
+        assert codes == ["CONNECT"]
+        assert client.dbsize() == 0
