@@ -23,7 +23,7 @@ from headrace import Endpoint
 from headrace.testing import LocalServer
 from support import Certs, Program, find_programs, jvm, make_certs, missing_in_ci, programs_with
 from support.emptied import EmptiedServer
-from support.fixture_types import Replicate, StartServer
+from support.fixture_types import BySize, Replicate, StartServer
 from support.leaks import find_leaks, kill_all
 from support.paths import TESTS
 from support.patience import PATIENCE
@@ -55,6 +55,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # numpy starts a thread for each processor, in each of the many processes that import pyarrow: a tenth of a second.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if not config.getoption("--all"):
+        from hypothesis import settings  # other environments run the larger size, and not all of them have it
+
+        settings.register_profile("usual", settings.get_profile("default"), max_examples=25)
+        settings.load_profile("usual")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm.options(is_interpreted=not config.getoption("--all")))
 
 
@@ -142,6 +147,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _needs(item: pytest.Item) -> list[str]:
     return [capability for mark in item.iter_markers("needs") for capability in mark.args]
+
+
+@pytest.fixture
+def by_size(request: pytest.FixtureRequest) -> BySize:
+    """How often, or of how much: `by_size(usual, larger)` is the one for this size of the tests."""
+    return lambda usual, larger: larger if request.config.getoption("--all") else usual
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from headrace import Dispatcher, Endpoint, ReaderError, SchemaError, _headrace
 from headrace.testing import LocalServer
 from support.deep_arrow import COLUMN, LAYOUTS, Deep, formats
+from support.fixture_types import BySize
 from support.marks import thorough
 
 #: The stack size of a thread in musl. The build of `make test` is not optimised, and needs more; a release is tested by
@@ -21,6 +22,8 @@ STACK = (1024 if hasattr(_headrace, "_panic_at") else 128) * 1024
 LIMIT = 64
 #: The maximum levels of a column that is written as Arrow IPC.
 IPC_LIMIT = 32
+#: Levels of which the stack above has no room for a frame each.
+DEEP, DEEPEST = 20_000, 100_000
 #: Nested release callbacks: those of the deepest column that is read, below the record batch.
 FRAMES = LIMIT + 1
 
@@ -77,8 +80,10 @@ def check_refused(dispatcher: Dispatcher, deep: Deep, call: Callable[..., Any], 
 
 @pytest.mark.parametrize("call", [*thorough(here), in_small_thread])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_deep_columns_are_refused_by_name(dispatcher: Dispatcher, layout: str, call: Callable[..., Any]) -> None:
-    for levels in (LIMIT + 1, LIMIT + 2, 1_000, 100_000):
+def test_deep_columns_are_refused_by_name(
+    dispatcher: Dispatcher, layout: str, call: Callable[..., Any], by_size: BySize
+) -> None:
+    for levels in (LIMIT + 1, LIMIT + 2, 1_000, by_size(DEEP, DEEPEST)):
         both = formats(layout, levels)
         check_refused(dispatcher, Deep(both, both), call, f"nested deeper than {LIMIT}", json=True)
 
@@ -90,15 +95,15 @@ def test_deep_columns_are_refused_by_every_layout(dispatcher: Dispatcher, argume
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_deep_schema_of_shallow_data_is_refused_by_name(dispatcher: Dispatcher, layout: str) -> None:
-    for levels in (LIMIT + 1, 100_000):
+def test_a_deep_schema_of_shallow_data_is_refused_by_name(dispatcher: Dispatcher, layout: str, by_size: BySize) -> None:
+    for levels in (LIMIT + 1, by_size(DEEP, DEEPEST)):
         deep = Deep(formats(layout, levels), formats(layout, 3))
         check_refused(dispatcher, deep, in_small_thread, f"nested deeper than {LIMIT}", json=True)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_data_that_is_deeper_than_its_schema_is_refused(dispatcher: Dispatcher, layout: str) -> None:
-    for levels in (4, LIMIT + 1, 100_000):
+def test_data_that_is_deeper_than_its_schema_is_refused(dispatcher: Dispatcher, layout: str, by_size: BySize) -> None:
+    for levels in (4, LIMIT + 1, by_size(DEEP, DEEPEST)):
         array = [*formats(layout, 3)[:-1], *formats("list", levels)[1:]]
         check_refused(dispatcher, Deep(formats(layout, 3), array), in_small_thread, "", json=True)
 

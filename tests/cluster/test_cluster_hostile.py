@@ -17,6 +17,7 @@ import pytest
 from faults.refusing_server import RefusingServer, payload_of
 from headrace import DeliveryReport, Dispatcher, Endpoint, RetryPolicy
 from support.fake_node import Answer, FakeNode, slot_row, slots_reply
+from support.marks import thorough
 from support.patience import LATE
 from support.processes import PeakMemory
 
@@ -206,7 +207,7 @@ def test_messages_fail_when_the_slot_map_is_unusable(mode: str) -> None:
     side_by_side(check, SLOTS)
 
 
-@pytest.mark.parametrize("count", [16_384, 1_000_000])
+@pytest.mark.parametrize("count", [16_384, 100_000, *thorough(1_000_000)])
 def test_an_oversized_slot_map_is_refused_in_bounded_memory(count: int) -> None:
     rows = (slot_row(number % 16_384, number % 16_384, 1, b"h%d" % number) for number in range(count))
     reply = slots_reply(*rows)

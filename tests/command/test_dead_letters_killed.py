@@ -17,7 +17,7 @@ from command.letters import MOST_FIELDS, consumer_letter
 from faults.proxy import Direction, Proxy
 from headrace.testing import LocalCluster, LocalServer
 from support import Program
-from support.fixture_types import StartServer
+from support.fixture_types import BySize, StartServer
 from support.marks import thorough
 
 #: Letters of a run, and places where it is killed.
@@ -73,7 +73,7 @@ def tcp(start_server: StartServer, program: Program) -> LocalServer:
     ("direction", "others"), [("replies", 0), ("requests", MOST_FIELDS), *thorough(("requests", 0))]
 )
 def test_a_killed_replay_neither_loses_nor_repeats_dead_letters(
-    tcp: LocalServer, connect: Callable[..., Any], direction: Direction, others: int
+    tcp: LocalServer, connect: Callable[..., Any], direction: Direction, others: int, by_size: BySize
 ) -> None:
     client = connect(tcp)
     expected = Counter({b"order %d" % number: 1 for number in range(LETTERS)})
@@ -88,7 +88,7 @@ def test_a_killed_replay_neither_loses_nor_repeats_dead_letters(
         fill()
         last = transferred(client, direction, lambda: finish(*arguments))
         seen = set()
-        for place in range(PLACES):
+        for place in range(0, PLACES, by_size(3, 1)):
             fill()
             killed(proxy, direction, 1 + place * (last - 1) // PLACES, *arguments)
             left, done = numbers(client, "{a}dead"), numbers(client, "{a}t")
@@ -100,7 +100,7 @@ def test_a_killed_replay_neither_loses_nor_repeats_dead_letters(
 
 
 @pytest.mark.needs("redis-7.0")
-def test_a_killed_replay_to_another_slot_loses_no_dead_letters(cluster: LocalCluster) -> None:
+def test_a_killed_replay_to_another_slot_loses_no_dead_letters(cluster: LocalCluster, by_size: BySize) -> None:
     letters, target = cluster.owner("{a}dead"), cluster.owner("other")
     expected = {b"order %d" % number for number in range(LETTERS)}
     with (
@@ -123,7 +123,8 @@ def test_a_killed_replay_to_another_slot_loses_no_dead_letters(cluster: LocalClu
         # The letters are deleted with the last bytes.
         deletes = LETTERS * 60
         before_deletes = total - deletes
-        counts = [*range(1, before_deletes, before_deletes // 4), *range(before_deletes, total, deletes // 4)]
+        parts = by_size(2, 4)
+        counts = [*range(1, before_deletes, before_deletes // parts), *range(before_deletes, total, deletes // parts)]
         for count in counts:
             fill()
             killed(proxy, "requests", count, *arguments)

@@ -15,6 +15,7 @@ from pyarrow import csv
 
 from headrace_command.send.csv_rows import CsvRows
 from headrace_command.send.rows import Block, Layout
+from support.marks import thorough
 
 NUMBERS = [
     "1",
@@ -82,10 +83,11 @@ VALUES = [
     *(f"2024-02-29{between}{time}{zone}" for between in "T " for time in TIMES for zone in ("", "Z", "+01:00")),
 ]
 TYPES = [
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    *("float", "double", "bool", "null", "string", "large_string", "binary", "large_binary", "date32", "date64"),
-    *("time32[s]", "time32[ms]", "time64[us]", "time64[ns]"),
-    *(f"{kind}[{unit}]" for kind in ("timestamp", "duration") for unit in ("s", "ms", "us", "ns")),
+    *("int64", "uint8", "float", "double", "bool", "null", "string", "binary", "date32", "date64"),
+    *("time32[s]", "time64[ns]", "timestamp[s]", "timestamp[ns]", "duration[ms]"),
+    *thorough("int8", "int16", "int32", "uint16", "uint32", "uint64", "large_string", "large_binary"),
+    *thorough("time32[ms]", "time64[us]", "timestamp[ms]", "timestamp[us]"),
+    *thorough("duration[s]", "duration[us]", "duration[ns]"),
 ]
 
 

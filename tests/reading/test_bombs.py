@@ -18,7 +18,7 @@ from support.marks import thorough
 Connect = Callable[..., redis.Redis]
 
 # All kinds take ten seconds, and similar ones follow one another.
-PARTS = 4
+PARTS = 8
 
 # What a reader takes beside the rows: the reply, and code that is loaded.
 BESIDE = 4 << 20

@@ -12,6 +12,7 @@ import redis
 
 from headrace import Consumer, Dispatcher, Endpoint, Reader, RetryPolicy
 from headrace.testing import LocalSentinel, LocalServer
+from support.fixture_types import BySize
 from support.load import RATE, Load
 from support.marks import thorough
 from support.patience import NEVER, PATIENCE
@@ -43,15 +44,15 @@ def switch(endpoint: Endpoint, old: LocalServer, new: LocalServer) -> str:
 
 @pytest.mark.parametrize("waits", [False, *thorough(True)], ids=["without replicas", "all replicas"])
 def test_the_dispatcher_switches_to_the_new_master_after_a_manual_failover(
-    group: LocalSentinel, waits: bool, caplog: pytest.LogCaptureFixture
+    group: LocalSentinel, waits: bool, caplog: pytest.LogCaptureFixture, by_size: BySize
 ) -> None:
     """The old master acknowledges for ten seconds more; the sentinels are asked, and lead to the new one."""
-    old = group.master()
+    old, rate = group.master(), by_size(RATE // 10, RATE)
     options: dict[str, Any] = {"wait_replicas": "all", "wait_timeout": 1.0} if waits else {}
     with Dispatcher(endpoint_of(group), **options) as dispatcher, ThreadPoolExecutor() as pool:
-        load = Load(dispatcher)
+        load = Load(dispatcher, rate)
         running = pool.submit(load.run)
-        wait_until(lambda: load.rows >= RATE)
+        wait_until(lambda: load.rows >= rate)
         new = group.fail_over()
         at = load.rows
         wait_until(lambda: demoted(group, old))
@@ -65,7 +66,7 @@ def test_the_dispatcher_switches_to_the_new_master_after_a_manual_failover(
     assert waits or load.codes["SWITCHED"] > 0
     there = rows_of(new)
     lost = load.acknowledged - set(there)
-    assert len(lost) <= (0 if waits else 3 * RATE), f"{len(lost)} of {load.rows}, {at} before"
+    assert len(lost) <= (0 if waits else 3 * rate), f"{len(lost)} of {load.rows}, {at} before"
     assert set(there) <= load.acknowledged | load.unknown
     assert max(there.values()) == 1
 

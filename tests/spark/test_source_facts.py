@@ -28,13 +28,13 @@ from headrace_command.inspect.diagnosis import diagnose
 from headrace_command.inspect.facts import Group, compare
 from headrace_command.inspect.look import look
 from support import Program
+from support.fixture_types import BySize
 from support.groups import rows
 from support.source import settings
 from support.stream_history import KEY, History
 
 Connect = Callable[..., Any]
 
-HISTORIES = 50
 STEPS = 25
 
 
@@ -48,13 +48,13 @@ class Query:
 
 @pytest.mark.parametrize("deletes", [False, True])
 def test_lag_and_loss_after_random_histories(
-    server: LocalServer, program: Program, connect: Connect, deletes: bool
+    server: LocalServer, program: Program, connect: Connect, deletes: bool, by_size: BySize
 ) -> None:
     """Never below the truth; equal to it where said to be exact; null where the server cannot know it."""
     client = connect(server)
     endpoint = Endpoint(unix_socket=server.unix_socket, stream_key=KEY)
     commands, survey = Commands(endpoint), Survey(endpoint)
-    for seed in range(HISTORIES // 2):
+    for seed in range(by_size(6, 25)):
         client.flushall()
         choices = random.Random(f"{seed} {deletes}")
         history = History(client, choices, program.counts_entries, deletes)

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 from headrace.testing import LocalServer
 from support.servers import Program
 
+#: Chooses one of two numbers: that of the usual size of the tests, or of the larger one.
+BySize = Callable[[int, int], int]
+
 #: Starts a server and its replica.
 Replicate = Callable[..., tuple[LocalServer, LocalServer]]
 

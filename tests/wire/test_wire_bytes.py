@@ -23,7 +23,7 @@ from headrace.testing import LocalServer
 from support.fixture_types import StartServer
 
 #: One server serves all examples of a test: its data does not matter.
-many = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 keys = st.binary(min_size=1, max_size=40)
 payloads = st.binary(max_size=300)
