@@ -55,7 +55,7 @@ impl Drive {
         watch: &mut dyn Watch,
     ) -> Result<()> {
         let is_of_cluster = |drive: &Self| drive.endpoint().is_some_and(|endpoint| endpoint.cluster().is_some());
-        while !sessions.has_begun() && !(is_undecided && is_of_cluster(self)) {
+        while !(sessions.has_begun() || is_undecided && is_of_cluster(self)) {
             self.run(sessions, None, watch)?;
             if let Some(error) = self.failed.pop_front() {
                 return Err(error);
