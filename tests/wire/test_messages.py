@@ -63,7 +63,8 @@ def messages(count: int, seed: int) -> Iterator[Message]:
         return chance.randbytes(min(int(chance.paretovariate(0.7)) - 1, most))
 
     def name() -> str | bytes:
-        return chance.choice(["a", "é", "", "\r\n$1\r\n*", b"a", some(40)])
+        names: list[str | bytes] = ["a", "é", "", "\r\n$1\r\n*", b"a", some(40)]
+        return chance.choice(names)
 
     for number in range(count):
         size = 1_000_000 if chance.random() < 0.001 else 100_000
@@ -396,10 +397,11 @@ def test_entries_keep_the_keys_of_their_shards(any_server: LocalServer, client: 
         dispatcher.produce(fields={"n": 1}, key=b"k1")
         dispatcher.produce(b"none")
         dispatcher.produce(key="k1")
-        both = {"payload": "payload", "fields": ["n"]}
-        for layout in ({}, {"fields": ["n"]}, both, {"json": ["n"]}, {"fields_from": "map"}):
+        both: dict[str, Any] = {"payload": "payload", "fields": ["n"]}
+        layouts: list[dict[str, Any]] = [{}, {"fields": ["n"]}, both, {"json": ["n"]}, {"fields_from": "map"}]
+        for layout in layouts:
             for shard_key in ("text", "number"):
-                dispatcher.produce_batch(rows, shard_key=shard_key, **layout)  # type: ignore[arg-type]
+                dispatcher.produce_batch(rows, shard_key=shard_key, **layout)
         report = dispatcher.flush()
         assert [each.code for each in outcomes(report) if each.code] == [
             *["EMPTY"],
