@@ -199,7 +199,8 @@ impl Dispatcher {
         let shard =
             if self.shards.is_none() && message.key.is_none() { None } else { Some(self.shard_of(message.key)?) };
         let (names, shards) = (Arc::clone(&self.names), self.shards.clone());
-        let taken = take(self, message.rows(&names, shards.as_deref().zip(shard)));
+        let rows = message.rows(&names.payload, names.key.as_deref(), shards.as_deref().zip(shard));
+        let taken = take(self, rows);
         self.producer.give_back();
         taken
     }

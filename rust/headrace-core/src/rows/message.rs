@@ -5,7 +5,6 @@ use super::entry_ids::EntryIds;
 use super::given::Given;
 use super::stream_keys::{RowStream, StreamKeys};
 use super::value::Value;
-use crate::command::xadd::FieldNames;
 use crate::shards::Shards;
 
 /// One message: a payload, fields, or both.
@@ -29,16 +28,22 @@ impl<'a> Message<'a> {
         Self { payload: Some(payload), ..Self::default() }
     }
 
-    /// The message as the only row of a batch. `shard`: the number of its shard.
-    pub(crate) fn rows(&self, names: &'a FieldNames, shard: Option<(&'a Shards, usize)>) -> Rows<'a> {
+    /// The message as the only row of a batch. `payload_field`, `key_field`: the names of the fields of the payload and, if it is
+    /// kept, of the key; `shard`: the number of its shard.
+    pub(crate) fn rows(
+        &self,
+        payload_field: &'a str,
+        key_field: Option<&'a str>,
+        shard: Option<(&'a Shards, usize)>,
+    ) -> Rows<'a> {
         let Self { payload, fields, stream_key, entry_id, key } = *self;
         let stream_keys = match (shard, stream_key) {
             (Some((shards, shard)), _) => StreamKeys::One(RowStream::Shard(shard), shards.key(shard)),
             (None, Some(key)) => StreamKeys::One(RowStream::Key(key), key),
             (None, None) => StreamKeys::Endpoint,
         };
-        let payload = payload.map(|payload| (names.payload.as_bytes(), payload));
-        let key = names.key.as_deref().map(str::as_bytes).zip(key);
+        let payload = payload.map(|payload| (payload_field.as_bytes(), payload));
+        let key = key_field.map(str::as_bytes).zip(key);
         let entry_ids = entry_id.map_or(EntryIds::Server, EntryIds::One);
         Rows::of_message(Given { payload, fields, key }).routed(stream_keys, entry_ids)
     }
