@@ -208,9 +208,9 @@ fn ids(ms: &[u64], seq: &[u64]) -> Result<ArrayRef> {
     let mut digits = itoa::Buffer::new();
     let mut text = [0; WIDTH];
     // The milliseconds in `text`, and the start of the sequence number. Entries of the same millisecond follow each other.
-    let (mut written, mut start) = (None, 2);
+    let (mut written, mut start): (Option<u64>, _) = (None, 2);
     for (ms, seq) in ms.iter().zip(seq) {
-        let more = written.map_or(u64::MAX, |written| ms.wrapping_sub(written));
+        let more = written.and_then(|written| ms.checked_sub(written)).unwrap_or(u64::MAX);
         if more <= 9 && more <= u64::from(b'9' - text[start - 2]) {
             // Most entries have the same millisecond as the one before, or one of the next few.
             text[start - 2] += more as u8;

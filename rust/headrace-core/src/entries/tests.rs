@@ -92,7 +92,8 @@ fn the_default_columns_are_stream_entry_id_timestamp_and_fields() {
 fn each_metadata_column_has_its_type() {
     let mut columns = EntryColumns::new(&plan(&MetadataColumn::ALL, FieldsAs::Map, NamesAs::Utf8));
     columns.stream(b"s");
-    let ids = [(0, 0), (253_402_300_799_999, 9), (253_402_300_800_000, 10), (u64::MAX, u64::MAX), (u64::MAX, 99)];
+    let ids =
+        [(0, 0), (253_402_300_799_999, 9), (253_402_300_800_000, 10), (u64::MAX, u64::MAX), (u64::MAX, 99), (3, 0)];
     for (ms, seq) in ids {
         push(&mut columns, ms, seq, Some(&[]));
     }
@@ -108,8 +109,8 @@ fn each_metadata_column_has_its_type() {
     let times = batch.column_by_name("timestamp").unwrap();
     assert_eq!(times.data_type(), &DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())));
     let times: Vec<_> = times.as_primitive::<TimestampMillisecondType>().iter().collect();
-    assert_eq!(times, [Some(0), Some(253_402_300_799_999), None, None, None]);
-    assert_eq!(batch.column_by_name("row_in_entry").unwrap().as_primitive::<Int32Type>().values(), &[0; 5]);
+    assert_eq!(times, [Some(0), Some(253_402_300_799_999), None, None, None, Some(3)]);
+    assert_eq!(batch.column_by_name("row_in_entry").unwrap().as_primitive::<Int32Type>().values(), &[0; 6]);
 }
 
 #[test]

@@ -47,11 +47,17 @@ fn executions_that_found_defects_find_nothing() {
     let held_up_by_a_dropped_stream = [(7, 178_277), (23, 167_338)];
     let left_out_by_the_limit = [(23, 122_853)];
     let proven_by_another_server = [(7, 163_840)];
+    let behind_an_entry_that_does_not_fit = [(23, 192_843)];
+    let rest_of_a_page = [(1, 381_969)];
+    let id_after_the_last_one = [(23, 212_164)];
     let found = [
         &held_up_by_a_refused_stream[..],
         &held_up_by_a_dropped_stream,
         &left_out_by_the_limit,
         &proven_by_another_server,
+        &behind_an_entry_that_does_not_fit,
+        &rest_of_a_page,
+        &id_after_the_last_one,
     ];
     for (seed, execution) in found.into_iter().flatten() {
         check(&mut Seen::default(), &mut Chance::new(*seed, *execution));

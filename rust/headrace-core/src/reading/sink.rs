@@ -71,10 +71,11 @@ impl EntrySink for Sink<'_> {
             *self.violation = Some("entries that are not in the order of their IDs");
             return;
         }
-        // What the limit leaves out is read later if the entries of another stream are dropped, and do not count.
+        // What the limit leaves out is read later if the entries of another stream are dropped, and do not count: perhaps while
+        // the rest of this page arrives, which is left out with it.
         page.is_cut |= *self.left == 0;
         // The next page begins after an entry that does not fit.
-        if *self.left == 0 || stream.bad.is_some() || stream.standing.is_left_out() {
+        if page.is_cut || stream.bad.is_some() || stream.standing.is_left_out() {
             return;
         }
         if page.has_gap && stream.open.as_ref().is_some_and(|open| open.columns.is_overfull()) {

@@ -298,15 +298,14 @@ impl Stream {
         (self.since.added, self.has_anchor) = (None, true);
     }
 
-    /// Forgets the entries that are not proven. Returns the open batch of those before them, and its number of rows.
-    pub(crate) fn forget_unproven(&mut self) -> Option<(Open, usize)> {
+    /// Forgets the entries that are not proven. Returns the open batch if it has rows of those before them.
+    pub(crate) fn forget_unproven(&mut self) -> Option<Open> {
         // An entry that is proven but does not fit must still be reported.
         self.bad.take_if(|_| !self.since.ids.is_empty());
         self.since.ids.clear();
         self.is_doubtful = false;
         self.is_behind = true;
-        let kept = self.open.take().map(|open| (open.columns.rows_of(open.proven), open)).filter(|(rows, _)| *rows > 0);
-        kept.map(|(rows, open)| (open, rows))
+        self.open.take().filter(|open| open.columns.rows_of(open.proven) > 0)
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Place {
     maybe: u64,
     told: u64,
     is_exact: bool,
-    /// The latest time of which the program knows, and whether it was described an earlier one after it.
+    /// The latest time of which the program knows, and whether a server showed an earlier one after it.
     latest: Time,
     went_back: bool,
     /// Whether the stream was replaced, and it was not reported: nothing is known about what was removed.
@@ -192,6 +192,14 @@ impl Chain {
         (place.was_empty, place.asked) = (true, Some(Asked::Again));
     }
 
+    /// Entries arrived from a server that has the stream as it was at this time.
+    pub fn page(&mut self, key: usize, at: Time) {
+        if let Ok(place) = self.place(key) {
+            // A replica may be behind the server before it.
+            place.went_back |= at < place.latest;
+        }
+    }
+
     /// The server described the stream as it was at this time, with this last ID.
     pub fn described(&mut self, history: &History, key: usize, at: Time, last: Option<EntryId>) {
         let Ok(place) = self.place(key) else { return };
@@ -199,7 +207,6 @@ impl Chain {
         if place.began == LATER {
             place.began = at;
         }
-        // A replica may be behind the server before it.
         place.went_back |= at < place.latest;
         place.latest = place.latest.max(at);
         let Some(asked) = place.asked.take() else { return };

@@ -319,7 +319,8 @@ impl<'a> Program<'a> {
                     chain.refused(key, when);
                 }
             }
-            (Said::Role { .. } | Said::Loading | Said::Other, _) => {}
+            (Said::Page { key }, Knows::Forward(chain)) => chain.page(key, when),
+            (Said::Page { .. } | Said::Role { .. } | Said::Loading, _) => {}
         }
     }
 

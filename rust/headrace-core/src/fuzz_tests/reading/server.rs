@@ -19,22 +19,15 @@ const NAMES: [&[u8]; 3] = [b"payload:0", b"payload:1", b"payload:2"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     /// The stream, and the last ID of what the server described; `None`: there is no stream.
-    Described {
-        key: usize,
-        last: Option<EntryId>,
-    },
+    Described { key: usize, last: Option<EntryId> },
     /// The key is none, or its user may not read it.
-    Refused {
-        key: usize,
-        is_string: bool,
-    },
+    Refused { key: usize, is_string: bool },
     /// The role of the server.
-    Role {
-        is_replica: bool,
-    },
+    Role { is_replica: bool },
+    /// Entries of the stream, or none.
+    Page { key: usize },
     /// No command can be answered now.
     Loading,
-    Other,
 }
 
 /// A reply, when it was made, and what it says.
@@ -105,7 +98,7 @@ impl Server {
                 };
                 let mut bytes = Vec::new();
                 self.put_entries(&mut bytes, &found, liar);
-                reply(bytes, vec![Said::Other])
+                reply(bytes, vec![Said::Page { key }])
             }
             b"XREAD" => self.answer_read(history, words, is_over, liar),
             other => panic!("the command {}", other.escape_ascii()),
@@ -144,7 +137,7 @@ impl Server {
             return None;
         }
         let bytes = if found.is_empty() { b"*-1\r\n".to_vec() } else { [header(streams), found].concat() };
-        Some(Reply { bytes, at, said: vec![Said::Other] })
+        Some(Reply { bytes, at, said: keys.into_iter().map(|key| Said::Page { key }).collect() })
     }
 
     fn refuses(&self, history: &History, key: usize) -> Option<(Vec<u8>, Said)> {

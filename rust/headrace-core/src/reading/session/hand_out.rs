@@ -175,6 +175,7 @@ mod tests {
     use super::super::SessionOptions;
     use super::*;
     use crate::entries::{BodyPlan, ColumnsPlan, FieldsPlan, OnBadField};
+    use crate::error::Fault;
     use crate::resp::EntryId;
 
     /// A session that reads these streams from their oldest entry, in batches of two rows.
@@ -260,6 +261,41 @@ mod tests {
         answer(&mut session, &[page(&[(1, "1")])]);
         let taken = session.take().unwrap();
         assert_eq!((&*taken.stream, taken.result.unwrap().entries), (&b"t"[..], 1));
+    }
+
+    #[test]
+    fn the_rest_of_a_page_is_not_read_when_another_stream_is_dropped_in_the_middle_of_it() {
+        let mut session = session(&["s", "t"]);
+        *session.left() = 2;
+        answer(&mut session, &[info(1, 2), info(1, 2)]);
+        let (first, second) = ("*2\r\n".to_owned() + &entry(&(1, "1")), entry(&(2, "2")));
+        let mut buffers = Buffers::default();
+        session.request(Some(Duration::ZERO), &mut buffers);
+        let mut arrive = |session: &mut Session, bytes: &str| {
+            buffers.space()[..bytes.len()].copy_from_slice(bytes.as_bytes());
+            session.received(bytes.len(), &mut buffers).unwrap();
+        };
+        arrive(&mut session, &(page(&[(1, "1"), (2, "2")]) + &first));
+        assert!(session.drop_stream(b"s"));
+        arrive(&mut session, &second);
+        assert!(!session.is_ready() && !session.is_finished());
+        answer(&mut session, &[page(&[(1, "1"), (2, "2")])]);
+        let taken = session.take().unwrap();
+        assert_eq!((&*taken.stream, taken.result.unwrap().first_id), (&b"t"[..], EntryId { ms: 1, seq: 0 }));
+    }
+
+    #[test]
+    fn an_entry_that_does_not_fit_is_reported_before_its_stream_is_refused() {
+        let mut session = session(&["s", "t"]);
+        answer(&mut session, &[info(1, 2), info(1, 2)]);
+        // The page of `t` is due.
+        answer(&mut session, &[page(&[(1, "1"), (2, "x")])]);
+        assert!(!session.is_ready());
+        session.refuse(0, Fault::new("NOPERM", "No permissions to access a key")).unwrap();
+        let batch = session.take().unwrap();
+        assert_eq!(batch.place.map(|place| place.id), Some(EntryId { ms: 1, seq: 0 }));
+        assert_eq!(batch.result.unwrap().last_id, EntryId { ms: 1, seq: 0 });
+        assert!(matches!(session.take().unwrap().result, Err(Error::Field { .. })));
     }
 
     #[test]

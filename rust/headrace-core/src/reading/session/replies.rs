@@ -165,7 +165,14 @@ impl Session {
         self.left += stream.since.ids.len() as u64;
         let place = stream.proven();
         self.due.retain(|due| *due != at);
-        if let Some((open, rows)) = self.streams[at].forget_unproven() {
+        let is_proven = self.streams[at].since.ids.is_empty();
+        let open = self.streams[at].forget_unproven();
+        if is_proven && self.streams[at].bad.is_some() {
+            // An entry that is proven but does not fit is reported after the batch of those before it.
+            self.streams[at].open = open;
+            self.hand_out_stream(at);
+        } else if let Some(open) = open {
+            let rows = open.columns.rows_of(open.proven);
             self.push_batch(at, open, Some(rows), place);
         }
     }
