@@ -301,7 +301,13 @@ class Dispatcher:
     def flush(self, timeout: float | None = None) -> Report:
         """Wait for all outcomes and return them; `headrace.Dispatcher.flush` wraps it."""
     def dispatch(
-        self, payload: _Bytes | None = None, key: _Bytes | None = None, **more: Unpack[_More]
+        self,
+        payload: _Bytes | None = None,
+        key: _Bytes | None = None,
+        *,
+        fields: _Fields | None = None,
+        stream_key: _Bytes | None = None,
+        entry_id: str | None = None,
     ) -> str | tuple[_Kind, str, str, _Written]:
         """Send one message and return its entry ID, or its failure as kind, code, message and written."""
     def close(self) -> None:
@@ -329,7 +335,10 @@ class LoopDispatcher:
         message_id: int | str | None = None,
         key: _Bytes | None = None,
         is_awaited: bool = False,
-        **more: Unpack[_More],
+        *,
+        fields: _Fields | None = None,
+        stream_key: _Bytes | None = None,
+        entry_id: str | None = None,
     ) -> bool:
         """Take one message if there is room for it now, and return whether it was taken.
 

@@ -199,7 +199,9 @@ impl Dispatcher {
         let shard =
             if self.shards.is_none() && message.key.is_none() { None } else { Some(self.shard_of(message.key)?) };
         let (names, shards) = (Arc::clone(&self.names), self.shards.clone());
-        let rows = message.rows(&names.payload, names.key.as_deref(), shards.as_deref().zip(shard));
+        let key_ends = message.key_ends();
+        let shard = shards.as_deref().zip(shard);
+        let rows = message.rows(&names.payload, names.key.as_deref(), shard, &key_ends);
         let taken = take(self, rows);
         self.producer.give_back();
         taken

@@ -15,7 +15,7 @@ use crate::counters::PyCounters;
 use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
 use crate::layout::layout;
-use crate::message::{given_id, with_bytes, with_message};
+use crate::message::{Parts, given_id, with_bytes, with_message};
 use crate::one_caller::{self, ONE_CALLER};
 use crate::options::option_values;
 use crate::panics::contained;
@@ -91,8 +91,7 @@ impl PyDispatcher {
     ///     ClosedError: The dispatcher is closed.
     ///     ConcurrentUseError: Another call is in progress.
     #[pyo3(
-        signature = (payload = None, message_id = None, key = None, **more),
-        text_signature = "($self, payload=None, message_id=None, key=None, *, fields=None, stream_key=None, entry_id=None)"
+        signature = (payload = None, message_id = None, key = None, *, fields = None, stream_key = None, entry_id = None)
     )]
     fn produce(
         &self,
@@ -100,13 +99,16 @@ impl PyDispatcher {
         payload: Option<&Bound<'_, PyAny>>,
         message_id: Option<&Bound<'_, PyAny>>,
         key: Option<&Bound<'_, PyAny>>,
-        more: Option<&Bound<'_, PyDict>>,
+        fields: Option<&Bound<'_, PyAny>>,
+        stream_key: Option<&Bound<'_, PyAny>>,
+        entry_id: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         contained(py, || {
             let mut inner = self.lock()?;
             let id = given_id(message_id)?;
-            let (Some(payload), None, None) = (payload, key, more) else {
-                return produce_message(py, &mut inner, id, payload, key, more);
+            let (Some(payload), None, None, None, None) = (payload, key, fields, stream_key, entry_id) else {
+                let parts = Parts { payload, key, fields, stream_key, entry_id };
+                return produce_message(py, &mut inner, id, parts);
             };
             with_bytes("payload", payload, |payload| match inner.produce(payload, id) {
                 Err(Error::Full) => produce_when_room(py, &mut inner, |dispatcher| dispatcher.produce(payload, id)),
@@ -273,17 +275,19 @@ impl PyDispatcher {
     }
 
     /// Send one message and return its entry ID, or its failure as kind, code, message and written.
-    #[pyo3(signature = (payload = None, key = None, **more))]
+    #[pyo3(signature = (payload = None, key = None, *, fields = None, stream_key = None, entry_id = None))]
     fn dispatch<'py>(
         &self,
         py: Python<'py>,
         payload: Option<&Bound<'py, PyAny>>,
         key: Option<&Bound<'py, PyAny>>,
-        more: Option<&Bound<'py, PyDict>>,
+        fields: Option<&Bound<'py, PyAny>>,
+        stream_key: Option<&Bound<'py, PyAny>>,
+        entry_id: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         contained(py, || {
             let mut inner = self.lock()?;
-            let outcome = with_message("dispatch", payload, key, more, |message| {
+            let outcome = with_message(Parts { payload, key, fields, stream_key, entry_id }, |message| {
                 let dispatcher = &mut *inner;
                 without_gil(py, |signals| dispatcher.dispatch(message, signals))
             })?;
@@ -359,11 +363,9 @@ fn produce_message(
     py: Python<'_>,
     dispatcher: &mut Dispatcher,
     id: IdArgument<'_>,
-    payload: Option<&Bound<'_, PyAny>>,
-    key: Option<&Bound<'_, PyAny>>,
-    more: Option<&Bound<'_, PyDict>>,
+    parts: Parts<'_, '_>,
 ) -> PyResult<()> {
-    with_message("produce", payload, key, more, |message| {
+    with_message(parts, |message| {
         loop {
             match dispatcher.produce_message(message, id) {
                 Err(Error::Full) => without_gil(py, |signals| dispatcher.make_room_for(message, signals))?,

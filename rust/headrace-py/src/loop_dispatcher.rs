@@ -20,7 +20,7 @@ use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
 use crate::exception::raise;
 use crate::layout::layout;
-use crate::message::{given_id, with_message};
+use crate::message::{Parts, given_id, with_message};
 use crate::one_caller;
 use crate::options::option_values;
 use crate::outcome;
@@ -82,7 +82,8 @@ impl PyLoopDispatcher {
     /// Take one message if there is room for it now, and return whether it was taken.
     ///
     /// With `is_awaited` a future gets its outcome.
-    #[pyo3(signature = (payload = None, message_id = None, key = None, is_awaited = false, **more))]
+    #[pyo3(signature = (payload = None, message_id = None, key = None, is_awaited = false, *, fields = None, stream_key = None, entry_id = None))]
+    #[allow(clippy::too_many_arguments)] // those of Python
     fn produce(
         &self,
         py: Python<'_>,
@@ -90,12 +91,14 @@ impl PyLoopDispatcher {
         message_id: Option<&Bound<'_, PyAny>>,
         key: Option<&Bound<'_, PyAny>>,
         is_awaited: bool,
-        more: Option<&Bound<'_, PyDict>>,
+        fields: Option<&Bound<'_, PyAny>>,
+        stream_key: Option<&Bound<'_, PyAny>>,
+        entry_id: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         contained(py, || {
             let mut driven = self.lock()?;
             let id = given_id(message_id)?;
-            with_message("produce", payload, key, more, |message| {
+            with_message(Parts { payload, key, fields, stream_key, entry_id }, |message| {
                 driven.dispatcher.produce(message, id, is_awaited).map_err(|error| to_py(&error))
             })
         })

@@ -1,7 +1,6 @@
 //! The arguments of one message.
 
 use headrace_core::{IdArgument, Message};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyInt, PyMemoryView, PyString};
 
@@ -9,35 +8,25 @@ use crate::exception::raise;
 use crate::fields::Fields;
 use crate::shown::type_name;
 
-/// Passes the message that these arguments of `function` describe to `take`. `more`: its keyword arguments `fields`, `stream_key`
-/// and `entry_id`. None is equivalent to an argument that is not given.
-pub(crate) fn with_message<T>(
-    function: &str,
-    payload: Option<&Bound<'_, PyAny>>,
-    key: Option<&Bound<'_, PyAny>>,
-    more: Option<&Bound<'_, PyDict>>,
-    take: impl FnOnce(&Message<'_>) -> PyResult<T>,
-) -> PyResult<T> {
-    let (mut fields, mut stream_key, mut entry_id) = (None, None, None);
-    for (name, value) in more.into_iter().flatten() {
-        let name = name.cast::<PyString>()?.to_string_lossy();
-        let argument = match &*name {
-            "fields" => &mut fields,
-            "stream_key" => &mut stream_key,
-            "entry_id" => &mut entry_id,
-            _ => {
-                return Err(PyTypeError::new_err(format!("{function}() got an unexpected keyword argument '{name}'")));
-            }
-        };
-        *argument = Some(value).filter(|value| !value.is_none());
-    }
-    let fields = fields.as_ref().map(Fields::new).transpose()?.unwrap_or_default();
+/// The arguments of a message, but its ID. None is equivalent to an argument that is not given.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a, 'py> {
+    pub(crate) payload: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) key: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) fields: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) stream_key: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) entry_id: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// Passes the message with these parts to `take`.
+pub(crate) fn with_message<T>(parts: Parts<'_, '_>, take: impl FnOnce(&Message<'_>) -> PyResult<T>) -> PyResult<T> {
+    let Parts { payload, key, fields, stream_key, entry_id } = parts;
+    let fields = fields.map(Fields::new).transpose()?.unwrap_or_default();
     let fields = fields.read()?;
-    let entry_id = entry_id.as_ref().map(|id| text("entry_id", id)).transpose()?;
+    let entry_id = entry_id.map(|id| text("entry_id", id)).transpose()?.map(str::as_bytes);
     with_optional("payload", payload, |payload| {
         with_optional("key", key, |key| {
-            with_optional("stream_key", stream_key.as_ref(), |stream_key| {
-                let entry_id = entry_id.map(str::as_bytes);
+            with_optional("stream_key", stream_key, |stream_key| {
                 take(&Message { payload, fields: &fields, stream_key, entry_id, key })
             })
         })

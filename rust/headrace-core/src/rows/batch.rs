@@ -25,8 +25,6 @@ pub struct Rows<'a> {
     stream_keys: StreamKeys<'a>,
     entry_ids: EntryIds<'a>,
     body: Body<'a>,
-    /// Comes after all other fields.
-    key: Option<KeptKey<'a>>,
     /// The number of fields, if every row is known to be valid and to have this many.
     every_row: Option<usize>,
     /// The columns that may hold invalid values, by index and name: only these are checked.
@@ -50,6 +48,8 @@ enum Body<'a> {
     Items(Items<'a>),
     /// Of the only row.
     Given(Given<'a>),
+    /// Other fields, and then the key of the shard.
+    Keyed(Box<(Body<'a>, KeptKey<'a>)>),
 }
 
 impl<'a> Rows<'a> {
@@ -79,18 +79,17 @@ impl<'a> Rows<'a> {
             Body::Payload { payloads, .. } => payloads.is_never_null().then_some(1),
             Body::Fields(columns) => columns.iter().all(|(_, column)| column.is_never_null()).then_some(columns.len()),
             Body::Json { .. } => Some(1),
-            Body::Items(_) | Body::Given(_) => None,
+            Body::Items(_) | Body::Given(_) | Body::Keyed(_) => None,
         };
         let plain = match &body {
             Body::Payload { payloads, .. } => payloads.plain(),
-            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) => None,
+            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) | Body::Keyed(_) => None,
         };
         Self {
             len,
             stream_keys: StreamKeys::Endpoint,
             entry_ids: EntryIds::Server,
             body,
-            key: None,
             every_row,
             unchecked: Vec::new(),
             plain,
@@ -108,16 +107,13 @@ impl<'a> Rows<'a> {
 
     /// The columns of fields or JSON.
     fn columns(&self) -> &[(Piece<'a>, Column<'a>)] {
-        match &self.body {
-            Body::Payload { .. } | Body::Items(_) | Body::Given(_) => &[],
-            Body::Fields(columns) | Body::Json { members: columns, .. } => columns,
-        }
+        self.body.columns()
     }
 
     /// Adds a field with the key of the shard. Call it before [`Rows::routed`].
     pub(super) fn keyed(self, key: KeptKey<'a>) -> Self {
         let every_row = self.every_row.filter(|_| key.field.1.is_never_null()).map(|count| count + 1);
-        Self { key: Some(key), every_row, plain: None, ..self }
+        Self { body: Body::Keyed(Box::new((self.body, key))), every_row, plain: None, ..self }
     }
 
     pub(super) fn routed(self, stream_keys: StreamKeys<'a>, entry_ids: EntryIds<'a>) -> Self {
@@ -142,7 +138,7 @@ impl<'a> Rows<'a> {
                 }
                 (names, columns.len())
             }
-            Body::Items(_) | Body::Given(_) => (Vec::new(), 0),
+            Body::Items(_) | Body::Given(_) | Body::Keyed(_) => (Vec::new(), 0),
         }
     }
 
@@ -168,7 +164,7 @@ impl<'a> Rows<'a> {
     /// Whether rows have several fields, some of which they may lack.
     pub(crate) fn is_sparse(&self) -> bool {
         match &self.body {
-            Body::Payload { .. } | Body::Json { .. } | Body::Items(_) | Body::Given(_) => false,
+            Body::Payload { .. } | Body::Json { .. } | Body::Items(_) | Body::Given(_) | Body::Keyed(_) => false,
             Body::Fields(columns) => !columns.iter().all(|(_, column)| column.is_never_null()),
         }
     }
@@ -185,7 +181,7 @@ impl<'a> Rows<'a> {
 
     /// Whether fields cannot be sent without their names: those of the only row, a message, and those with the key of a shard.
     pub(crate) fn is_whole(&self) -> bool {
-        matches!(self.body, Body::Given(_)) || self.key.is_some()
+        matches!(self.body, Body::Given(_) | Body::Keyed(_))
     }
 
     /// A number that identifies the fields of this row. With up to 64 fields, bit `n` shows whether the row has field `n`; with
@@ -266,7 +262,7 @@ impl<'a> Rows<'a> {
     /// Whether rows may be a [payload alone](Self::payload_alone).
     #[inline]
     pub fn has_payload_alone(&self) -> bool {
-        !self.is_routed() && self.key.is_none() && matches!(self.body, Body::Payload { .. })
+        !self.is_routed() && matches!(self.body, Body::Payload { .. })
     }
 
     /// The payload of a row that is only a payload for the endpoint's stream key, the most common case; `None` for other
@@ -291,7 +287,7 @@ impl<'a> Rows<'a> {
     pub fn payload_buffer(&self, row: usize) -> Option<Buffer> {
         match &self.body {
             Body::Payload { payloads, .. } => payloads.buffer(row),
-            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) => None,
+            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) | Body::Keyed(_) => None,
         }
     }
 
@@ -323,19 +319,35 @@ impl<'a> Rows<'a> {
         if let Some(message) = self.unchecked.iter().find_map(outside) {
             return Err(Fault::new(code::BAD_VALUE, message));
         }
-        let count = self.count_body(row)?;
-        let Some(key) = &self.key else { return Ok(count) };
-        if let Body::Items(items) = &self.body
-            && items.has_name(row, key.name)
-        {
-            let message = format!("the row has a field {:?}, which is also the key_field of the endpoint", key.name);
-            return Err(Fault::new(code::BAD_VALUE, message));
-        }
-        Ok(count + usize::from(key.is_in(row)))
+        self.body.count_fields(row)
     }
 
-    fn count_body(&self, row: usize) -> Result<usize, Fault> {
-        match &self.body {
+    /// Appends the row's fields as bulk strings: [`Rows::field_count`] times a name and a value.
+    ///
+    /// `scratch` is overwritten. The caller owns it so that its few KiB are allocated once for all rows; pass it unchanged.
+    #[inline]
+    pub fn write_fields(&self, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+        self.body.write_fields(row, out, scratch);
+    }
+
+    /// Appends the row's payload or JSON as a field; `name` is its name as a bulk string. Rows with separate fields have neither.
+    pub fn write_payload(&self, row: usize, name: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+        self.body.write_payload(row, name, out, scratch);
+    }
+}
+
+impl<'a> Body<'a> {
+    /// The columns of fields or JSON.
+    fn columns(&self) -> &[(Piece<'a>, Column<'a>)] {
+        match self {
+            Self::Payload { .. } | Self::Items(_) | Self::Given(_) => &[],
+            Self::Fields(columns) | Self::Json { members: columns, .. } => columns,
+            Self::Keyed(keyed) => keyed.0.columns(),
+        }
+    }
+
+    fn count_fields(&self, row: usize) -> Result<usize, Fault> {
+        match self {
             Body::Payload { payloads, .. } => match payloads.locate(row) {
                 Some(_) => Ok(1),
                 None => Err(Fault::new(code::NULL_PAYLOAD, "the payload is null")),
@@ -346,19 +358,26 @@ impl<'a> Rows<'a> {
             },
             Body::Json { .. } => Ok(1),
             Body::Items(items) => items.count(row),
-            Body::Given(given) => match given.count() {
-                0 => Err(Fault::new(code::EMPTY, "the message has no field")),
-                count => Ok(count),
-            },
+            Body::Given(given) => given.count(),
+            Body::Keyed(keyed) => {
+                let (body, key) = &**keyed;
+                let count = body.count_fields(row)?;
+                match body {
+                    Body::Items(items) if items.has_name(row, key.name) => {
+                        let name = key.name;
+                        let message =
+                            format!("the row has a field {name:?}, which is also the key_field of the endpoint");
+                        Err(Fault::new(code::BAD_VALUE, message))
+                    }
+                    _ => Ok(count + usize::from(key.is_in(row))),
+                }
+            }
         }
     }
 
-    /// Appends the row's fields as bulk strings: [`Rows::field_count`] times a name and a value.
-    ///
-    /// `scratch` is overwritten. The caller owns it so that its few KiB are allocated once for all rows; pass it unchanged.
     #[inline]
-    pub fn write_fields(&self, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
-        match &self.body {
+    fn write_fields(&self, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+        match self {
             Body::Payload { name, .. } | Body::Json { name, .. } => self.write_payload(row, name, out, scratch),
             Body::Fields(columns) => {
                 let Some(room) = room(scratch) else { return };
@@ -372,16 +391,19 @@ impl<'a> Rows<'a> {
                 let Some(room) = room(scratch) else { return };
                 given.write_fields(&mut Line::new(room, out));
             }
-        }
-        if let Some(key) = &self.key {
-            let Some(room) = room(scratch) else { return };
-            write_columns(std::slice::from_ref(&key.field), row, &mut Line::new(room, out));
+            Body::Keyed(keyed) => keyed.0.write_fields_and_key(&keyed.1, row, out, scratch),
         }
     }
 
-    /// Appends the row's payload or JSON as a field; `name` is its name as a bulk string. Rows with separate fields have neither.
-    pub fn write_payload(&self, row: usize, name: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
-        match &self.body {
+    #[inline(never)] // keeps it out of the code for other kinds of rows
+    fn write_fields_and_key(&self, key: &KeptKey<'_>, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+        self.write_fields(row, out, scratch);
+        let Some(room) = room(scratch) else { return };
+        write_columns(std::slice::from_ref(&key.field), row, &mut Line::new(room, out));
+    }
+
+    fn write_payload(&self, row: usize, name: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+        match self {
             Body::Payload { payloads, .. } => {
                 if let Some(payload) = payloads.bytes(row) {
                     out.extend_from_slice(name);
@@ -396,7 +418,7 @@ impl<'a> Rows<'a> {
                 json::write_object(members, row, &mut line);
                 line.end_bulk(start);
             }
-            Body::Fields(_) | Body::Items(_) | Body::Given(_) => {}
+            Body::Fields(_) | Body::Items(_) | Body::Given(_) | Body::Keyed(_) => {}
         }
     }
 }

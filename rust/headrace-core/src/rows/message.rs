@@ -3,7 +3,7 @@
 use super::batch::Rows;
 use super::entry_ids::EntryIds;
 use super::given::Given;
-use super::stream_keys::{RowStream, StreamKeys};
+use super::stream_keys::{ShardKeys, StreamKeys};
 use super::value::Value;
 use crate::shards::Shards;
 
@@ -28,23 +28,34 @@ impl<'a> Message<'a> {
         Self { payload: Some(payload), ..Self::default() }
     }
 
+    /// The ends of the stream key, as a column has them.
+    pub(crate) fn key_ends(&self) -> [i32; 2] {
+        // A server takes no key that is longer.
+        [0, self.stream_key.map_or(0, |key| i32::try_from(key.len()).unwrap_or(i32::MAX))]
+    }
+
     /// The message as the only row of a batch. `payload_field`, `key_field`: the names of the fields of the payload and, if it is
-    /// kept, of the key; `shard`: the number of its shard.
+    /// kept, of the key; `shard`: the number of its shard; `key_ends`: [`Message::key_ends`].
     pub(crate) fn rows(
         &self,
         payload_field: &'a str,
         key_field: Option<&'a str>,
         shard: Option<(&'a Shards, usize)>,
+        key_ends: &'a [i32; 2],
     ) -> Rows<'a> {
         let Self { payload, fields, stream_key, entry_id, key } = *self;
         let stream_keys = match (shard, stream_key) {
-            (Some((shards, shard)), _) => StreamKeys::One(RowStream::Shard(shard), shards.key(shard)),
-            (None, Some(key)) => StreamKeys::One(RowStream::Key(key), key),
+            // Without a key, the number of the row is that of its shard.
+            (Some((shards, shard)), _) => StreamKeys::Shards(ShardKeys::new(shards, None, shard as u64)),
+            (None, Some(key)) => StreamKeys::Plain(key_ends, key),
             (None, None) => StreamKeys::Endpoint,
         };
-        let payload = payload.map(|payload| (payload_field.as_bytes(), payload));
-        let key = key_field.map(str::as_bytes).zip(key);
-        let entry_ids = entry_id.map_or(EntryIds::Server, EntryIds::One);
-        Rows::of_message(Given { payload, fields, key }).routed(stream_keys, entry_ids)
+        let given = Given {
+            payload: payload.map(|payload| (payload_field.as_bytes(), payload)),
+            fields,
+            key: key_field.map(str::as_bytes).zip(key),
+            has_no_stream: stream_key.is_some_and(<[u8]>::is_empty),
+        };
+        Rows::of_message(given).routed(stream_keys, entry_id.map_or(EntryIds::Server, EntryIds::One))
     }
 }

@@ -23,8 +23,6 @@ pub(super) enum StreamKeys<'a> {
     Plain(&'a [i32], &'a [u8]),
     /// Rows go to the shards of a stream.
     Shards(ShardKeys<'a>),
-    /// The only row goes to this stream, which has this key.
-    One(RowStream<'a>, &'a [u8]),
 }
 
 impl<'a> StreamKeys<'a> {
@@ -42,7 +40,6 @@ impl<'a> StreamKeys<'a> {
         match self {
             Self::Plain(offsets, keys) => Some(RowStream::Key(&keys[span(offsets, row)])),
             Self::Shards(keys) => Some(RowStream::Shard(keys.shard(row))),
-            Self::One(stream, _) => Some(*stream),
             Self::Column(column) => column.bytes(row).map(RowStream::Key),
             Self::Endpoint => None,
         }
@@ -52,7 +49,7 @@ impl<'a> StreamKeys<'a> {
     pub(super) fn are_valid(&self) -> bool {
         match self {
             Self::Endpoint | Self::Plain(..) | Self::Shards(_) => true,
-            Self::Column(_) | Self::One(..) => false,
+            Self::Column(_) => false,
         }
     }
 
@@ -60,7 +57,6 @@ impl<'a> StreamKeys<'a> {
     #[inline]
     pub(super) fn get(&self, row: usize) -> Option<&'a [u8]> {
         match (self, self.stream(row)?) {
-            (Self::One(_, key), _) => Some(key),
             (Self::Shards(keys), RowStream::Shard(shard)) => Some(keys.shards.key(shard)),
             (_, RowStream::Key(key)) => Some(key),
             (_, RowStream::Shard(_)) => None,
@@ -78,7 +74,6 @@ impl<'a> StreamKeys<'a> {
         match self {
             Self::Endpoint | Self::Plain(..) | Self::Shards(_) => false,
             Self::Column(column) => column.bytes(row).is_some_and(<[u8]>::is_empty),
-            Self::One(_, key) => key.is_empty(),
         }
     }
 }
