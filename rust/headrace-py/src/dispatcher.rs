@@ -33,6 +33,7 @@ pub(crate) struct PyDispatcher {
 
 impl PyDispatcher {
     /// Locks the dispatcher for this call, including against a signal handler that runs during it.
+    #[inline]
     fn lock(&self) -> PyResult<MutexGuard<'_, Dispatcher>> {
         one_caller::lock(&self.inner, || {
             if self.is_stuck() {

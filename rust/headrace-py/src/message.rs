@@ -34,6 +34,7 @@ pub(crate) fn with_message<T>(parts: Parts<'_, '_>, take: impl FnOnce(&Message<'
 }
 
 /// Reads a message ID: a 64-bit int, a str, or nothing.
+#[inline]
 pub(crate) fn given_id<'a>(id: Option<&'a Bound<'_, PyAny>>) -> PyResult<IdArgument<'a>> {
     let Some(id) = id else { return Ok(IdArgument::None) };
     if let Ok(text) = id.cast::<PyString>() {

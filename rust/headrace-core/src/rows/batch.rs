@@ -112,7 +112,7 @@ impl<'a> Rows<'a> {
 
     /// Adds a field with the key of the shard. Call it before [`Rows::routed`].
     pub(super) fn keyed(self, key: KeptKey<'a>) -> Self {
-        let every_row = self.every_row.filter(|_| key.field.1.is_never_null()).map(|count| count + 1);
+        let every_row = self.every_row.filter(|_| key.keys.is_never_null()).map(|count| count + 1);
         Self { body: Body::Keyed(Box::new((self.body, key))), every_row, plain: None, ..self }
     }
 
@@ -399,7 +399,7 @@ impl<'a> Body<'a> {
     fn write_fields_and_key(&self, key: &KeptKey<'_>, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         self.write_fields(row, out, scratch);
         let Some(room) = room(scratch) else { return };
-        write_columns(std::slice::from_ref(&key.field), row, &mut Line::new(room, out));
+        key.write(row, &mut Line::new(room, out));
     }
 
     fn write_payload(&self, row: usize, name: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) {

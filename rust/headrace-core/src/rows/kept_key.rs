@@ -1,35 +1,29 @@
 //! The field that keeps the key of a row's shard.
 
 use super::column::Column;
-use super::line::{Line, Piece};
+use super::line::Line;
+use super::stream_keys::with_key;
 
 /// The field that keeps the key of each row's shard. A row without a key does not have it.
 pub(super) struct KeptKey<'a> {
     pub(super) name: &'a str,
-    /// The [start](Line::field_start) of the field, and the keys.
-    pub(super) field: (Piece<'a>, Column<'a>),
-}
-
-/// The name of the field, and its start.
-#[derive(Debug)]
-pub(super) struct KeyField {
-    name: String,
-    start: Vec<u8>,
-}
-
-impl KeyField {
-    pub(super) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), start: Line::field_start(name) }
-    }
-
-    pub(super) fn bind<'a>(&'a self, keys: Column<'a>) -> KeptKey<'a> {
-        KeptKey { name: &self.name, field: (Piece::new(&self.start), keys) }
-    }
+    /// Text, bytes or integers.
+    pub(super) keys: Column<'a>,
 }
 
 impl KeptKey<'_> {
     /// Whether this row has a key.
     pub(super) fn is_in(&self, row: usize) -> bool {
-        self.field.1.locate(row).is_some()
+        self.keys.locate(row).is_some()
+    }
+
+    /// Appends the field of a row.
+    pub(super) fn write(&self, row: usize, line: &mut Line<'_>) {
+        let write = |key: &[u8]| {
+            line.push_bulk(self.name.as_bytes());
+            line.push_bulk(key);
+            line.flush();
+        };
+        let _ = with_key(&self.keys, row, write);
     }
 }

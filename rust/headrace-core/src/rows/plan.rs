@@ -10,7 +10,7 @@ use super::batch::Rows;
 use super::column::Column;
 use super::entry_ids::EntryIds;
 use super::items::Items;
-use super::kept_key::KeyField;
+use super::kept_key::KeptKey;
 use super::line::{Line, Piece};
 use super::shape::{Role, Shape};
 use super::stream_keys::{ShardKeys, StreamKeys};
@@ -72,7 +72,7 @@ pub struct RowPlan {
     message_id: Option<usize>,
     stream_key: KeyPlan,
     /// With shards and their keys.
-    key_field: Option<KeyField>,
+    key_field: Option<String>,
     entry_id: Option<Source>,
 }
 
@@ -177,7 +177,7 @@ impl RowPlan {
             )));
         }
         let stream_key = KeyPlan::Shards(Arc::clone(shards), column.transpose()?);
-        Ok(Self { stream_key, key_field: key_field.map(KeyField::new), ..self })
+        Ok(Self { stream_key, key_field: key_field.map(str::to_owned), ..self })
     }
 
     /// Resolves the columns of a record batch, once for all its rows. Refuses a different schema.
@@ -209,7 +209,10 @@ impl RowPlan {
             BodyPlan::FieldsFrom(source) => Rows::of_items(rows, source.bind_items(batch)?),
         };
         let bound = match (&self.key_field, &self.stream_key) {
-            (Some(key), KeyPlan::Shards(_, Some(source))) => bound.keyed(key.bind(source.bind(batch)?)),
+            (Some(name), KeyPlan::Shards(_, Some(source))) => {
+                let keys = source.bind(batch)?;
+                bound.keyed(KeptKey { name, keys })
+            }
             _ => bound,
         };
         Ok(bound.routed(stream_keys, entry_ids))

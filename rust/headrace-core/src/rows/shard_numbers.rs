@@ -4,7 +4,7 @@ use arrow_array::{Int32Array, RecordBatch};
 
 use super::column::Column;
 use super::shape::{Role, Shape};
-use super::stream_keys::shard_of_value;
+use super::stream_keys::with_key;
 use crate::error::{Error, Result};
 use crate::shards::{MAX_SHARDS, ShardHash};
 
@@ -28,6 +28,6 @@ pub fn shard_numbers(batch: &RecordBatch, shards: i64, hash: &str) -> Result<Int
     let keys = Column::new(array, &shape, Some(0..batch.num_rows()))
         .ok_or_else(|| Error::schema("the keys of shards are not in a column of a known type"))?;
     // The number of shards is small enough.
-    let number = |row| shard_of_value(&keys, row, |key| i32::try_from(hash.shard(key, count)).unwrap_or_default());
+    let number = |row| with_key(&keys, row, |key| i32::try_from(hash.shard(key, count)).unwrap_or_default());
     Ok((0..batch.num_rows()).map(number).collect())
 }

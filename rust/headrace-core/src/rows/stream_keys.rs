@@ -95,28 +95,28 @@ impl<'a> ShardKeys<'a> {
     /// The number of a row's shard. A row without a key goes to the shard whose turn it is.
     #[inline(never)] // most rows go to a single stream
     fn shard(&self, row: usize) -> usize {
-        let shard = self.keys.as_ref().and_then(|keys| shard_of_value(keys, row, |key| self.shards.of_key(key)));
+        let shard = self.keys.as_ref().and_then(|keys| with_key(keys, row, |key| self.shards.of_key(key)));
         shard.unwrap_or_else(|| self.shards.of_ordinal(self.first + row as u64))
     }
 }
 
-/// The shard of the key in a row: the result of `shard_of` for its bytes; `None` for a null.
+/// The result of `read` for the bytes of the key in a row; `None` for a null.
 #[inline]
-pub(super) fn shard_of_value<T>(keys: &Column<'_>, row: usize, shard_of: impl Fn(&[u8]) -> T) -> Option<T> {
+pub(super) fn with_key<T>(keys: &Column<'_>, row: usize, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
     let (values, place) = keys.locate(row)?;
-    let of_digits = |digits: &str| shard_of(digits.as_bytes());
     let mut buffer = itoa::Buffer::new();
-    Some(match values {
-        Values::Text(bytes) | Values::Binary(bytes) => shard_of(bytes.get(place)),
-        Values::I8(values) => of_digits(buffer.format(values[place])),
-        Values::I16(values) => of_digits(buffer.format(values[place])),
-        Values::I32(values) => of_digits(buffer.format(values[place])),
-        Values::I64(values) => of_digits(buffer.format(values[place])),
-        Values::U8(values) => of_digits(buffer.format(values[place])),
-        Values::U16(values) => of_digits(buffer.format(values[place])),
-        Values::U32(values) => of_digits(buffer.format(values[place])),
-        Values::U64(values) => of_digits(buffer.format(values[place])),
+    let digits = match values {
+        Values::Text(bytes) | Values::Binary(bytes) => return Some(read(bytes.get(place))),
+        Values::I8(values) => buffer.format(values[place]),
+        Values::I16(values) => buffer.format(values[place]),
+        Values::I32(values) => buffer.format(values[place]),
+        Values::I64(values) => buffer.format(values[place]),
+        Values::U8(values) => buffer.format(values[place]),
+        Values::U16(values) => buffer.format(values[place]),
+        Values::U32(values) => buffer.format(values[place]),
+        Values::U64(values) => buffer.format(values[place]),
         // A column of keys has no other type.
         _ => return None,
-    })
+    };
+    Some(read(digits.as_bytes()))
 }
