@@ -21,8 +21,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-import pyarrow as pa
-
 from headrace import Dispatcher, Endpoint, Reader
 from headrace.testing import LocalServer
 
@@ -99,8 +97,7 @@ def copy(
                 if not database.execute(MOVE, move).rowcount:
                     print("another process reads this stream into this database", file=sys.stderr)
                     return 1
-                values = pa.record_batch(batch).to_pylist()
-                database.executemany("INSERT INTO orders VALUES (:entry_id, :payload)", values)
+                database.executemany("INSERT INTO orders VALUES (:entry_id, :payload)", batch.to_pylist())
             position = batch.position
             stored += batch.num_rows
         print(f"rows {stored:,}, lost {reader.lost:,}")

@@ -3,7 +3,7 @@
 Each name is imported on first use, so that a program pays only for the classes that it uses.
 """
 
-from headrace._headrace import Delivered, __version__, debug_build
+from headrace._headrace import Delivered, Entry, __version__, debug_build
 
 # Importing it from `typing` would take longer than all of this. Type checkers treat the name as true. Jedi reads the
 # type before the value, and so completes the names below.
@@ -59,6 +59,7 @@ __all__ = [
     "DeliveryReport",
     "Dispatcher",
     "Endpoint",
+    "Entry",
     "Failure",
     "FieldError",
     "ForgottenWarning",

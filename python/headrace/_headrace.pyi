@@ -1,7 +1,7 @@
 """The native half of headrace. Use `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` instead."""
 
-from collections.abc import Mapping, Sequence
-from datetime import date, time, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import (
@@ -14,8 +14,10 @@ from typing import (
     SupportsIndex,
     TypeAlias,
     TypedDict,
+    TypeVar,
     Unpack,
     final,
+    overload,
 )
 from uuid import UUID
 
@@ -30,6 +32,7 @@ __all__ = [
     "Delivered",
     "Dispatcher",
     "Endpoint",
+    "Entry",
     "Group",
     "GroupInfo",
     "LoopBatch",
@@ -65,6 +68,7 @@ __version__: Final[str]
 debug_build: Final[bool]
 MOST_DELIVERIES: Final[int]
 
+_T = TypeVar("_T")
 _Kind = Literal["permanent", "retryable"]
 _Written = Literal["no", "unknown"]
 _Origin = Literal["consumer", "spark", "send", "other"]
@@ -700,10 +704,69 @@ class Endpoint:
     def _warnings(self) -> list[str]: ...
 
 @final
+class Entry:
+    """A row of a batch: an entry of a stream, or with `unpack` a row of one.
+
+    ```python
+    for entry in batch:
+        print(entry.id, entry.timestamp, entry["payload"])
+    ```
+
+    The fields are those of the entry, with bytes as values. With `fields`, `schema` or `unpack` they are the columns
+    of the batch but those of the metadata, with Python objects as values, as `to_pylist` returns them. The rows of an
+    entry that was unpacked are entries with the same ID.
+
+    An entry keeps its whole batch in memory, and makes each object when it is asked for. Entries are equal if they are
+    the same row of the same batch. They cannot be pickled: pickle the ID and the fields.
+    """
+
+    @property
+    def stream(self) -> bytes:
+        """The key of the stream."""
+    @property
+    def id(self) -> str:
+        """The entry ID, as `"<milliseconds>-<sequence>"`."""
+    @property
+    def timestamp(self) -> datetime:
+        """The time of the entry ID: a `datetime` in UTC.
+
+        Raises:
+            ValueError: The ID was not made from a clock: its milliseconds are after the year 9999.
+        """
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields: names and values; the last value of several of the same name.
+
+        Names are str, or bytes with `names="binary"`. An entry that was deleted has none.
+        """
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the names and values of all fields, in order.
+
+        Only with `fields_as="list"` does an entry have several fields of the same name.
+        """
+    @overload
+    def get(self, name: str | bytes, default: None = None) -> Any | None: ...
+    @overload
+    def get(self, name: str | bytes, default: _T) -> Any | _T:
+        """Return the value of a field, or `default`."""
+    def __getitem__(self, name: str | bytes, /) -> Any: ...
+    def __contains__(self, name: str | bytes, /) -> bool: ...
+    @property
+    def deliveries(self) -> int:
+        """How many times the entry was delivered to a consumer of the group, with this time. Only of a `Consumer`."""
+    @property
+    def reclaimed(self) -> bool:
+        """Whether the entry was taken over from another consumer. Only of a `Consumer`."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> Never: ...
+
+@final
 class ReadBatch:
     """Entries of one stream, in order of their IDs, as an Arrow record batch: one row each unless `unpack` is given.
 
-    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
+    `for entry in batch` and `batch[0]` return rows as objects of the class `Entry`, and `batch.to_pylist()` as dicts.
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take the batch without a copy.
     """
     @property
     def num_rows(self) -> int:
@@ -739,7 +802,23 @@ class ReadBatch:
         """
     def _entries(self) -> list[tuple[str, int, list[tuple[str, bytes]] | None]]:
         """Return the entries as tuples: ID, milliseconds of the ID, and fields. Of the same reader as `_json_lines`."""
-    def __getitem__(self, row: Never, /) -> Never: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> Literal[True]: ...
+    def __iter__(self) -> Iterator[Entry]: ...
+    @overload
+    def __getitem__(self, row: SupportsIndex, /) -> Entry: ...
+    @overload
+    def __getitem__(self, row: slice, /) -> list[Entry]: ...
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return a dict for each row, with the values of all columns as Python objects; no Arrow library is needed.
+
+        The values are those of pyarrow's `to_pylist`: `Decimal`, `datetime` with a `ZoneInfo`, `UUID`, and so on; a
+        map is a list of pairs. A value that Python's `datetime` cannot hold (nanoseconds, years outside 1 to 9999) is
+        a `ValueError` that names its column and row: read it with an Arrow library.
+        """
+    def _shown_rows(self, rows: int, fields: int) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Return the ID, and names and beginnings of values, of the first rows, for notebooks."""
+    def _repr_html_(self) -> str: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         """Return the batch as `PyCapsule`s of the Arrow C data interface."""
     def __arrow_c_schema__(self) -> object:
@@ -749,9 +828,10 @@ _Id = tuple[int, int]
 
 @final
 class ConsumerBatch:
-    """Entries of one stream, delivered to a consumer, as an Arrow record batch: one row each unless `unpack` is given.
+    """Entries of one stream, delivered to a consumer, as an Arrow record batch with one row each.
 
-    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
+    `for entry in batch` and `batch[0]` return rows as objects of the class `Entry`, and `batch.to_pylist()` as dicts.
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take the batch without a copy.
     """
 
     @property
@@ -765,7 +845,23 @@ class ConsumerBatch:
         """The IDs of the entries, in the order of the rows."""
     def check(self) -> None:
         """Before a commit, raise `LeaseLostError` if entries of the batch may belong to another consumer by now."""
-    def __getitem__(self, row: Never, /) -> Never: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> Literal[True]: ...
+    def __iter__(self) -> Iterator[Entry]: ...
+    @overload
+    def __getitem__(self, row: SupportsIndex, /) -> Entry: ...
+    @overload
+    def __getitem__(self, row: slice, /) -> list[Entry]: ...
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return a dict for each row, with the values of all columns as Python objects; no Arrow library is needed.
+
+        The values are those of pyarrow's `to_pylist`: `Decimal`, `datetime` with a `ZoneInfo`, `UUID`, and so on; a
+        map is a list of pairs. A value that Python's `datetime` cannot hold (nanoseconds, years outside 1 to 9999) is
+        a `ValueError` that names its column and row: read it with an Arrow library.
+        """
+    def _shown_rows(self, rows: int, fields: int) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Return the ID, and names and beginnings of values, of the first rows, for notebooks."""
+    def _repr_html_(self) -> str: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         """Return the batch as `PyCapsule`s of the Arrow C data interface."""
     def __arrow_c_schema__(self) -> object:
@@ -808,16 +904,16 @@ class Consumer:
     @property
     def counters(self) -> ReadCounters:
         """The counters so far; `headrace.Consumer.stats` reads them."""
-    def ack(self, batch: ConsumerBatch, mask: Sequence[bool] | None = None) -> None:
-        """Acknowledge the entries of a batch, or those that `mask` selects."""
+    def ack(self, batch: ConsumerBatch | Entry, mask: Sequence[bool] | None = None) -> None:
+        """Acknowledge an entry, the entries of a batch, or those that `mask` selects."""
     def ack_ids(self, stream: bytes, entry_ids: Sequence[str]) -> None:
         """Acknowledge the entries with these IDs."""
-    def fail(self, batch: ConsumerBatch, mask: Sequence[bool] | None, reason: str, delay: float | None) -> None:
-        """Report the entries of a batch, or those that `mask` selects, as failed."""
+    def fail(self, batch: ConsumerBatch | Entry, mask: Sequence[bool] | None, reason: str, delay: float | None) -> None:
+        """Report an entry, the entries of a batch, or those that `mask` selects, as failed."""
     def fail_ids(self, stream: bytes, entry_ids: Sequence[str], reason: str, delay: float | None) -> list[str]:
         """Report the entries with these IDs as failed. Returns the IDs that this consumer does not have."""
-    def release(self, batch: ConsumerBatch, mask: Sequence[bool] | None, delay: float) -> None:
-        """Give the entries of a batch, or those that `mask` selects, back to the group."""
+    def release(self, batch: ConsumerBatch | Entry, mask: Sequence[bool] | None, delay: float) -> None:
+        """Give an entry, the entries of a batch, or those that `mask` selects, back to the group."""
     def release_ids(self, stream: bytes, entry_ids: Sequence[str], delay: float) -> list[str]:
         """Give the entries with these IDs back to the group. Returns the IDs that this consumer does not have."""
     def __arrow_c_schema__(self) -> object:

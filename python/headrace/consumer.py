@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 
 from headrace import _headrace
+from headrace._headrace import Entry
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
 from headrace.forgotten import tell
@@ -196,13 +197,14 @@ class Consumer:
         if key in self._streams:
             self._streams.remove(key)
 
-    def ack(self, batch: ConsumerBatch, mask: Mask | None = None) -> None:
-        """Acknowledge the entries of a batch: the group does not deliver them again.
+    def ack(self, batch: ConsumerBatch | Entry, mask: Mask | None = None) -> None:
+        """Acknowledge the entries of a batch, or a single entry: the group does not deliver them again.
 
-        The acknowledgement is sent before the next read, or after 0.1 s; `flush` waits for it.
+        The acknowledgement is sent before the next read, or after 0.1 s; `flush` waits for it. Entries that were passed
+        to `fail` or `release` before are left out.
 
         Args:
-            batch: A batch of this consumer.
+            batch: A batch of this consumer, or an entry of one.
             mask: True for each row to acknowledge. The others stay pending, for a later call. Default: all rows.
         """
         self._native.ack(batch, _mask(mask))
@@ -211,14 +213,16 @@ class Consumer:
         """Acknowledge entries by their IDs. Those that do not belong to this consumer count as `stale`."""
         self._native.ack_ids(_key(stream), _ids(entry_ids))
 
-    def fail(self, batch: ConsumerBatch, reason: str, *, mask: Mask | None = None, delay: float | None = None) -> None:
-        """Report that the entries of a batch could not be processed.
+    def fail(
+        self, batch: ConsumerBatch | Entry, reason: str, *, mask: Mask | None = None, delay: float | None = None
+    ) -> None:
+        """Report that the entries of a batch, or a single entry, could not be processed.
 
         Each entry is delivered again, alone, to any consumer of the group, or becomes a dead letter if it has failed
         `max_failures` times.
 
         Args:
-            batch: A batch of this consumer.
+            batch: A batch of this consumer, or an entry of one.
             reason: The reason, for the dead letter.
             mask: True for each row that failed. Default: all rows.
             delay: Seconds until the next delivery, at most `min_idle`. Default: 1 s, doubled after each further
@@ -232,14 +236,14 @@ class Consumer:
         """Report failed entries by their IDs, and return the IDs that this consumer does not have."""
         return self._native.fail_ids(_key(stream), _ids(entry_ids), reason, delay)
 
-    def release(self, batch: ConsumerBatch, *, mask: Mask | None = None, delay: float = 0.0) -> None:
-        """Give the entries of a batch back to the group, as if they had not been delivered.
+    def release(self, batch: ConsumerBatch | Entry, *, mask: Mask | None = None, delay: float = 0.0) -> None:
+        """Give the entries of a batch, or a single entry, back to the group, as if they had not been delivered.
 
         Other consumers get them after `delay` seconds, when they next look for idle entries (`claim_interval`). This
         consumer gets them only if no other has taken them for `min_idle`.
 
         Args:
-            batch: A batch of this consumer.
+            batch: A batch of this consumer, or an entry of one.
             mask: True for each row to give back. Default: all rows.
             delay: Seconds, at most `min_idle`.
         """

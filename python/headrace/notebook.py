@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from headrace import _headrace
 
-__all__ = ["MAX_ROWS", "counters", "rows", "table"]
+__all__ = ["MAX_ROWS", "batch", "counters", "rows", "table"]
 
 #: The maximum number of rows of a table that are shown, and of characters of a value.
 MAX_ROWS: Final = 20
 MAX_TEXT: Final = 200
+#: The maximum number of fields of a batch that are shown.
+MAX_FIELDS: Final = 20
 
 
 def table(caption: str, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
@@ -31,6 +33,15 @@ def rows(name: str, given: _headrace.Rows) -> str:
     columns = given._columns
     caption = f"{len(given):,} {name}" + (f", the first {len(shown)}" if len(shown) < len(given) else "")
     return table(caption, columns, ([row.get(column) for column in columns] for row in shown))
+
+
+def batch(given: _headrace.ReadBatch | _headrace.ConsumerBatch) -> str:
+    """Return a table of the first rows of a batch: the IDs, and the beginnings of the values of the fields."""
+    shown = given._shown_rows(MAX_ROWS, MAX_FIELDS)
+    names = list(dict.fromkeys(name for _, fields in shown for name, _ in fields))[:MAX_FIELDS]
+    lines = ([entry_id, *(dict(fields).get(name) for name in names)] for entry_id, fields in shown)
+    caption = repr(given)[1:-1] + (f", the first {len(shown)}" if len(shown) < len(given) else "")
+    return table(caption, ["id", *names], lines)
 
 
 def counters(stats: Any) -> str:

@@ -39,9 +39,18 @@ def connections(client: Any) -> int:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda c: c.ack("1-0"), "batch must be one that poll returned, got str; ack_ids takes entry IDs"),
-        (lambda c: c.fail(["1-0"], "why"), "batch must be one that poll returned, got list; fail_ids takes entry IDs"),
-        (lambda c: c.release(5), "batch must be one that poll returned, got int; release_ids takes entry IDs"),
+        (
+            lambda c: c.ack("1-0"),
+            "batch must be one that poll returned, or an entry of one, got str; ack_ids takes entry IDs",
+        ),
+        (
+            lambda c: c.fail(["1-0"], "why"),
+            "batch must be one that poll returned, or an entry of one, got list; fail_ids takes entry IDs",
+        ),
+        (
+            lambda c: c.release(5),
+            "batch must be one that poll returned, or an entry of one, got int; release_ids takes entry IDs",
+        ),
         (lambda c: c.ack(c.poll(0)), "batch is None: poll returned no batch"),
         (lambda c: c.poll("1"), "timeout must be a number of seconds of at least 0, got '1'"),
         (lambda c: c.close("1"), "timeout must be a number of seconds of at least 0, got '1'"),
@@ -53,22 +62,6 @@ def test_an_argument_of_the_wrong_type_is_named(
     with consumer_of(server) as consumer, pytest.raises((TypeError, ConfigError)) as caught:
         call(consumer)
     assert str(caught.value) == message
-
-
-def test_a_batch_names_the_call_that_returns_its_rows(server: LocalServer, connect: Connect) -> None:
-    add(connect(server), 1)
-    with consumer_of(server) as consumer, Reader(endpoint_to(server), end="latest") as reader:
-        batches: list[tuple[str, Any]] = [("ConsumerBatch", next_batch(consumer)), ("ReadBatch", reader.read())]
-        for kind, batch in batches:
-            rows = "pyarrow.record_batch(batch).to_pylist() returns its rows"
-            for call in (iter, lambda batch: batch[0]):
-                with pytest.raises(TypeError) as caught:
-                    list(call(batch))
-                assert str(caught.value) == f"a {kind} is Arrow data, not a sequence of rows; {rows}"
-            with pytest.raises(AttributeError) as missing:
-                batch.to_pylist()
-            assert str(missing.value) == f"a {kind} has no attribute 'to_pylist'; {rows}"
-            assert len(pa.record_batch(batch).to_pylist()) == 1
 
 
 @pytest.mark.parametrize("may_kill", [True, False])

@@ -25,7 +25,7 @@ pub(crate) fn per_day(unit: TimeUnit) -> i64 {
 ///
 /// Years begin in March here, so that the leap day is the last of its year; the derivation is
 /// Howard Hinnant's: <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>.
-pub(crate) fn civil(days: i64) -> (i64, u32, u32) {
+pub fn civil(days: i64) -> (i64, u32, u32) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

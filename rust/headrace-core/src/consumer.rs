@@ -8,6 +8,7 @@ mod bare;
 mod batch;
 mod batches;
 mod beginning;
+mod chosen;
 mod client_name;
 #[cfg(not(feature = "shuttle"))]
 mod clock;
@@ -54,6 +55,7 @@ use crate::resp::EntryId;
 #[cfg(any(test, fuzzing))]
 pub(crate) use bare::Bare;
 pub use batch::ConsumerBatch;
+pub use chosen::Chosen;
 pub use options::{CONSUMER_OPTIONS, ConsumerOptions};
 pub use report::{CONSUMER_COUNTERS, ReadReport};
 pub use rules::MOST_DELIVERIES;
@@ -362,10 +364,10 @@ impl Drop for Consumer {
 }
 
 impl ConsumerHandle {
-    /// Acknowledges the entries of a batch, or only the rows that `mask` selects. They will not be delivered again.
-    pub fn ack(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<()> {
-        let at = self.place(batch, mask)?;
-        self.say(at, |ledger, now| ledger.ack(batch.number(), mask, now))
+    /// Acknowledges the entries in these rows of a batch. They will not be delivered again.
+    pub fn ack(&self, batch: &ConsumerBatch, rows: Chosen<'_>) -> Result<()> {
+        let at = self.place(batch, rows)?;
+        self.say(at, |ledger, now| ledger.ack(batch.number(), rows, now))
     }
 
     /// Acknowledges the entries of a stream with these IDs. They will not be delivered again.
@@ -374,17 +376,11 @@ impl ConsumerHandle {
         self.say(at, |ledger, now| ledger.ack_ids(stream, ids, now))
     }
 
-    /// Marks the entries of a batch, or the rows that `mask` selects, as failed. Each is delivered again after `delay`, by
-    /// default after 1 s and twice as long each time, at most `min_idle`; or it becomes a dead letter with this reason.
-    pub fn fail(
-        &self,
-        batch: &ConsumerBatch,
-        mask: Option<&[bool]>,
-        reason: &str,
-        delay: Option<Duration>,
-    ) -> Result<()> {
-        let at = self.place(batch, mask)?;
-        self.say(at, |ledger, now| ledger.fail(batch.number(), mask, reason, delay, now))
+    /// Marks the entries in these rows of a batch as failed. Each is delivered again after `delay`, by default after 1 s and
+    /// twice as long each time, at most `min_idle`; or it becomes a dead letter with this reason.
+    pub fn fail(&self, batch: &ConsumerBatch, rows: Chosen<'_>, reason: &str, delay: Option<Duration>) -> Result<()> {
+        let at = self.place(batch, rows)?;
+        self.say(at, |ledger, now| ledger.fail(batch.number(), rows, reason, delay, now))
     }
 
     /// Marks the entries of a stream with these IDs as failed; returns the IDs that this consumer does not have.
@@ -401,9 +397,9 @@ impl ConsumerHandle {
 
     /// Gives the entries of a batch, or the rows that `mask` selects, back to the group as if they had not been delivered. Others
     /// get them after `delay`.
-    pub fn release(&self, batch: &ConsumerBatch, mask: Option<&[bool]>, delay: Duration) -> Result<()> {
-        let at = self.place(batch, mask)?;
-        self.say(at, |ledger, now| ledger.release(batch.number(), mask, delay, now))
+    pub fn release(&self, batch: &ConsumerBatch, rows: Chosen<'_>, delay: Duration) -> Result<()> {
+        let at = self.place(batch, rows)?;
+        self.say(at, |ledger, now| ledger.release(batch.number(), rows, delay, now))
     }
 
     /// Gives the entries of a stream with these IDs back to the group; returns the IDs that this consumer does not have.
@@ -415,7 +411,7 @@ impl ConsumerHandle {
     /// Fails with [`Error::LeaseLost`] if entries of the batch may belong to another consumer: they were not renewed for
     /// `min_idle`.
     pub fn check(&self, batch: &ConsumerBatch) -> Result<()> {
-        let at = self.place(batch, None)?;
+        let at = self.place(batch, Chosen::All)?;
         self.shared.ledger(at).check(batch.number(), clock::now())
     }
 
@@ -455,12 +451,14 @@ impl ConsumerHandle {
     }
 
     /// The index of the ledger that holds the batch.
-    fn place(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) -> Result<usize> {
+    fn place(&self, batch: &ConsumerBatch, rows: Chosen<'_>) -> Result<usize> {
         self.enter()?;
         let Some(at) = self.shared.place(batch.owner()) else {
             return Err(Error::config("batch", "batch must belong to this consumer, got one of another consumer"));
         };
-        mask.map_or(Ok(()), |mask| batch.check_mask(mask))?;
+        if let Chosen::Mask(mask) = rows {
+            batch.check_mask(mask)?;
+        }
         Ok(at)
     }
 

@@ -30,7 +30,7 @@ pub(crate) use self::json::for_each_member;
 use self::map::MapColumn;
 pub(crate) use self::map::{FIELDS, FieldsAs, MapPlan};
 use self::metadata::Metadata;
-pub(crate) use self::metadata::MetadataColumn;
+pub(crate) use self::metadata::{MetadataColumn, RowIds};
 pub(crate) use self::misspelt::Misspelt;
 pub(crate) use self::names::NamesAs;
 use self::packed::PackedColumns;
@@ -65,6 +65,15 @@ pub(crate) enum BodyPlan {
     Fields(FieldsPlan),
     /// The columns of the rows in an entry's payloads.
     Packed(PackedPlan),
+}
+
+/// Where the fields of an entry are in a record batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FieldsAt {
+    /// In the column with this index, which has all fields: a map, or a list.
+    Column(usize),
+    /// In the columns with these indexes: all but those of the metadata.
+    Columns(Vec<usize>),
 }
 
 /// The columns of the record batches, already checked.
@@ -127,6 +136,18 @@ impl ColumnsPlan {
     /// Whether an entry may become any number of rows.
     pub(crate) fn is_packed(&self) -> bool {
         matches!(self.body, BodyPlan::Packed(_))
+    }
+
+    /// Where the fields are in each record batch.
+    fn fields_at(&self) -> FieldsAt {
+        let before = self.metadata.len() + usize::from(self.raw.is_some());
+        let raw = self.raw.as_ref().map(|raw| raw.place);
+        match &self.body {
+            BodyPlan::Map(_) => FieldsAt::Column(before),
+            BodyPlan::Fields(_) | BodyPlan::Packed(_) => {
+                FieldsAt::Columns((before..self.schema.fields().len()).chain(raw).collect())
+            }
+        }
     }
 
     /// The schema of each record batch.
@@ -264,6 +285,16 @@ impl EntryColumns {
             Body::Fields(fields) => fields.take_misspelt(),
             Body::Packed(packed) => packed.take_misspelt(),
         }
+    }
+
+    /// Where the fields are in each record batch.
+    pub(crate) fn fields_at(&self) -> FieldsAt {
+        self.plan.fields_at()
+    }
+
+    /// The IDs of the rows of the last record batch. Returned once.
+    pub(crate) fn take_ids(&mut self) -> Option<RowIds> {
+        self.metadata.take_ids()
     }
 
     /// Finishes the record batch. If a column would have 2 GiB or more, returns an error and drops the rows: an entry of up to

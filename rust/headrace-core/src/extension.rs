@@ -24,7 +24,7 @@ pub(crate) const OBJECTS_REFUSED: &str =
 
 /// The extension types that are not written as their storage type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extension {
+pub enum Extension {
     /// `arrow.uuid`
     Uuid,
     /// `arrow.bool8`: zero is false, any other number is true.
@@ -33,7 +33,7 @@ pub(crate) enum Extension {
 
 impl Extension {
     /// The extension type of a column; `None` also if the storage type does not fit the name.
-    pub(crate) fn of(field: &Field) -> Option<Self> {
+    pub fn of(field: &Field) -> Option<Self> {
         match (field.extension_type_name()?, field.data_type()) {
             ("arrow.uuid", DataType::FixedSizeBinary(UUID_SIZE)) => Some(Self::Uuid),
             ("arrow.bool8", DataType::Int8) => Some(Self::Bool8),

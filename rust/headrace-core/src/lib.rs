@@ -91,10 +91,11 @@ extern crate self as headrace_core;
 
 pub use admin::{Answer, Attempt, Commands, Request, Table, find_shards};
 pub use batch::{BatchLayout, BatchPlan, MAX_ROWS_PER_ENTRY};
+pub use calendar::civil;
 pub use command::{EntryId, marker_key};
 pub use consumer::{
-    CONSUMER_COUNTERS, CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, MOST_DELIVERIES,
-    ReadReport,
+    CONSUMER_COUNTERS, CONSUMER_OPTIONS, Chosen, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions,
+    MOST_DELIVERIES, ReadReport,
 };
 pub use counters::{
     CounterSpec, CounterValue, CounterValues, Counters, DISPATCHER_COUNTERS, NODE_COUNTERS, READER_COUNTERS,
@@ -107,8 +108,10 @@ pub use dispatcher::{
     LoopDispatcher, Progress, TaskDispatcher, wrong_version,
 };
 pub use endpoint::Endpoint;
+pub use entries::FieldsAt;
 pub use entry_lines::{EntryTable, entry_lines};
 pub use error::{Error, Result};
+pub use extension::Extension;
 pub use group::Group;
 pub use inspect::{Inspection, Survey, inspect};
 pub use net::{ConnectStep, DeferredWait, Interest, NeverInterrupted, NotedStep, ServerChange, TooFewReplicas, Watch};

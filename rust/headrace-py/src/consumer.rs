@@ -1,18 +1,20 @@
 //! The consumer for Python, and its batches. The GIL is held only to read arguments.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use arrow_schema::SchemaRef;
 use headrace_core::endpoint::Form;
 use headrace_core::group::entry_ids;
-use headrace_core::{CONSUMER_OPTIONS, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId};
+use headrace_core::{CONSUMER_OPTIONS, Chosen, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions, EntryId};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyDict};
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyTuple};
 
 use crate::capsules;
 use crate::counters::{PyReadCounters, Reading, to_dict};
 use crate::endpoint::PyEndpoint;
+use crate::entry::{self, PyEntry, PyEntryIterator};
+use crate::entry_rows::{EntryRows, Source};
 use crate::errors::to_py;
 use crate::log;
 use crate::one_caller;
@@ -72,7 +74,7 @@ impl PyConsumer {
             if let Some(text) = batch.as_ref().and_then(ConsumerBatch::misspelt) {
                 log::notice(text).unwrap_or_else(|error| error.write_unraisable(py, None));
             }
-            Ok(batch.map(|batch| PyConsumerBatch { batch, handle: self.handle.clone() }))
+            Ok(batch.map(|batch| PyConsumerBatch { batch, rows: OnceLock::new(), handle: self.handle.clone() }))
         })
     }
 
@@ -136,11 +138,12 @@ impl PyConsumer {
         PyReadCounters(Reading::Consumer(self.handle.clone()))
     }
 
-    /// Acknowledge the entries of a batch, or those that `mask` selects.
+    /// Acknowledge an entry, the entries of a batch, or those that `mask` selects.
     #[pyo3(signature = (batch, mask = None))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn ack(&self, batch: &Bound<'_, PyAny>, mask: Option<Vec<bool>>) -> PyResult<()> {
-        self.handle.ack(&own(batch, "ack_ids")?.get().batch, mask.as_deref()).map_err(|error| to_py(&error))
+        let (batch, rows) = own(batch, mask.as_deref(), "ack_ids")?;
+        self.handle.ack(batch, rows).map_err(|error| to_py(&error))
     }
 
     /// Acknowledge the entries with these IDs.
@@ -149,7 +152,7 @@ impl PyConsumer {
         self.handle.ack_ids(stream, &ids(&entry_ids)?).map_err(|error| to_py(&error))
     }
 
-    /// Report the entries of a batch, or those that `mask` selects, as failed.
+    /// Report an entry, the entries of a batch, or those that `mask` selects, as failed.
     #[pyo3(signature = (batch, mask, reason, delay))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn fail(
@@ -160,9 +163,8 @@ impl PyConsumer {
         delay: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let delay = delay.map(|given| seconds("delay", given)).transpose()?;
-        self.handle
-            .fail(&own(batch, "fail_ids")?.get().batch, mask.as_deref(), reason, delay)
-            .map_err(|error| to_py(&error))
+        let (batch, rows) = own(batch, mask.as_deref(), "fail_ids")?;
+        self.handle.fail(batch, rows, reason, delay).map_err(|error| to_py(&error))
     }
 
     /// Report the entries with these IDs as failed. Returns the IDs that this consumer does not have.
@@ -178,14 +180,13 @@ impl PyConsumer {
         texts(self.handle.fail_ids(stream, &ids(&entry_ids)?, reason, delay))
     }
 
-    /// Give the entries of a batch, or those that `mask` selects, back to the group.
+    /// Give an entry, the entries of a batch, or those that `mask` selects, back to the group.
     #[pyo3(signature = (batch, mask, delay))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn release(&self, batch: &Bound<'_, PyAny>, mask: Option<Vec<bool>>, delay: &Bound<'_, PyAny>) -> PyResult<()> {
         let delay = seconds("delay", delay)?;
-        self.handle
-            .release(&own(batch, "release_ids")?.get().batch, mask.as_deref(), delay)
-            .map_err(|error| to_py(&error))
+        let (batch, rows) = own(batch, mask.as_deref(), "release_ids")?;
+        self.handle.release(batch, rows, delay).map_err(|error| to_py(&error))
     }
 
     /// Give the entries with these IDs back to the group. Returns the IDs that this consumer does not have.
@@ -206,13 +207,25 @@ impl PyConsumer {
     }
 }
 
-/// Entries of one stream, delivered to a consumer, as an Arrow record batch: one row each unless `unpack` is given.
+/// Entries of one stream, delivered to a consumer, as an Arrow record batch with one row each.
 ///
-/// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
-#[pyclass(frozen, name = "ConsumerBatch", module = "headrace._headrace")]
+/// `for entry in batch` and `batch[0]` return rows as objects of the class `Entry`, and `batch.to_pylist()` as dicts.
+/// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take the batch without a copy.
+#[pyclass(frozen, sequence, name = "ConsumerBatch", module = "headrace._headrace")]
 pub(crate) struct PyConsumerBatch {
     batch: ConsumerBatch,
+    rows: OnceLock<Arc<EntryRows>>,
     handle: ConsumerHandle,
+}
+
+impl PyConsumerBatch {
+    fn rows(&self) -> PyResult<&Arc<EntryRows>> {
+        if let Some(rows) = self.rows.get() {
+            return Ok(rows);
+        }
+        let rows = Arc::new(EntryRows::new(Source::Consumed(self.batch.clone()))?);
+        Ok(self.rows.get_or_init(|| rows))
+    }
 }
 
 #[pymethods]
@@ -255,8 +268,40 @@ impl PyConsumerBatch {
         capsules::export_schema(py, self.batch.record_batch().schema_ref())
     }
 
-    fn __getitem__(slf: &Bound<'_, Self>, _row: &Bound<'_, PyAny>) -> PyResult<()> {
-        Err(shown::no_rows(slf))
+    fn __len__(&self) -> usize {
+        self.num_rows()
+    }
+
+    /// True also without rows: a loop over `poll` or `read` ends with None.
+    #[allow(clippy::unused_self)] // the protocol requires a method
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __iter__(&self) -> PyResult<PyEntryIterator> {
+        Ok(PyEntryIterator::new(self.rows()?))
+    }
+
+    fn __getitem__<'py>(&self, row: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        entry::select(self.rows()?, row)
+    }
+
+    /// Return a dict for each row, with the values of all columns as Python objects; no Arrow library is needed.
+    ///
+    /// The values are those of pyarrow's `to_pylist`: `Decimal`, `datetime` with a `ZoneInfo`, `UUID`, and so on; a
+    /// map is a list of pairs. A value that Python's `datetime` cannot hold (nanoseconds, years outside 1 to 9999) is
+    /// a `ValueError` that names its column and row: read it with an Arrow library.
+    fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        contained(py, || self.rows()?.to_pylist(py))
+    }
+
+    /// Return the ID, and names and beginnings of values, of the first rows, for notebooks.
+    fn _shown_rows<'py>(&self, py: Python<'py>, rows: usize, fields: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        contained(py, || entry::shown_rows(py, self.rows()?, [rows, fields]))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        shown::html(slf)
     }
 
     fn __getattr__(slf: &Bound<'_, Self>, name: &str) -> PyResult<()> {
@@ -270,15 +315,27 @@ impl PyConsumerBatch {
     }
 }
 
-/// The batch that was passed; `by_ids` is the method that takes entry IDs in its place.
-fn own<'a, 'py>(batch: &'a Bound<'py, PyAny>, by_ids: &str) -> PyResult<&'a Bound<'py, PyConsumerBatch>> {
-    if batch.is_none() {
+/// The batch and the rows that were passed; `by_ids` is the method that takes entry IDs in their place.
+fn own<'a>(
+    given: &'a Bound<'_, PyAny>,
+    mask: Option<&'a [bool]>,
+    by_ids: &str,
+) -> PyResult<(&'a ConsumerBatch, Chosen<'a>)> {
+    if let Ok(batch) = given.cast::<PyConsumerBatch>() {
+        return Ok((&batch.get().batch, mask.into()));
+    }
+    if given.is_none() {
         return Err(PyTypeError::new_err("batch is None: poll returned no batch"));
     }
-    batch.cast().map_err(|_| {
-        let got = type_name(batch);
-        PyTypeError::new_err(format!("batch must be one that poll returned, got {got}; {by_ids} takes entry IDs"))
-    })
+    let got = match given.cast::<PyEntry>().map(|entry| entry.get().consumed()) {
+        Ok(Some((batch, row))) if mask.is_none() => return Ok((batch, Chosen::Row(row))),
+        Ok(Some(_)) => return Err(PyTypeError::new_err("mask selects rows of a batch, got an Entry: leave it out")),
+        Ok(None) => "an Entry of a Reader".to_owned(),
+        Err(_) => type_name(given),
+    };
+    let message =
+        format!("batch must be one that poll returned, or an entry of one, got {got}; {by_ids} takes entry IDs");
+    Err(PyTypeError::new_err(message))
 }
 
 fn ids(given: &[Bound<'_, PyAny>]) -> PyResult<Vec<EntryId>> {

@@ -3,12 +3,15 @@
 
 mod batch_name;
 mod capsules;
+mod column;
 mod commands;
 mod consumer;
 mod counters;
 mod dead_letters;
 mod dispatcher;
 mod endpoint;
+mod entry;
+mod entry_rows;
 mod errors;
 mod exception;
 #[cfg(feature = "failpoints")]
@@ -23,12 +26,14 @@ mod layout;
 mod log;
 mod loop_dispatcher;
 mod message;
+mod names;
 mod one_caller;
 mod options;
 mod outcome;
 mod panics;
 mod password;
 mod polars;
+mod python_time;
 mod reader;
 mod report;
 mod shards;
@@ -60,6 +65,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<counters::PyReadCounters>()?;
     module.add_class::<dispatcher::PyDispatcher>()?;
     module.add_class::<endpoint::PyEndpoint>()?;
+    module.add_class::<entry::PyEntry>()?;
     module.add_class::<group::PyGroup>()?;
     module.add_class::<loop_dispatcher::PyLoopBatch>()?;
     module.add_class::<loop_dispatcher::PyLoopDispatcher>()?;

@@ -1,8 +1,8 @@
 //! Values and their types in messages; and the parts of reprs: a repr says in one line what its object holds, however much that
-//! is, and shows no value of an entry.
+//! is, and only that of an entry shows values, shortened.
 
 use headrace_core::{quoted, shown_names};
-use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 
 /// The name of a value's type, for messages.
@@ -40,16 +40,16 @@ pub(crate) fn batch(class: &str, rows: usize, stream: &[u8], [first, last]: [Str
 }
 
 /// What to do to get the rows of a batch, as the end of a sentence.
-const ROWS: &str = "pyarrow.record_batch(batch).to_pylist() returns its rows";
-
-/// The error for a row of a batch, by its number or in a loop.
-pub(crate) fn no_rows(batch: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!("a {} is Arrow data, not a sequence of rows; {ROWS}", type_name(batch)))
-}
+const ROWS: &str = "batch.to_pylist() returns its rows";
 
 /// The error for an attribute that a batch does not have.
 pub(crate) fn no_attribute(batch: &Bound<'_, PyAny>, name: &str) -> PyErr {
     PyAttributeError::new_err(format!("a {} has no attribute '{name}'; {ROWS}", type_name(batch)))
+}
+
+/// The table that a notebook shows of a batch.
+pub(crate) fn html<'py>(batch: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    batch.py().import("headrace.notebook")?.call_method1("batch", (batch,))
 }
 
 /// Return names for a repr, such as those of streams: the first three, shortened, and how many more there are.

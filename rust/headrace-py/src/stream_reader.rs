@@ -1,18 +1,20 @@
 //! The reader of streams for Python, and its batches. The GIL is held only to read arguments.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
 use headrace_core::endpoint::Form;
 use headrace_core::{EntryTable, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, entry_lines, quoted};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyDict, PyString};
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString, PyTuple};
 
 use crate::capsules;
 use crate::counters::{PyReadCounters, Reading};
 use crate::endpoint::PyEndpoint;
+use crate::entry::{self, PyEntryIterator};
+use crate::entry_rows::{EntryRows, Source};
 use crate::errors::to_py;
 use crate::log;
 use crate::one_caller::{self, ONE_CALLER};
@@ -168,10 +170,12 @@ fn next_for_arrow(reader: &Bound<'_, PyReader>) -> Option<Result<RecordBatch, Ar
 
 /// Entries of one stream, in order of their IDs, as an Arrow record batch: one row each unless `unpack` is given.
 ///
-/// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take it without a copy.
-#[pyclass(frozen, name = "ReadBatch", module = "headrace._headrace")]
+/// `for entry in batch` and `batch[0]` return rows as objects of the class `Entry`, and `batch.to_pylist()` as dicts.
+/// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take the batch without a copy.
+#[pyclass(frozen, sequence, name = "ReadBatch", module = "headrace._headrace")]
 pub(crate) struct PyReadBatch {
     batch: ReadBatch,
+    rows: OnceLock<Arc<EntryRows>>,
     is_seen: AtomicBool,
     /// Whether the reader has dropped another batch unseen.
     has_unseen: Arc<AtomicBool>,
@@ -179,13 +183,22 @@ pub(crate) struct PyReadBatch {
 
 impl PyReadBatch {
     fn new(batch: ReadBatch, has_unseen: &Arc<AtomicBool>) -> Self {
-        Self { batch, is_seen: AtomicBool::new(false), has_unseen: Arc::clone(has_unseen) }
+        Self { batch, rows: OnceLock::new(), is_seen: AtomicBool::new(false), has_unseen: Arc::clone(has_unseen) }
     }
 
     /// The batch, for a caller that looks at it.
     pub(crate) fn seen(&self) -> &ReadBatch {
         self.is_seen.store(true, Ordering::Relaxed);
         &self.batch
+    }
+
+    /// The rows, for a caller that looks at them.
+    fn rows(&self) -> PyResult<&Arc<EntryRows>> {
+        if let Some(rows) = self.rows.get() {
+            return Ok(rows);
+        }
+        let rows = Arc::new(EntryRows::new(Source::Read(self.seen().clone()))?);
+        Ok(self.rows.get_or_init(|| rows))
     }
 }
 
@@ -206,7 +219,7 @@ impl Drop for PyReadBatch {
 }
 
 /// An entry: its ID, the milliseconds of the ID, and its fields.
-type PyEntry<'py> = (Bound<'py, PyString>, u64, Option<Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>>);
+type EntryTuple<'py> = (Bound<'py, PyString>, u64, Option<Vec<(Bound<'py, PyString>, Bound<'py, PyBytes>)>>);
 
 #[pymethods]
 impl PyReadBatch {
@@ -270,7 +283,7 @@ impl PyReadBatch {
     /// deleted.
     ///
     /// Of the same reader as [`_json_lines`](Self::_json_lines).
-    fn _entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<PyEntry<'py>>> {
+    fn _entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<EntryTuple<'py>>> {
         contained(py, || {
             let batch = self.seen().record_batch();
             let table = EntryTable::new(batch).map_err(|error| to_py(&error))?;
@@ -298,8 +311,40 @@ impl PyReadBatch {
         capsules::export_schema(py, self.seen().record_batch().schema_ref())
     }
 
-    fn __getitem__(slf: &Bound<'_, Self>, _row: &Bound<'_, PyAny>) -> PyResult<()> {
-        Err(shown::no_rows(slf))
+    fn __len__(&self) -> usize {
+        self.num_rows()
+    }
+
+    /// True also without rows: a loop over `poll` or `read` ends with None.
+    #[allow(clippy::unused_self)] // the protocol requires a method
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __iter__(&self) -> PyResult<PyEntryIterator> {
+        Ok(PyEntryIterator::new(self.rows()?))
+    }
+
+    fn __getitem__<'py>(&self, row: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        entry::select(self.rows()?, row)
+    }
+
+    /// Return a dict for each row, with the values of all columns as Python objects; no Arrow library is needed.
+    ///
+    /// The values are those of pyarrow's `to_pylist`: `Decimal`, `datetime` with a `ZoneInfo`, `UUID`, and so on; a
+    /// map is a list of pairs. A value that Python's `datetime` cannot hold (nanoseconds, years outside 1 to 9999) is
+    /// a `ValueError` that names its column and row: read it with an Arrow library.
+    fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        contained(py, || self.rows()?.to_pylist(py))
+    }
+
+    /// Return the ID, and names and beginnings of values, of the first rows, for notebooks.
+    fn _shown_rows<'py>(&self, py: Python<'py>, rows: usize, fields: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        contained(py, || entry::shown_rows(py, self.rows()?, [rows, fields]))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        shown::html(slf)
     }
 
     fn __getattr__(slf: &Bound<'_, Self>, name: &str) -> PyResult<()> {

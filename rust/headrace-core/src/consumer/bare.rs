@@ -211,15 +211,15 @@ impl Bare {
     }
 
     pub(crate) fn ack(&self, batch: &ConsumerBatch, mask: Option<&[bool]>) {
-        self.ledger(self.place(batch)).ack(batch.number(), mask, self.now);
+        self.ledger(self.place(batch)).ack(batch.number(), mask.into(), self.now);
     }
 
     pub(crate) fn fail(&self, batch: &ConsumerBatch, mask: Option<&[bool]>, delay: Option<Duration>) {
-        self.ledger(self.place(batch)).fail(batch.number(), mask, "it failed", delay, self.now);
+        self.ledger(self.place(batch)).fail(batch.number(), mask.into(), "it failed", delay, self.now);
     }
 
     pub(crate) fn release(&self, batch: &ConsumerBatch, mask: Option<&[bool]>, delay: Duration) {
-        self.ledger(self.place(batch)).release(batch.number(), mask, delay, self.now);
+        self.ledger(self.place(batch)).release(batch.number(), mask.into(), delay, self.now);
     }
 
     /// Acknowledges an entry by its ID.

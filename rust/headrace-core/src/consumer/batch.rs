@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 
-use crate::entries::Misspelt;
+use crate::entries::{FieldsAt, Misspelt};
 use crate::error::{Error, Result};
 use crate::resp::EntryId;
 
@@ -39,6 +39,10 @@ pub struct ConsumerBatch {
     number: u64,
     stream: Arc<[u8]>,
     ids: Arc<[EntryId]>,
+    /// The counter of deliveries of each entry; empty if all were delivered for the first time.
+    deliveries: Box<[u64]>,
+    is_reclaimed: bool,
+    pub(super) fields_at: FieldsAt,
     /// See [`misspelt`](Self::misspelt).
     pub(super) misspelt: Option<Misspelt>,
 }
@@ -57,7 +61,7 @@ impl ConsumerBatch {
         let rows = batch.num_rows();
         let mut columns: Vec<ArrayRef> = batch.columns().to_vec();
         if extra.deliveries.is_some() {
-            let first = |at: usize| deliveries.get(at).copied().unwrap_or(1);
+            let first = |at| deliveries_of(deliveries, at);
             columns.push(Arc::new(UInt64Array::from_iter_values((0..rows).map(first))));
         }
         if extra.reclaimed.is_some() {
@@ -69,7 +73,17 @@ impl ConsumerBatch {
             let schema = Arc::new(extra.schema(&batch.schema()));
             RecordBatch::try_new(schema, columns).map_err(|error| Error::Internal { message: error.to_string() })?
         };
-        Ok(Self { batch, owner, number, stream, ids: Arc::from(ids), misspelt: None })
+        Ok(Self {
+            batch,
+            owner,
+            number,
+            stream,
+            ids: Arc::from(ids),
+            deliveries: Box::from(deliveries),
+            is_reclaimed,
+            fields_at: FieldsAt::Columns(Vec::new()),
+            misspelt: None,
+        })
     }
 
     /// The record batch, with one row per entry.
@@ -85,6 +99,21 @@ impl ConsumerBatch {
     /// The IDs of the entries, in the order of the rows.
     pub fn ids(&self) -> &[EntryId] {
         &self.ids
+    }
+
+    /// How many times the entry in a row was delivered, with this time.
+    pub fn deliveries(&self, row: usize) -> u64 {
+        deliveries_of(&self.deliveries, row)
+    }
+
+    /// Whether the entries were taken over from other consumers.
+    pub fn is_reclaimed(&self) -> bool {
+        self.is_reclaimed
+    }
+
+    /// Where the fields of the entries are in the record batch.
+    pub fn fields_at(&self) -> &FieldsAt {
+        &self.fields_at
     }
 
     /// A warning about a column that is null in all rows because its field is probably misspelt. One batch of a consumer has it.
@@ -113,6 +142,10 @@ impl ConsumerBatch {
     }
 }
 
+fn deliveries_of(deliveries: &[u64], row: usize) -> u64 {
+    deliveries.get(row).copied().unwrap_or(1)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -135,6 +168,7 @@ mod tests {
         };
         assert_eq!(read(&new(&[3, 4])), [3, 4]);
         assert_eq!(read(&new(&[])), [1, 1]);
+        assert_eq!([new(&[3, 4]).deliveries(1), new(&[]).deliveries(1)], [4, 1]);
         assert_eq!(new(&[]).record_batch().schema().fields().len(), 3);
         assert!(new(&[]).check_mask(&[true]).is_err());
     }

@@ -338,6 +338,7 @@ impl Exchange for KeeperSession {
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::chosen::Chosen;
     use super::super::ledger::LedgerOptions;
     use super::*;
     use crate::endpoint::{Form, OptionValue};
@@ -364,7 +365,7 @@ mod tests {
         {
             let mut ledger = shared.ledger(0);
             let batch = ledger.hold(0, vec![EntryId { ms: 1, seq: 0 }], vec![1], now);
-            ledger.ack(batch, None, now);
+            ledger.ack(batch, Chosen::All, now);
             ledger.reader_waits = true;
         }
         let mut turn = Turn::default();

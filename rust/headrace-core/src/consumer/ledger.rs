@@ -15,6 +15,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::batches::Batches;
+use super::chosen::Chosen;
 use super::client_name::ClientName;
 use super::held::{Held, State};
 use super::report::ReadReport;
@@ -141,10 +142,10 @@ impl Ledger {
         }
     }
 
-    /// Acknowledges the entries of a batch: all, or the rows that `mask` selects.
-    pub(super) fn ack(&mut self, batch: u64, mask: Option<&[bool]>, now: Duration) {
+    /// Acknowledges the entries in these rows of a batch.
+    pub(super) fn ack(&mut self, batch: u64, rows: Chosen<'_>, now: Duration) {
         let action = if self.options.deletes { Action::AckDelete } else { Action::Ack };
-        self.say(batch, mask, &action, now);
+        self.say(batch, rows, &action, now);
     }
 
     /// Acknowledges entries of a stream by their IDs. Those that this consumer does not hold are acknowledged only if they are
@@ -163,17 +164,10 @@ impl Ledger {
         }
     }
 
-    /// Marks the entries of a batch as failed: all, or the rows that `mask` selects. Each is delivered again after `delay`, by
-    /// default after 1 s and twice as long each time, or becomes a dead letter.
-    pub(super) fn fail(
-        &mut self,
-        batch: u64,
-        mask: Option<&[bool]>,
-        reason: &str,
-        delay: Option<Duration>,
-        now: Duration,
-    ) {
-        for at in self.said(batch, mask) {
+    /// Marks the entries in these rows of a batch as failed. Each is delivered again after `delay`, by default after 1 s and
+    /// twice as long each time, or becomes a dead letter.
+    pub(super) fn fail(&mut self, batch: u64, rows: Chosen<'_>, reason: &str, delay: Option<Duration>, now: Duration) {
+        for at in self.said(batch, rows) {
             self.fail_one(batch, at, reason, delay, now);
         }
     }
@@ -200,10 +194,10 @@ impl Ledger {
         unknown
     }
 
-    /// Gives the entries of a batch back to the group as if they had not been delivered: all, or the rows that `mask` selects.
-    /// Others may claim them after `delay`.
-    pub(super) fn release(&mut self, batch: u64, mask: Option<&[bool]>, delay: Duration, now: Duration) {
-        for at in self.said(batch, mask) {
+    /// Gives the entries in these rows of a batch back to the group as if they had not been delivered. Others may claim them
+    /// after `delay`.
+    pub(super) fn release(&mut self, batch: u64, rows: Chosen<'_>, delay: Duration, now: Duration) {
+        for at in self.said(batch, rows) {
             self.release_one(batch, at, delay, now);
         }
     }
@@ -238,7 +232,7 @@ impl Ledger {
     /// Gives back every entry of these streams that the caller has not decided on.
     pub(super) fn release_all(&mut self, of: impl Fn(usize) -> bool, now: Duration) {
         for batch in self.batches.numbers(of) {
-            self.release(batch, None, Duration::ZERO, now);
+            self.release(batch, Chosen::All, Duration::ZERO, now);
         }
     }
 
@@ -550,15 +544,13 @@ impl Ledger {
         self.batches.insert(batch, held);
     }
 
-    /// The indexes in a batch that `mask` selects; all if there is no mask.
-    fn said(&self, batch: u64, mask: Option<&[bool]>) -> Vec<usize> {
-        let Some(held) = self.batches.get(batch) else { return Vec::new() };
-        let is_named = |at: usize| mask.is_none_or(|mask| mask.get(at).copied().unwrap_or(false));
-        (0..held.ids.len()).filter(|at| is_named(*at)).collect()
+    /// The indexes of these rows of a batch; none if all its entries are settled.
+    fn said(&self, batch: u64, rows: Chosen<'_>) -> Vec<usize> {
+        self.batches.get(batch).map_or_else(Vec::new, |held| rows.of(held.ids.len()))
     }
 
-    fn say(&mut self, batch: u64, mask: Option<&[bool]>, action: &Action, now: Duration) {
-        for at in self.said(batch, mask) {
+    fn say(&mut self, batch: u64, rows: Chosen<'_>, action: &Action, now: Duration) {
+        for at in self.said(batch, rows) {
             self.settle_one(batch, at, action, now);
         }
     }

@@ -216,11 +216,11 @@ impl Consumer {
         let batches = self.batches.lock().unwrap().clone();
         let Some(batch) = batches.get(chance.below(batches.len())) else { return thread::yield_now() };
         let mask: Vec<bool> = batch.ids().iter().map(|_| chance.one_in(2)).collect();
-        let mask = chance.one_in(2).then_some(&mask[..]);
+        let rows = chance.one_in(2).then_some(&mask[..]).into();
         match chance.below(8) {
-            0..=1 => self.handle.ack(batch, mask).unwrap(),
-            2 => self.handle.fail(batch, mask, "bad", None).unwrap(),
-            3 => self.handle.release(batch, mask, Duration::ZERO).unwrap(),
+            0..=1 => self.handle.ack(batch, rows).unwrap(),
+            2 => self.handle.fail(batch, rows, "bad", None).unwrap(),
+            3 => self.handle.release(batch, rows, Duration::ZERO).unwrap(),
             4 => assert!(self.handle.unconfirmed() <= self.entries[0].load(Ordering::SeqCst)),
             5 => drop(self.handle.check(batch)),
             _ => self.count(),

@@ -77,6 +77,20 @@ fn row_bytes(columns: &[MetadataColumn], key: &str) -> usize {
     columns.iter().map(bytes).sum()
 }
 
+/// The ID of the entry of each row of a record batch.
+#[derive(Debug, Clone)]
+pub(crate) struct RowIds {
+    ms: ScalarBuffer<u64>,
+    seq: ScalarBuffer<u64>,
+}
+
+impl RowIds {
+    /// The ID of the row's entry; `None`: the record batch has fewer rows.
+    pub(crate) fn get(&self, row: usize) -> Option<EntryId> {
+        Some(EntryId { ms: *self.ms.get(row)?, seq: *self.seq.get(row)? })
+    }
+}
+
 /// Consecutive rows of one stream.
 #[derive(Debug, Clone, Default)]
 struct StreamRun {
@@ -100,6 +114,8 @@ pub(super) struct Metadata {
     /// The stream key of the current run, whose rows start at `first_row`.
     key: String,
     first_row: usize,
+    /// See [`take_ids`](Self::take_ids).
+    finished: Option<RowIds>,
 }
 
 impl Metadata {
@@ -114,6 +130,7 @@ impl Metadata {
             streams: Vec::new(),
             key: String::new(),
             first_row: 0,
+            finished: None,
         }
     }
 
@@ -173,16 +190,16 @@ impl Metadata {
     pub(super) fn finish(&mut self, columns: &mut Vec<ArrayRef>) -> Result<()> {
         self.close_stream();
         let reserved = self.rows();
-        let ms = std::mem::replace(&mut self.ms, Vec::with_capacity(reserved));
-        let seq = std::mem::replace(&mut self.seq, Vec::with_capacity(reserved));
+        let ms = ScalarBuffer::from(std::mem::replace(&mut self.ms, Vec::with_capacity(reserved)));
+        let seq = ScalarBuffer::from(std::mem::replace(&mut self.seq, Vec::with_capacity(reserved)));
         let streams = std::mem::take(&mut self.streams);
         (self.bytes, self.first_row) = (0, 0);
         for column in &self.columns {
             columns.push(match column {
                 MetadataColumn::Stream => keys(&streams)?,
                 MetadataColumn::EntryId => ids(&ms, &seq)?,
-                MetadataColumn::EntryMs => Arc::new(UInt64Array::from(ms.clone())),
-                MetadataColumn::EntrySeq => Arc::new(UInt64Array::from(seq.clone())),
+                MetadataColumn::EntryMs => Arc::new(UInt64Array::new(ms.clone(), None)),
+                MetadataColumn::EntrySeq => Arc::new(UInt64Array::new(seq.clone(), None)),
                 MetadataColumn::Timestamp => timestamps(&ms),
                 MetadataColumn::RowInEntry => {
                     let mut places = std::mem::take(&mut self.row_in_entry);
@@ -191,7 +208,13 @@ impl Metadata {
                 }
             });
         }
+        self.finished = Some(RowIds { ms, seq });
         Ok(())
+    }
+
+    /// The IDs of the rows that were finished last. Returned once.
+    pub(super) fn take_ids(&mut self) -> Option<RowIds> {
+        self.finished.take()
     }
 }
 

@@ -59,6 +59,34 @@ fn texts(batch: &RecordBatch, name: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_ids_of_the_rows_are_those_of_the_last_record_batch() {
+    let mut columns = EntryColumns::new(&default_plan());
+    push(&mut columns, 5, 1, Some(&[(&b"a"[..], &b"1"[..])]));
+    push(&mut columns, 6, 0, None);
+    assert!(columns.take_ids().is_none());
+    columns.finish().unwrap();
+    let ids = columns.take_ids().unwrap();
+    let expected = [Some(EntryId { ms: 5, seq: 1 }), Some(EntryId { ms: 6, seq: 0 }), None];
+    assert_eq!([ids.get(0), ids.get(1), ids.get(2)], expected);
+    assert!(columns.take_ids().is_none());
+}
+
+#[test]
+fn the_fields_are_in_one_column_or_in_all_but_those_of_the_metadata() {
+    let at = |plan: ColumnsPlan| EntryColumns::new(&Arc::new(plan)).fields_at();
+    let id = |name: &str| (MetadataColumn::EntryId, name.to_owned());
+    let map = MapPlan::default();
+    assert_eq!(at(ColumnsPlan::new(vec![id("id")], None, BodyPlan::Map(map)).unwrap()), FieldsAt::Column(1));
+    let body = || {
+        let fields = ["a", "b"].map(|name| Field::new(name, DataType::Utf8, true)).to_vec();
+        BodyPlan::Fields(FieldsPlan::new(fields, OnBadField::Null).unwrap())
+    };
+    let raw = RawPlan { place: 0, name: "raw".to_owned(), map };
+    assert_eq!(at(ColumnsPlan::new(Vec::new(), None, body()).unwrap()), FieldsAt::Columns(vec![0, 1]));
+    assert_eq!(at(ColumnsPlan::new(vec![id("id")], Some(raw), body()).unwrap()), FieldsAt::Columns(vec![2, 3, 0]));
+}
+
+#[test]
 fn the_default_columns_are_stream_entry_id_timestamp_and_fields() {
     let plan = default_plan();
     let mut columns = EntryColumns::new(&plan);

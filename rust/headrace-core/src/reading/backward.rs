@@ -234,8 +234,19 @@ impl BackwardSession {
             let position = Position::default();
             let finished = self.columns.finish();
             let misspelt = self.columns.take_misspelt();
-            let batch = |batch| ReadBatch { batch, stream, entries, first_id, last_id, lost, misspelt, position };
-            let result = finished.map(batch);
+            let (ids, fields_at) = (self.columns.take_ids(), self.columns.fields_at());
+            let result = finished.map(|batch| ReadBatch {
+                batch,
+                ids,
+                fields_at,
+                stream,
+                entries,
+                first_id,
+                last_id,
+                lost,
+                misspelt,
+                position,
+            });
             let place = result.is_ok().then_some(last_id);
             self.push(&key, place, result);
         }

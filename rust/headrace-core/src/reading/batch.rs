@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use super::position::Position;
-use crate::entries::Misspelt;
+use crate::entries::{FieldsAt, Misspelt, RowIds};
 use crate::resp::EntryId;
 use crate::stream_facts::Loss;
 
@@ -13,6 +13,9 @@ use crate::stream_facts::Loss;
 #[derive(Debug, Clone)]
 pub struct ReadBatch {
     pub(crate) batch: RecordBatch,
+    /// The IDs of all rows of the batch, and perhaps of more.
+    pub(crate) ids: Option<RowIds>,
+    pub(crate) fields_at: FieldsAt,
     pub(crate) stream: Arc<[u8]>,
     pub(crate) entries: u64,
     pub(crate) first_id: EntryId,
@@ -32,6 +35,16 @@ impl ReadBatch {
     /// The key of the stream.
     pub fn stream(&self) -> &[u8] {
         &self.stream
+    }
+
+    /// The ID of the entry of a row; `None`: the batch has fewer rows.
+    pub fn id(&self, row: usize) -> Option<EntryId> {
+        self.ids.as_ref().filter(|_| row < self.batch.num_rows())?.get(row)
+    }
+
+    /// Where the fields of the entries are in the record batch.
+    pub fn fields_at(&self) -> &FieldsAt {
+        &self.fields_at
     }
 
     /// The ID of the first entry.

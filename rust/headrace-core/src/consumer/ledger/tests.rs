@@ -39,12 +39,12 @@ fn work(ledger: &mut Ledger) -> Vec<(Action, Vec<u64>)> {
 fn entries_acknowledged_in_parts_are_sent_once() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 4), Vec::new(), SECOND);
-    ledger.ack(batch, Some(&[true, false, true, false]), SECOND);
-    ledger.ack(batch, Some(&[true, true, false, false]), SECOND);
+    ledger.ack(batch, Chosen::Mask(&[true, false, true, false]), SECOND);
+    ledger.ack(batch, Chosen::Mask(&[true, true, false, false]), SECOND);
     assert_eq!(work(&mut ledger), [(Action::Ack, vec![1, 3]), (Action::Ack, vec![2])]);
     ledger.ack_ids(0, &[id(4), id(9)], SECOND);
     assert_eq!(work(&mut ledger), [(Action::Ack, vec![4, 9])]);
-    ledger.ack(batch, None, SECOND);
+    ledger.ack(batch, Chosen::All, SECOND);
     assert_eq!(work(&mut ledger), []);
     assert_eq!(ledger.report(), ReadReport { acked: 5, ..ReadReport::default() });
     assert!(ledger.batches.numbers(|_| true).is_empty() && ledger.is_settled());
@@ -55,9 +55,9 @@ fn a_decision_is_unconfirmed_until_the_reply() {
     let mut ledger = ledger(Some(1));
     let batch = ledger.hold(0, ids(1, 6), Vec::new(), SECOND);
     assert_eq!(ledger.unconfirmed(), 0);
-    ledger.ack(batch, Some(&[true, true, false, false, false, false]), SECOND);
-    ledger.release(batch, Some(&[false, false, true, false, false, false]), SECOND, SECOND);
-    ledger.fail(batch, Some(&[false, false, false, true, false, false]), "bad", None, SECOND);
+    ledger.ack(batch, Chosen::Mask(&[true, true, false, false, false, false]), SECOND);
+    ledger.release(batch, Chosen::Mask(&[false, false, true, false, false, false]), SECOND, SECOND);
+    ledger.fail(batch, Chosen::Mask(&[false, false, false, true, false, false]), "bad", None, SECOND);
     ledger.ack_ids(0, &[id(9)], SECOND);
     assert_eq!(ledger.unconfirmed(), 5);
     let ack = ledger.take().unwrap();
@@ -81,7 +81,7 @@ fn an_entry_that_another_consumer_claimed_is_stale_and_its_lease_is_lost() {
     ledger.done(&renewal, &[(id(2), Missed::Other)]);
     let Err(Error::LeaseLost { entry_ids, .. }) = ledger.check(batch, 21 * SECOND) else { unreachable!() };
     assert_eq!(entry_ids, ["2-0"]);
-    ledger.ack(batch, None, 21 * SECOND);
+    ledger.ack(batch, Chosen::All, 21 * SECOND);
     assert_eq!(work(&mut ledger), [(Action::Ack, vec![1])]);
     let report = ledger.report();
     assert_eq!((report.acked, report.stale, report.pending), (1, 1, 0));
@@ -155,7 +155,7 @@ fn an_entry_removed_in_a_batch_is_lost_unless_the_caller_acknowledges_it() {
     for forgets in [true, false] {
         let mut ledger = ledger(None);
         let batch = ledger.hold(0, ids(1, 4), Vec::new(), SECOND);
-        ledger.ack(batch, Some(&[true, false, false, false]), SECOND);
+        ledger.ack(batch, Chosen::Mask(&[true, false, false, false]), SECOND);
         for ms in 1..=3 {
             ledger.removed(0, id(ms));
         }
@@ -165,8 +165,8 @@ fn an_entry_removed_in_a_batch_is_lost_unless_the_caller_acknowledges_it() {
             assert_eq!(ledger.report().lost, 2, "2-0 and 3-0; the first one is acknowledged");
             continue;
         }
-        ledger.ack(batch, Some(&[false, true, false, false]), SECOND);
-        ledger.release(batch, Some(&[false, false, true, true]), Duration::ZERO, SECOND);
+        ledger.ack(batch, Chosen::Mask(&[false, true, false, false]), SECOND);
+        ledger.release(batch, Chosen::Mask(&[false, false, true, true]), Duration::ZERO, SECOND);
         let ack = ledger.take().unwrap();
         ledger.done(&ack, &[(id(1), Missed::Gone)]);
         let release = ledger.take().unwrap();
@@ -204,8 +204,8 @@ fn an_entry_found_deleted_by_a_renewal_during_its_release_is_lost() {
     let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);
     ledger.renew(20 * SECOND);
     let renewal = ledger.take().unwrap();
-    ledger.ack(batch, Some(&[true, false, false]), 20 * SECOND);
-    ledger.release(batch, None, Duration::ZERO, 20 * SECOND);
+    ledger.ack(batch, Chosen::Mask(&[true, false, false]), 20 * SECOND);
+    ledger.release(batch, Chosen::All, Duration::ZERO, 20 * SECOND);
     ledger.done(&renewal, &[(id(1), Missed::Deleted), (id(2), Missed::Deleted)]);
     assert!(ledger.has(0, id(2)));
     while let Some(work) = ledger.take() {
@@ -230,7 +230,7 @@ fn an_entry_that_is_deleted_before_it_is_delivered_alone_is_lost() {
 fn an_acknowledgement_whose_reply_was_lost_is_repeated() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 3), Vec::new(), SECOND);
-    ledger.ack(batch, None, SECOND);
+    ledger.ack(batch, Chosen::All, SECOND);
     let ack = ledger.take().unwrap();
     ledger.returned(ack);
     assert!(ledger.has(0, id(1)), "it is not delivered again meanwhile");
@@ -247,13 +247,13 @@ fn failed_entries_are_redelivered_later_each_time_and_end_as_dead_letters() {
     let mut deliveries = 1;
     for delay in [1, 2] {
         let batch = ledger.hold(0, ids(1, 1), vec![deliveries], SECOND);
-        ledger.fail(batch, None, "no", None, SECOND);
+        ledger.fail(batch, Chosen::All, "no", None, SECOND);
         let [(Action::Release { idle, deliveries: after }, _)] = &work(&mut ledger)[..] else { unreachable!() };
         assert_eq!(*idle, MINUTE.saturating_sub(delay * SECOND));
         deliveries = after + 1;
     }
     let batch = ledger.hold(0, ids(1, 1), vec![deliveries], SECOND);
-    ledger.fail(batch, None, "no", None, SECOND);
+    ledger.fail(batch, Chosen::All, "no", None, SECOND);
     let dead = Action::Dead { reason: "no".to_owned(), failures: 3, deletes: false };
     assert_eq!(work(&mut ledger), [(dead, vec![1])]);
     let report = ledger.report();
@@ -295,7 +295,7 @@ fn refused_renewals_are_reported_once_until_one_succeeds() {
 fn released_entries_are_left_to_other_consumers_for_a_while() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(1, ids(1, 2), vec![1, 2], SECOND);
-    ledger.release(batch, None, Duration::ZERO, SECOND);
+    ledger.release(batch, Chosen::All, Duration::ZERO, SECOND);
     let release = |deliveries| Action::Release { idle: MINUTE, deliveries };
     assert_eq!(work(&mut ledger), [(release(0), vec![1]), (release(1), vec![2])]);
     assert!(ledger.has_released(1, id(1), 60 * SECOND) && !ledger.has_released(0, id(1), 60 * SECOND));
@@ -309,11 +309,11 @@ fn a_piece_of_work_has_one_stream_one_action_and_ascending_ids() {
         (ledger.hold(0, ids(5, 6), Vec::new(), SECOND), ledger.hold(1, ids(7, 7), Vec::new(), SECOND));
     let older = ledger.hold(0, ids(1, 1), Vec::new(), SECOND);
     for batch in [first, second, older] {
-        ledger.ack(batch, None, SECOND);
+        ledger.ack(batch, Chosen::All, SECOND);
     }
     assert_eq!(work(&mut ledger), [(Action::Ack, vec![5, 6]), (Action::Ack, vec![7]), (Action::Ack, vec![1])]);
     let many = ledger.hold(0, ids(1, 2_500), Vec::new(), SECOND);
-    ledger.ack(many, None, SECOND);
+    ledger.ack(many, Chosen::All, SECOND);
     let sizes: Vec<usize> = work(&mut ledger).iter().map(|(_, ids)| ids.len()).collect();
     assert_eq!(sizes, [1_000, 1_000, 500]);
 }
@@ -322,7 +322,7 @@ fn a_piece_of_work_has_one_stream_one_action_and_ascending_ids() {
 fn the_ledger_is_settled_only_once_all_work_is_done() {
     let mut ledger = ledger(None);
     let batch = ledger.hold(0, ids(1, 1), Vec::new(), SECOND);
-    ledger.ack(batch, None, SECOND);
+    ledger.ack(batch, Chosen::All, SECOND);
     let ack = ledger.take().unwrap();
     let action = Action::Isolate { deliveries: rules::MOST_DELIVERIES };
     let isolation = Work { stream: 0, action, ids: ids(2, 2), is_repeated: false, since: SECOND };

@@ -102,7 +102,7 @@ impl Session {
         }
         let bytes = open.columns.bytes();
         let finished = open.columns.finish();
-        let mut misspelt = open.columns.take_misspelt();
+        let (mut misspelt, fields_at) = (open.columns.take_misspelt(), open.columns.fields_at());
         let Open { columns, ids, deliveries, is_reclaimed, since } = open;
         self.spare.keep(columns, bytes);
         let rows = match finished {
@@ -124,6 +124,7 @@ impl Session {
                 ConsumerBatch::new(rows, number, Arc::clone(&key), ids.to_vec(), deliveries, is_reclaimed, extra);
             if let Ok(batch) = &mut result {
                 batch.misspelt = misspelt.take();
+                batch.fields_at = fields_at.clone();
             }
             self.ready.push_back(Ready { stream: at, held, result });
         }

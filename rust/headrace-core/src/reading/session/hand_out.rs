@@ -141,12 +141,15 @@ impl Session {
         let entries = if rows.is_some() { open.proven } else { open.columns.entries() } as u64;
         let bytes = open.columns.bytes();
         let finished = open.columns.finish();
-        let misspelt = open.columns.take_misspelt();
+        let (misspelt, ids, fields_at) =
+            (open.columns.take_misspelt(), open.columns.take_ids(), open.columns.fields_at());
         self.spare.keep(open.columns, bytes);
         let lost = self.streams[at].lost.take();
         let stream = Arc::clone(&self.streams[at].key);
         let result = finished.map(|batch| ReadBatch {
             batch: rows.map_or_else(|| batch.clone(), |rows| batch.slice(0, rows.min(batch.num_rows()))),
+            ids,
+            fields_at,
             stream: Arc::clone(&stream),
             entries,
             first_id: open.first_id,
