@@ -94,6 +94,7 @@ impl PyDispatcher {
     #[pyo3(
         signature = (payload = None, message_id = None, key = None, *, fields = None, stream_key = None, entry_id = None)
     )]
+    #[allow(clippy::too_many_arguments)] // those of Python
     fn produce(
         &self,
         py: Python<'_>,
