@@ -54,6 +54,7 @@ __all__ = [
     "debug_build",
     "decode_rows",
     "inspect",
+    "kept_fields",
     "marker_key",
     "option_table",
     "read_dead_letter",
@@ -519,6 +520,9 @@ def inspect(
 def shard_numbers(keys: _ArrowArray | _ArrowStream, shards: int, shard_hash: str) -> Rows:
     """Return the shard number of each row, by the key in the only column, as 32-bit integers; null for a null."""
 
+def kept_fields(fields: _Fields) -> list[tuple[str | bytes, _FieldValue]]:
+    """Return fields in a form that does not change: pairs of a name and a value."""
+
 def shown_names(names: list[bytes]) -> str:
     """Return names for a repr, such as those of streams: the first three, shortened, and how many more there are."""
 
@@ -745,7 +749,8 @@ class Entry:
         Only with `fields_as="list"` does an entry have several fields of the same name.
         """
     @overload
-    def get(self, name: str | bytes, default: None = None) -> Any | None: ...
+    def get(self, name: str | bytes, default: None = None) -> Any | None:
+        """Return the value of a field, or `default`."""
     @overload
     def get(self, name: str | bytes, default: _T) -> Any | _T:
         """Return the value of a field, or `default`."""

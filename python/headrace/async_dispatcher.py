@@ -8,7 +8,7 @@ import math
 import os
 from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
@@ -651,9 +651,13 @@ def _more(fields: _Fields | None, stream_key: _Bytes | None, entry_id: str | Non
 
 def _kept(value: Any) -> Any:
     """Return the same bytes in a form that does not change while a call waits."""
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    return value
+    # A number of numpy has a buffer, but no length.
+    if value is None or isinstance(value, bytes | str) or not hasattr(value, "__len__"):
+        return value
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:  # the call that reads it raises the error
+        return value
 
 
 def _kept_more(more: _More) -> _More:
@@ -661,11 +665,7 @@ def _kept_more(more: _More) -> _More:
     if more is _NO_MORE:
         return more
     fields = more["fields"]
-    try:
-        pairs = fields.items() if isinstance(fields, Mapping) else fields
-        kept = None if pairs is None else [(name, _kept(value)) for name, value in pairs]
-    except (TypeError, ValueError):  # the call that reads them raises the error
-        return more
+    kept = None if fields is None else _headrace.kept_fields(fields)
     return {**more, "fields": kept, "stream_key": _kept(more["stream_key"])}
 
 

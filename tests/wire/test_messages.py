@@ -6,11 +6,14 @@ import asyncio
 import random
 import subprocess
 import sys
+import time as clock
 import types
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from enum import IntEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -220,6 +223,62 @@ def test_values_are_written_as_columns_write_them(any_server: LocalServer, clien
         assert written[2 * number] == written[2 * number + 1], (value, column)
 
 
+class Order(IntEnum):
+    FIRST = 2**70
+
+
+class Named(UUID):
+    def __str__(self) -> str:
+        return "another"
+
+
+def test_a_subclass_is_written_as_its_class(any_server: LocalServer, client: Any) -> None:
+    moved = OrderedDict(a=1, b=np.bool_(True))
+    moved.move_to_end("a")
+    with Dispatcher(endpoint_to(any_server, stream_key="s"), ts_field=None) as dispatcher:
+        dispatcher.produce(fields={"order": Order.FIRST, "id": Named(int=5)})
+        dispatcher.produce(fields=moved)
+        dispatcher.flush().raise_for_failures()
+    assert fields_of(client) == [
+        [b"order", b"%d" % 2**70, b"id", str(UUID(int=5)).encode()],
+        [b"b", b"true", b"a", b"1"],
+    ]
+
+
+class Raising:
+    def __index__(self) -> int:
+        raise KeyboardInterrupt
+
+
+class Endless(datetime):
+    def toordinal(self) -> int:
+        return 10**18
+
+
+def test_what_a_value_raises_is_raised(endpoint: Endpoint, client: Any) -> None:
+    with Dispatcher(endpoint) as dispatcher:
+        with pytest.raises(KeyboardInterrupt):
+            dispatcher.produce(fields={"a": Raising()})
+        with pytest.raises(MessageError, match="which has no date"):
+            dispatcher.produce(fields={"a": Endless(2026, 1, 1)})
+        assert dispatcher.unreported == 0
+    assert client.xlen(endpoint.stream_key) == 0
+
+
+@pytest.mark.parametrize("exactly_once", ["script", "off"])
+def test_no_message_is_passed_over_when_the_second_turns(endpoint: Endpoint, client: Any, exactly_once: Any) -> None:
+    """The rows of a run share their time, so the turn closes it; it may then fill the window."""
+    count = 0
+    with Dispatcher(endpoint, exactly_once=exactly_once, window_max_entries=1) as dispatcher:
+        until = int(clock.time()) + 3
+        while clock.time() < until:
+            dispatcher.produce(fields={"n": count})
+            count += 1
+        report = dispatcher.flush()
+        assert (report.delivered, report.failed, dispatcher.unreported) == (count, [], 0)
+    assert client.xlen(endpoint.stream_key) == count
+
+
 def test_fields_keep_their_order_and_leave_out_none(any_server: LocalServer, client: Any) -> None:
     given: list[Any] = [
         {"b": 1, "a": None, "c": b"2"},
@@ -302,6 +361,8 @@ def test_bad_messages_fail_alone(endpoint: Endpoint, client: Any) -> None:
         }.items():
             with pytest.raises(DeliveryError, match=code):
                 dispatcher.dispatch(**more)  # type: ignore[arg-type]
+        stats = dispatcher.stats()
+        assert (stats.messages, stats.delivered, stats.failed) == (9, 2, 7)
     assert client.xlen(endpoint.stream_key) == 2
 
 
@@ -314,6 +375,11 @@ ALLOWED = "must be bytes-like, a str, int, float, bool, Decimal, date, time, dat
         ({"fields": {"a": [1]}}, MessageError, f"fields: 'a' is a value of type list, and {ALLOWED}"),
         ({"fields": {"a": np.float32(1)}}, MessageError, f"fields: 'a' is a value of type float32, and {ALLOWED}"),
         ({"fields": {"a": np.array([1, 2])}}, MessageError, f"fields: 'a' is a value of type ndarray, and {ALLOWED}"),
+        (
+            {"fields": {"a": np.datetime64("2026-01-01")}},
+            MessageError,
+            f"'a' is a value of type datetime64, and {ALLOWED}",
+        ),
         ({"fields": {"a": "\ud800"}}, MessageError, "fields: 'a' is a str with lone surrogates"),
         ({"fields": {"a": Decimal("NaN")}}, MessageError, "fields: 'a' is Decimal('NaN'), which no column"),
         ({"fields": {"a": Decimal("1E+999999")}}, MessageError, "fields: 'a' is a Decimal of more than 1000 digits"),
@@ -326,6 +392,13 @@ ALLOWED = "must be bytes-like, a str, int, float, bool, Decimal, date, time, dat
         ({"fields": {1: 2}}, MessageError, "fields: a name must be a str or bytes: got int"),
         ({"fields": {"\ud800": 2}}, MessageError, "fields: a name that is a str must be valid Unicode"),
         ({"fields": "ab"}, MessageError, "fields must be a mapping or a sequence of pairs: got str"),
+        ({"fields": bytearray(b"")}, MessageError, "fields must be a mapping or a sequence of pairs: got bytearray"),
+        ({"payload": np.int64(7)}, MessageError, "a payload must be bytes-like or a str: got int64"),
+        (
+            {"payload": b"", "stream_key": np.float64(7)},
+            MessageError,
+            "a stream_key must be bytes-like or a str: got float",
+        ),
         ({"fields": 5}, MessageError, "fields must be a mapping or a sequence of pairs: got int"),
         ({"fields": ["ab"]}, MessageError, "a sequence of pairs: one of its items has the type str"),
         ({"fields": [(1, 2, 3)]}, MessageError, "one of its items has the type tuple"),
@@ -481,6 +554,30 @@ def test_a_mapping_that_changes_while_its_message_waits_is_sent_as_it_was(any_se
 
     asyncio.run(run())
     assert [fields[1] for fields in fields_of(client)] == [b"%d" % number for number in range(20)]
+
+
+def test_a_call_that_waits_refuses_what_another_refuses(endpoint: Endpoint, client: Any) -> None:
+    changed = array("B", b"AA")
+
+    async def run() -> None:
+        async with AsyncDispatcher(endpoint, ts_field=None, window_max_entries=1) as dispatcher:
+            calls = [dispatcher.send(fields={"n": number}) for number in range(4)]
+            sent = [asyncio.ensure_future(call) for call in calls]
+            await asyncio.sleep(0)
+            wrong: list[Any] = [["ab", "cd"], "", memoryview(b"ab"), {"a": [1]}, (pair for pair in [("a", 1)])]
+            for fields in wrong:
+                with pytest.raises(MessageError, match="fields"):
+                    await dispatcher.send(fields=fields)
+            sent += [
+                asyncio.ensure_future(dispatcher.send(changed)),
+                asyncio.ensure_future(dispatcher.send(fields={"a": changed})),
+            ]
+            await asyncio.sleep(0)
+            changed[0] = ord("B")
+            await asyncio.gather(*sent)
+
+    asyncio.run(run())
+    assert fields_of(client, endpoint.stream_key)[4:] == [[b"payload", b"AA"], [b"a", b"AA"]]
 
 
 def test_plain_values_import_nothing() -> None:

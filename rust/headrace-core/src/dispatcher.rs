@@ -209,6 +209,8 @@ impl Dispatcher {
 
     /// Takes the only message of a batch.
     fn take_message(&mut self, batch: &mut Batch<'_>, id: IdArgument<'_>) -> Result<()> {
+        // At the turn of a second this closes the runs of the messages before, which may fill the window.
+        self.producer.refresh_time();
         if !self.producer.has_room() {
             let failure = self.producer.down().cloned().ok_or(Error::Full)?;
             self.add_id(id)?;
@@ -216,9 +218,8 @@ impl Dispatcher {
             return Ok(());
         }
         self.add_id(id)?;
-        self.producer.refresh_time();
-        let ids = RowIds::from(Option::<CallerId<'_>>::from(id));
-        if contain(|| self.producer.push_batch(batch, ids, &mut 0, 1)).is_err() {
+        let (ids, mut taken) = (RowIds::from(Option::<CallerId<'_>>::from(id)), 0);
+        if contain(|| self.producer.push_batch(batch, ids, &mut taken, 1)).is_err() || taken == 0 {
             self.fail_from(batch, 0, 1);
             return Err(Error::Internal { message: "the message was not encoded".to_owned() });
         }

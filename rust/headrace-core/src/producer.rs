@@ -556,7 +556,10 @@ impl Producer {
     ) -> Result<std::result::Result<EntryId, Failure>> {
         let fields = match message.field_count(0) {
             Ok(fields) => fields,
-            Err(fault) => return Ok(Err((*self.sender.failure(&fault, Written::No)).clone())),
+            Err(fault) => {
+                let failure = self.sender.failure(&fault, Written::No);
+                return Ok(Err(self.failed_call(&failure)));
+            }
         };
         self.make_room(watch)?;
         let target = self.encoder.target_of(message);
@@ -566,8 +569,8 @@ impl Producer {
         }
         let Self { encoder, sender, .. } = self;
         let lane = encoder.lane_of(target, &sender.lanes);
-        if let Some(failure) = sender.lanes.get(lane.1).down() {
-            return Ok(Err((**failure).clone()));
+        if let Some(failure) = sender.lanes.get(lane.1).down().cloned() {
+            return Ok(Err(self.failed_call(&failure)));
         }
         sender.outcomes.begin_call();
         encoder.push_call(message, fields, target, lane, sender);
@@ -577,6 +580,12 @@ impl Producer {
         lane.take_own_retry_step(&mut cx);
         self.report_waits(watch);
         self.sender.outcomes.end_call().ok_or_else(|| driven.err().unwrap_or(Error::Interrupted))
+    }
+
+    /// The failure of a call that sends nothing.
+    fn failed_call(&mut self, failure: &Failure) -> Failure {
+        self.recorder().counters().failed(&failure.code, 1);
+        failure.clone()
     }
 
     /// Allows the next batch to connect again.

@@ -208,7 +208,14 @@ pub(crate) fn select<'py>(rows: &Arc<EntryRows>, which: &Bound<'py, PyAny>) -> P
         let entries = (0..part.slicelength).map(|at| entry(part.start + part.step * at.cast_signed()));
         return Ok(PyList::new(py, entries.collect::<PyResult<Vec<_>>>()?)?.into_any());
     }
-    let Ok(index) = which.call_method0(pyo3::intern!(py, "__index__")) else {
+    let index = which.call_method0(pyo3::intern!(py, "__index__"));
+    if let Err(error) = &index
+        && !error.is_instance_of::<PyTypeError>(py)
+        && !error.is_instance_of::<PyAttributeError>(py)
+    {
+        return index;
+    }
+    let Ok(index) = index else {
         let message =
             "rows are selected by an int or a slice, got {}; batch[0][\"payload\"] is a field of the first row";
         return Err(PyTypeError::new_err(message.replace("{}", &type_name(which))));

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use headrace_core::{Value, quoted};
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -45,11 +46,16 @@ pub(crate) fn field_value<'a>(name: &[u8], value: &'a Bound<'_, PyAny>) -> PyRes
 #[inline(never)]
 fn other<'a>(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Value<'a>> {
     let py = value.py();
-    macro_rules! is {
+    macro_rules! class {
         ($module:literal, $class:literal) => {{
             static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-            value.is_instance(CLASS.import(py, $module, $class)?)?
+            CLASS.import(py, $module, $class)?
         }};
+    }
+    macro_rules! is {
+        ($module:literal, $class:literal) => {
+            value.is_instance(class!($module, $class))?
+        };
     }
     if is!("datetime", "datetime") {
         return timestamp(name, value);
@@ -69,14 +75,21 @@ fn other<'a>(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Value<'a>> {
         return Ok(Value::Duration(micros));
     }
     if is!("decimal", "Decimal") {
-        return decimal(name, value);
+        return decimal(name, value, class!("decimal", "Decimal"));
     }
     if is!("uuid", "UUID") {
-        return Ok(owned(value.str()?.to_str()?.into()));
+        // A subclass may show itself in another way.
+        let text = class!("uuid", "UUID").call_method1(intern!(py, "__str__"), (value,))?;
+        return Ok(owned(text.cast::<PyString>()?.to_str()?.into()));
     }
-    // An array of numpy has the method too, and raises.
-    if let Ok(number) = value.call_method0(intern!(py, "__index__")) {
-        return integer(name, &number);
+    match value.call_method0(intern!(py, "__index__")) {
+        Ok(number) => return integer(name, &number),
+        // An array of numpy has the method too.
+        Err(error) if is_missing(py, &error) => {}
+        Err(error) => return Err(error),
+    }
+    if is_numpy_bool(value)? {
+        return Ok(Value::Bool(value.is_truthy()?));
     }
     bytes_like(value)?.map(owned).ok_or_else(|| {
         let got = format!(
@@ -105,9 +118,11 @@ fn integer<'a>(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Value<'a>> {
     if let Ok(number) = value.extract() {
         return Ok(Value::Int(number));
     }
-    // Python raises for ints of thousands of digits.
-    let digits = value.str().map_err(|_| wrong(name, "an int with more digits than Python prints"))?;
-    Ok(owned(digits.to_str()?.into()))
+    // A subclass may show itself in another way. Python raises for ints of thousands of digits.
+    let py = value.py();
+    let digits = py.get_type::<PyInt>().call_method1(intern!(py, "__repr__"), (value,));
+    let digits = digits.map_err(|_| wrong(name, "an int with more digits than Python prints"))?;
+    Ok(owned(digits.cast::<PyString>()?.to_str()?.into()))
 }
 
 fn timestamp<'a>(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Value<'a>> {
@@ -124,7 +139,9 @@ fn timestamp<'a>(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Value<'a>> {
         }
         Some(i32::try_from(micros / MICROS_PER_SECOND)?)
     };
-    Ok(Value::Timestamp { local: days * MICROS_PER_DAY + micros_of_day(value)?, offset })
+    let local = days.checked_mul(MICROS_PER_DAY).and_then(|micros| micros.checked_add(micros_of_day(value).ok()?));
+    let local = local.ok_or_else(|| wrong(name, format!("{}, which has no date", repr(value))))?;
+    Ok(Value::Timestamp { local, offset })
 }
 
 /// Refuses digits that would be lost: `pandas.Timestamp` is a datetime with nanoseconds, and `Timedelta` a timedelta.
@@ -142,7 +159,8 @@ fn days(value: &Bound<'_, PyAny>) -> PyResult<i64> {
 
 fn micros_of_day(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let py = value.py();
-    let part = |part: &Bound<'_, PyString>| value.getattr(part)?.extract::<i64>();
+    // A subclass may return anything.
+    let part = |part: &Bound<'_, PyString>| value.getattr(part)?.extract::<u32>().map(i64::from);
     let minutes = part(intern!(py, "hour"))? * 60 + part(intern!(py, "minute"))?;
     let seconds = minutes * 60 + part(intern!(py, "second"))?;
     Ok(seconds * MICROS_PER_SECOND + part(intern!(py, "microsecond"))?)
@@ -151,13 +169,13 @@ fn micros_of_day(value: &Bound<'_, PyAny>) -> PyResult<i64> {
 /// The microseconds of a timedelta; None: 64 bits do not hold them.
 fn micros(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     let py = value.py();
-    let part = |part: &Bound<'_, PyString>| value.getattr(part)?.extract::<i64>();
+    let part = |part: &Bound<'_, PyString>| value.getattr(part)?.extract::<i32>().map(i64::from);
     let rest = part(intern!(py, "seconds"))? * MICROS_PER_SECOND + part(intern!(py, "microseconds"))?;
     let days = i128::from(part(intern!(py, "days"))?);
     Ok(i64::try_from(days * i128::from(MICROS_PER_DAY) + i128::from(rest)).ok())
 }
 
-fn decimal<'a>(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Value<'a>> {
+fn decimal<'a>(name: &[u8], value: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<Value<'a>> {
     let py = value.py();
     let (_, _, exponent): (u8, Bound<'_, PyAny>, Bound<'_, PyAny>) =
         value.call_method0(intern!(py, "as_tuple"))?.extract()?;
@@ -171,12 +189,26 @@ fn decimal<'a>(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Value<'a>> {
     }
     // A column has no negative zero.
     let value = if value.is_truthy()? { value.clone() } else { value.call_method0(intern!(py, "copy_abs"))? };
-    let text = value.call_method1(intern!(py, "__format__"), (intern!(py, "f"),))?;
+    // A subclass may show itself in another way.
+    let text = class.call_method1(intern!(py, "__format__"), (value, intern!(py, "f")))?;
     Ok(owned(text.cast::<PyString>()?.to_str()?.into()))
 }
 
-/// The bytes of an object with a buffer of bytes; None: it is none. A number of numpy has a buffer too, of its digits.
+/// Whether an error of a method says that the object has none.
+fn is_missing(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyAttributeError>(py) || error.is_instance_of::<PyTypeError>(py)
+}
+
+fn is_numpy_bool(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let class = value.get_type();
+    Ok(class.module()? == "numpy" && matches!(&*class.name()?.to_string_lossy(), "bool" | "bool_"))
+}
+
+/// The bytes of an object with a buffer of bytes; None: it is none. A number or a time of numpy has a buffer too, and no length.
 fn bytes_like(value: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
+    if value.len().is_err() {
+        return Ok(None);
+    }
     let Ok(view) = PyMemoryView::from(value) else { return Ok(None) };
     let py = value.py();
     let format = view.getattr(intern!(py, "format"))?;

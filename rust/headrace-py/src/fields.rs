@@ -2,11 +2,29 @@
 
 use headrace_core::Value;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyMapping, PySequence, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMapping, PyMemoryView, PySequence, PyString};
 
 use crate::exception::raise;
 use crate::field_value::field_value;
 use crate::shown::type_name;
+
+/// Return fields in a form that does not change: pairs of a name and a value.
+#[pyfunction]
+pub(crate) fn kept_fields<'py>(fields: &Bound<'py, PyAny>) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    let py = fields.py();
+    let fields = Fields::new(fields)?;
+    // What is wrong with them is said now.
+    let values = fields.read()?.into_iter().map(|(_, value)| match value {
+        Value::Bytes(bytes) => Some(bytes.into_owned()),
+        _ => None,
+    });
+    let pairs = fields.0.iter().filter(|(_, value)| !value.is_none()).zip(values);
+    let kept = |((name, value), bytes): (&(Bound<'py, PyAny>, Bound<'py, PyAny>), Option<Vec<u8>>)| {
+        let value = bytes.map_or_else(|| value.clone(), |bytes| PyBytes::new(py, &bytes).into_any());
+        (name.clone(), value)
+    };
+    Ok(pairs.map(kept).collect())
+}
 
 /// The names and values of the argument `fields`. It owns them: the caller's mapping may change while the message waits for room.
 #[derive(Default)]
@@ -14,7 +32,8 @@ pub(crate) struct Fields<'py>(Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>);
 
 impl<'py> Fields<'py> {
     pub(crate) fn new(fields: &Bound<'py, PyAny>) -> PyResult<Self> {
-        if let Ok(fields) = fields.cast::<PyDict>() {
+        // A subclass may have another order, or other values, than its dict.
+        if let Ok(fields) = fields.cast_exact::<PyDict>() {
             return Ok(Self(fields.iter().collect()));
         }
         let pairs = if let Ok(mapping) = fields.cast::<PyMapping>() {
@@ -43,7 +62,8 @@ impl<'py> Fields<'py> {
 
 fn is_sequence(value: &Bound<'_, PyAny>) -> bool {
     let is_text = value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>();
-    !is_text && value.cast::<PySequence>().is_ok()
+    let is_buffer = value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>();
+    !is_text && !is_buffer && value.cast::<PySequence>().is_ok()
 }
 
 fn pair_of<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {

@@ -85,6 +85,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dead_letters::read_dead_letter, module)?)?;
     module.add_function(wrap_pyfunction!(dead_letters::split_dead_letters, module)?)?;
     module.add_function(wrap_pyfunction!(shards::shard_numbers, module)?)?;
+    module.add_function(wrap_pyfunction!(fields::kept_fields, module)?)?;
     module.add_function(wrap_pyfunction!(shown::shown_names_of, module)?)?;
     module.add_function(wrap_pyfunction!(unpack::decode_rows, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -92,7 +92,9 @@ pub(crate) fn with_bytes<T>(
     if let Ok(bytes) = value.cast::<PyByteArray>() {
         return read(&bytes.to_vec());
     }
-    let Ok(view) = PyMemoryView::from(value) else {
+    // A number or a time of numpy has a buffer too, and no length.
+    let view = value.len().ok().and_then(|_| PyMemoryView::from(value).ok());
+    let Some(view) = view else {
         let message = format!("a {what} must be bytes-like or a str: got {}; {}", type_name(value), encoding(value));
         return Err(raise("MessageError", message));
     };
