@@ -8,9 +8,12 @@ use crate::exception::raise;
 use crate::field_value::field_value;
 use crate::shown::type_name;
 
+/// A name and a value.
+type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
 /// Return fields in a form that does not change: pairs of a name and a value.
 #[pyfunction]
-pub(crate) fn kept_fields<'py>(fields: &Bound<'py, PyAny>) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+pub(crate) fn kept_fields<'py>(fields: &Bound<'py, PyAny>) -> PyResult<Vec<Pair<'py>>> {
     let py = fields.py();
     let fields = Fields::new(fields)?;
     // What is wrong with them is said now.
@@ -19,7 +22,7 @@ pub(crate) fn kept_fields<'py>(fields: &Bound<'py, PyAny>) -> PyResult<Vec<(Boun
         _ => None,
     });
     let pairs = fields.0.iter().filter(|(_, value)| !value.is_none()).zip(values);
-    let kept = |((name, value), bytes): (&(Bound<'py, PyAny>, Bound<'py, PyAny>), Option<Vec<u8>>)| {
+    let kept = |((name, value), bytes): (&Pair<'py>, Option<Vec<u8>>)| {
         let value = bytes.map_or_else(|| value.clone(), |bytes| PyBytes::new(py, &bytes).into_any());
         (name.clone(), value)
     };
@@ -28,7 +31,7 @@ pub(crate) fn kept_fields<'py>(fields: &Bound<'py, PyAny>) -> PyResult<Vec<(Boun
 
 /// The names and values of the argument `fields`. It owns them: the caller's mapping may change while the message waits for room.
 #[derive(Default)]
-pub(crate) struct Fields<'py>(Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>);
+pub(crate) struct Fields<'py>(Vec<Pair<'py>>);
 
 impl<'py> Fields<'py> {
     pub(crate) fn new(fields: &Bound<'py, PyAny>) -> PyResult<Self> {
@@ -66,7 +69,7 @@ fn is_sequence(value: &Bound<'_, PyAny>) -> bool {
     !is_text && !is_buffer && value.cast::<PySequence>().is_ok()
 }
 
-fn pair_of<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+fn pair_of<'py>(pair: &Bound<'py, PyAny>) -> PyResult<Pair<'py>> {
     if is_sequence(pair) && pair.len()? == 2 {
         return Ok((pair.get_item(0)?, pair.get_item(1)?));
     }
