@@ -233,10 +233,11 @@ class Named(UUID):
 
 
 def test_a_subclass_is_written_as_its_class(any_server: LocalServer, client: Any) -> None:
-    moved = OrderedDict(a=1, b=np.bool_(True))
+    moved: OrderedDict[str, Any] = OrderedDict(a=1, b=np.bool_(True))
     moved.move_to_end("a")
+    shown_otherwise: dict[str, Any] = {"order": Order.FIRST, "id": Named(int=5)}
     with Dispatcher(endpoint_to(any_server, stream_key="s"), ts_field=None) as dispatcher:
-        dispatcher.produce(fields={"order": Order.FIRST, "id": Named(int=5)})
+        dispatcher.produce(fields=shown_otherwise)
         dispatcher.produce(fields=moved)
         dispatcher.flush().raise_for_failures()
     assert fields_of(client) == [
@@ -258,7 +259,7 @@ class Endless(datetime):
 def test_what_a_value_raises_is_raised(endpoint: Endpoint, client: Any) -> None:
     with Dispatcher(endpoint) as dispatcher:
         with pytest.raises(KeyboardInterrupt):
-            dispatcher.produce(fields={"a": Raising()})
+            dispatcher.produce(fields={"a": Raising()})  # type: ignore[arg-type]
         with pytest.raises(MessageError, match="which has no date"):
             dispatcher.produce(fields={"a": Endless(2026, 1, 1)})
         assert dispatcher.unreported == 0
@@ -557,7 +558,7 @@ def test_a_mapping_that_changes_while_its_message_waits_is_sent_as_it_was(any_se
 
 
 def test_a_call_that_waits_refuses_what_another_refuses(endpoint: Endpoint, client: Any) -> None:
-    changed = array("B", b"AA")
+    changed: Any = array("B", b"AA")
 
     async def run() -> None:
         async with AsyncDispatcher(endpoint, ts_field=None, window_max_entries=1) as dispatcher:
