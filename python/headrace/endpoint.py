@@ -58,6 +58,7 @@ class EndpointOptions(TypedDict, total=False):
     shards: int | None
     shard_hash: Literal["murmur2", "crc32"]
     shard_names: Literal["plain", "spread"]
+    key_field: str | None
     maxlen: int | None
     maxlen_approximate: bool
     minid: int | str | None
@@ -191,6 +192,7 @@ class Endpoint(_headrace.Endpoint):
     shards = _Attribute[int | None]()
     shard_hash = _Attribute[str]()
     shard_names = _Attribute[str]()
+    key_field = _Attribute[str | None]()
     maxlen = _Attribute[int | None]()
     maxlen_approximate = _Attribute[bool]()
     minid = _Attribute[int | str | None]()

@@ -84,6 +84,7 @@ def test_built_in_defaults() -> None:
         "shards": None,
         "shard_hash": "murmur2",
         "shard_names": "plain",
+        "key_field": None,
         "tls": False,
         "tls_ca_cert": None,
         "tls_cert": None,

@@ -528,18 +528,25 @@ def test_the_field_of_keys_has_a_name_of_its_own(any_server: LocalServer) -> Non
         endpoint_to(any_server, stream_key="s", key_field="key")
 
 
-@pytest.mark.parametrize("exactly_once", ["script", pytest.param("idmp", marks=pytest.mark.needs("idmp"))])
-def test_a_batch_with_fields_that_is_repeated_is_written_once(
-    server: LocalServer, connect: Connect, exactly_once: Any
-) -> None:
-    client = connect(server)
+def check_repeated(endpoint: Endpoint, client: Any, exactly_once: Any) -> None:
     for _ in range(2):
-        with Dispatcher(endpoint_to(server, stream_key="s"), exactly_once=exactly_once) as dispatcher:
+        with Dispatcher(endpoint, exactly_once=exactly_once) as dispatcher:
             dispatcher.begin("batch")
             for number in range(50):
                 dispatcher.produce(b"p" if number % 2 else None, fields={"n": number})
             dispatcher.flush().raise_for_failures()
     assert [fields[fields.index(b"n") + 1] for fields in fields_of(client)] == [b"%d" % number for number in range(50)]
+
+
+def test_a_batch_with_fields_that_is_repeated_is_written_once(server: LocalServer, connect: Connect) -> None:
+    check_repeated(endpoint_to(server, stream_key="s"), connect(server), "script")
+
+
+@pytest.mark.needs("idmp")
+def test_a_batch_with_fields_that_is_repeated_under_its_names_is_written_once(
+    server: LocalServer, connect: Connect
+) -> None:
+    check_repeated(endpoint_to(server, stream_key="s"), connect(server), "idmp")
 
 
 def test_a_mapping_that_changes_while_its_message_waits_is_sent_as_it_was(any_server: LocalServer, client: Any) -> None:

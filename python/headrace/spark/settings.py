@@ -50,7 +50,7 @@ OF_SPARK = frozenset(
 #: Options of the stream that the stream of dead letters does not share: every dead letter is kept.
 NOT_OF_DEAD_LETTERS = (
     *("maxlen", "maxlen_approximate", "minid", "trim_every", "nomkstream", "consumer_group"),
-    *("shards", "shard_hash", "shard_names"),
+    *("shards", "shard_hash", "shard_names", "key_field"),
 )
 
 

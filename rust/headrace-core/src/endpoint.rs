@@ -401,7 +401,8 @@ impl Endpoint {
             );
             return Err(Error::config(option, message));
         }
-        let explicit = Explicit { stream_key: first.to_vec(), shards: None, ..(*self.explicit).clone() };
+        let explicit =
+            Explicit { stream_key: first.to_vec(), shards: None, key_field: None, ..(*self.explicit).clone() };
         Ok(Self { explicit: Arc::new(explicit), defaults: self.defaults.clone() })
     }
 
