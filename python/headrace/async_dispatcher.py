@@ -172,7 +172,7 @@ class AsyncDispatcher(DispatcherBase):
             self._futures.append(future)
             if not self._is_scheduled:
                 if self._is_alone and len(self._futures) == 1:
-                    return await self._send_alone(future)
+                    return await self._send_alone(future, stream_key)
                 self._is_scheduled = True
                 self._call_soon(self._advance_soon)
         else:
@@ -184,7 +184,7 @@ class AsyncDispatcher(DispatcherBase):
             raise
         if outcome.__class__ is Delivered:
             return outcome
-        raise self._error(outcome)
+        raise self._error(outcome, stream_key)
 
     async def produce(
         self,
@@ -448,7 +448,7 @@ class AsyncDispatcher(DispatcherBase):
             line.popleft()
             turn.is_over = True
 
-    async def _send_alone(self, future: _Future) -> Delivered:
+    async def _send_alone(self, future: _Future, stream_key: _Bytes | None) -> Delivered:
         """Send a message of this turn immediately, and wait for its outcome."""
         try:
             try:
@@ -465,7 +465,7 @@ class AsyncDispatcher(DispatcherBase):
             raise
         if outcome.__class__ is Delivered:
             return outcome
-        raise self._error(outcome)
+        raise self._error(outcome, stream_key)
 
     def _give_up(self, future: _Future, turn: _Turn | None) -> None:
         """Put into the next report what a cancelled task would have received."""
@@ -631,10 +631,10 @@ class AsyncDispatcher(DispatcherBase):
                     future.set_result(None)
             self._flushes.clear()
 
-    def _error(self, outcome: object) -> BaseException:
+    def _error(self, outcome: object, stream_key: _Bytes | None) -> BaseException:
         """Return the exception for what a call waited for."""
         if isinstance(outcome, _headrace.Undelivered):
-            return not_delivered(Failure(*outcome.failure), self._endpoint)
+            return not_delivered(Failure(*outcome.failure), self._endpoint, stream_key)
         assert isinstance(outcome, BaseException)
         return outcome
 

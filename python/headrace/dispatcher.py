@@ -149,7 +149,7 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
         outcome = super().dispatch(payload, key, fields=fields, stream_key=stream_key, entry_id=entry_id)
         if isinstance(outcome, str):
             return outcome
-        raise not_delivered(Failure(0, *outcome), self._endpoint)
+        raise not_delivered(Failure(0, *outcome), self._endpoint, stream_key)
 
     def close(self) -> None:
         """Flush, then close the connection. A second call does nothing.

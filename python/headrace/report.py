@@ -13,6 +13,7 @@ from headrace.tables import CONNECTION_CODES
 
 if TYPE_CHECKING:
     from headrace import _headrace
+    from headrace._headrace import _Bytes
     from headrace.endpoint import Endpoint
 
 __all__ = ["DeliveryReport"]
@@ -192,8 +193,9 @@ def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0
     return DeliveryError(message, failures=first, delivered=delivered, failed=failed, failed_by_code=codes)
 
 
-def not_delivered(failure: Failure, endpoint: Endpoint) -> DeliveryError:
-    """Make the error for one message whose caller waited for the outcome."""
+def not_delivered(failure: Failure, endpoint: Endpoint, stream_key: _Bytes | None = None) -> DeliveryError:
+    """Make the error for one message whose caller waited for the outcome. `stream_key`: its own, if it has one."""
     error = ConnectionFailedError if failure.code in CONNECTION_CODES else DeliveryError
-    text = f"the message was not delivered to {endpoint}: {failure.explained()}"
+    own = "" if stream_key is None else f", to its own stream {stream_key!r}"
+    text = f"the message was not delivered to {endpoint}{own}: {failure.explained()}"
     return error(text, failures=(failure,), failed=1, failed_by_code={failure.code: 1})

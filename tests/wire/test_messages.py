@@ -280,6 +280,19 @@ def test_no_message_is_passed_over_when_the_second_turns(endpoint: Endpoint, cli
     assert client.xlen(endpoint.stream_key) == count
 
 
+def test_an_error_names_the_stream_of_its_message(endpoint: Endpoint, client: Any) -> None:
+    client.set("text", "no stream")
+
+    async def send() -> None:
+        async with AsyncDispatcher(endpoint) as dispatcher:
+            await dispatcher.send(b"p", stream_key="text")
+
+    with Dispatcher(endpoint) as dispatcher, pytest.raises(DeliveryError, match="to its own stream 'text': WRONGTYPE"):
+        dispatcher.dispatch(b"p", stream_key="text")
+    with pytest.raises(DeliveryError, match="to its own stream 'text': WRONGTYPE"):
+        asyncio.run(send())
+
+
 def test_fields_keep_their_order_and_leave_out_none(any_server: LocalServer, client: Any) -> None:
     given: list[Any] = [
         {"b": 1, "a": None, "c": b"2"},

@@ -157,7 +157,7 @@ impl EntryRows {
         }
     }
 
-    /// The names of the fields of a row and the beginnings of their values, at most so many.
+    /// The names of the first `most` fields of a row, and the beginnings of their values.
     pub(crate) fn shown(&self, py: Python<'_>, row: usize, most: usize) -> PyResult<Vec<(String, String)>> {
         match &self.fields {
             Fields::All(all) => all

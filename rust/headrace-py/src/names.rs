@@ -11,8 +11,8 @@ const PLACES: usize = 64;
 /// The maximum length of a name that is kept, in bytes.
 const MAX_KEPT: usize = 64;
 
-/// The names that were asked for last. They are not interned: Python may keep an interned name forever, and whoever writes to a
-/// stream chooses its names.
+/// The names that were asked for last. They are not interned: Python may keep an interned name forever, and the writers of a
+/// stream choose its names.
 #[derive(Default)]
 pub(crate) struct Names(Mutex<Vec<Option<Py<PyString>>>>);
 

@@ -43,7 +43,7 @@ impl Zone {
         }
     }
 
-    /// The time that is so many microseconds after the epoch.
+    /// The time of a number of microseconds after 1970-01-01 in UTC.
     pub(crate) fn datetime<'py>(&self, py: Python<'py>, microseconds: i64) -> PyResult<Bound<'py, PyAny>> {
         match self {
             Self::Naive => datetime(py, microseconds, None),
@@ -94,7 +94,7 @@ pub(crate) fn utc(py: Python<'_>, milliseconds: u64) -> PyResult<Bound<'_, PyAny
     datetime(py, microseconds, Some(&*PyTzInfo::utc(py)?))
 }
 
-/// The date that is so many days after 1970-01-01.
+/// The date of a number of days after 1970-01-01.
 pub(crate) fn date(py: Python<'_>, days: i64) -> PyResult<Bound<'_, PyAny>> {
     let (year, month, day) = date_of(days).ok_or_else(|| outside(days, "days"))?;
     Ok(PyDate::new(py, year, month, day)?.into_any())
