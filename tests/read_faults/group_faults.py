@@ -127,7 +127,7 @@ class GroupFaults:
         episode.update()
         if not is_well:
             episode.failure(f"the process that was stopped ended with {episode.process.exit_code}")
-        elif episode.count(Failed) == failures and episode.client.ours:
+        elif episode.count(Failed) == failures and episode.client.ours and episode.has_read():
             self._group.stopped(episode.process.config.consumer)
         episode.restart()
         return is_well

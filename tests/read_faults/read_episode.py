@@ -27,7 +27,7 @@ from .clients import CLIENTS
 from .group_changes import GroupChanges
 from .group_checker import check_group
 from .group_faults import GroupFaults
-from .journal import Done, Failed, JournalView, Opened, Record, Replaced
+from .journal import Done, Failed, Handed, JournalView, Opened, Record, Replaced
 from .ledger import Ledger, Lineage, parse_id
 from .lost_tail import LostTail
 from .process import ReadingProcess
@@ -427,6 +427,12 @@ class Episode:
 
     def count(self, kind: type[Record]) -> int:
         return sum(isinstance(record, kind) for record in self.records)
+
+    def has_read(self) -> bool:
+        """Whether the process has read since it started: only then what is pending under its name is its own."""
+        records = self.journals[self.turn].records
+        opened = max((at for at, record in enumerate(records) if isinstance(record, Opened)), default=len(records))
+        return any(isinstance(record, Handed) and record.ids for record in records[opened:])
 
     def _counts(self) -> bool:
         """Whether the server counts the entries that were added."""
