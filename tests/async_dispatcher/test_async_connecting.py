@@ -19,6 +19,7 @@ from headrace import (
     DeliveryError,
     Dispatcher,
     Endpoint,
+    StateError,
 )
 from headrace.testing import LocalCluster, LocalSentinel, LocalServer
 from support import Certs, programs_with
@@ -247,6 +248,21 @@ def test_a_cancelled_close_ends_a_connect_without_a_reply(run: Run) -> None:
                 await closing
             with pytest.raises(ClosedError):
                 await dispatcher.send(b"y")
+
+    run(main())
+
+
+def test_begin_is_refused_while_a_connection_is_opened(run: Run) -> None:
+    async def main() -> None:
+        async with silence() as (port, accepted):
+            endpoint = Endpoint(host="127.0.0.1", port=port, stream_key=KEY, password="x", connect_timeout=NEVER)
+            options: Any = {"exactly_once": "idmp", "exactly_once_key": "message_id"}
+            async with AsyncDispatcher(endpoint, **options) as dispatcher:
+                await dispatcher.produce(b"x", message_id="x")
+                await turns_until(lambda: accepted)
+                with pytest.raises(StateError, match="flush before begin"):
+                    dispatcher.begin("import-8")
+                assert [outcome.code for outcome in outcomes(await dispatcher.flush(timeout=0.1))] == ["TIMEOUT"]
 
     run(main())
 

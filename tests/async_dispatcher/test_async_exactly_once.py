@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 
@@ -78,8 +79,9 @@ def test_messages_waiting_while_a_failure_is_skipped_are_sent(
     run(main())
 
 
+@pytest.mark.parametrize("is_batch", [False, True], ids=["message", "batch"])
 def test_a_failure_is_skipped_after_the_reply_to_waitaof(
-    run: Run, start_server: StartServer, connect: Callable[..., redis.Redis]
+    run: Run, start_server: StartServer, connect: Callable[..., redis.Redis], is_batch: bool
 ) -> None:
     """Every message has its outcome before; `run` fails if the loop reports an exception."""
     server = start_server(transport="tcp", config=DURABLE)
@@ -97,11 +99,13 @@ def test_a_failure_is_skipped_after_the_reply_to_waitaof(
             with pytest.raises(DeliveryError, match="WRONGTYPE"):
                 await dispatcher.send(b"0")
             client.delete(KEY)
-            next_one = asyncio.create_task(dispatcher.send(b"1"))
+            rows = pa.table({"payload": [b"1"]})
+            next_one = asyncio.create_task(dispatcher.produce_batch(rows) if is_batch else dispatcher.produce(b"1"))
             await asyncio.sleep(0.1)
             assert not next_one.done()
             proxy.after(0.0, lambda: stalled[0].resume("replies"))
-            assert (await next_one).entry_id
+            await next_one
+            assert (await dispatcher.flush()).delivered == 1
 
     assert server.port is not None
     with Proxy(server.port) as proxy:

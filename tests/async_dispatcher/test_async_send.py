@@ -299,11 +299,11 @@ def test_the_event_loop_keeps_running_while_the_server_is_suspended(run: Run, an
 
 
 def test_produce_batch_lets_other_tasks_run(run: Run, any_server: LocalServer, client: redis.Redis) -> None:
-    """A message of another task is accepted behind the last row."""
+    """A message of another task is accepted behind the last row, and gets its own outcome."""
     rows = 50_000
     table = pa.table({"payload": pa.array(range(rows)).cast(pa.string())})
 
-    async def main() -> int:
+    async def main() -> tuple[int, str | None]:
         turns = 0
 
         async def count() -> None:
@@ -316,14 +316,17 @@ def test_produce_batch_lets_other_tasks_run(run: Run, any_server: LocalServer, c
             counting = asyncio.create_task(count())
             batch = asyncio.create_task(dispatcher.produce_batch(table))
             await asyncio.sleep(0)
-            await dispatcher.send(b"last")
+            last = await dispatcher.send(b"last")
             assert batch.done()
             assert (await dispatcher.flush()).delivered == rows
             counting.cancel()
-            return turns
+            return turns, last.entry_id
 
-    assert run(main()) > rows / 1024
-    assert [payload for _, payload in stored(client)] == [*(b"%d" % number for number in range(rows)), b"last"]
+    turns, last_id = run(main())
+    assert turns > rows / 1024
+    entries = stored(client)
+    assert entries[-1][0] == last_id
+    assert [payload for _, payload in entries] == [*(b"%d" % number for number in range(rows)), b"last"]
 
 
 @pytest.mark.parametrize("layout", [{"rows_per_entry": 3}, {"arrow_ipc": True, "rows_per_entry": 2_000}])
