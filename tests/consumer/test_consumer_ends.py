@@ -128,6 +128,27 @@ def test_only_the_last_consumer_of_a_name_releases_its_entries(server: LocalServ
     assert [entry["message_id"].decode() for entry in given_back] == as_ids(range(5, 11))
 
 
+def test_a_connection_that_stays_listed_for_a_moment_does_not_keep_entries_from_release(
+    start_server: StartServer, program: Program, connect: Connect
+) -> None:
+    """That of an ended process of the name. Close looks for half a second, so a busy machine may need another one."""
+    server = start_server(program, transport="tcp")
+    client, other = connect(server), connect(server)
+    add(client, 10)
+    with Proxy(port_of(server)) as proxy:
+        endpoint = Endpoint(host="127.0.0.1", port=proxy.port, stream_key=KEY)
+
+        def is_released() -> bool:
+            consumer = consumer_of(endpoint, claim=False, block=0.02)
+            next_batch(consumer)
+            other.client_setname("headrace-consumer:g/c")
+            proxy.within("replies", b"name=headrace-consumer:g/c ", 1.0, lambda _: other.client_setname("gone"))
+            consumer.close()
+            return bool(client.xpending_range(KEY, GROUP, "-", "+", 100, idle=60_000))
+
+        wait_until(is_released)
+
+
 def test_an_old_connection_of_the_consumer_is_not_mistaken_for_another_process(
     start_server: StartServer, program: Program, connect: Connect
 ) -> None:
