@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
@@ -123,6 +124,18 @@ def test_an_option_that_a_target_of_the_fuzzing_does_not_have_is_refused(words: 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(message)
+
+
+def test_the_fuzzing_passes_its_numbers_to_the_rust_tests(tmp_path: Path) -> None:
+    cargo = tmp_path / "cargo"
+    cargo.write_text("#!/bin/sh\necho $HEADRACE_FUZZ_SEED $HEADRACE_FUZZ_FIRST $HEADRACE_FUZZ_EXECUTIONS\n")
+    cargo.chmod(0o755)
+    words = ["fuzz", "scanner", "--seed", "5", "--first", "3", "--executions", "2"]
+    command = [sys.executable, "-m", "laboratory", *words]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "5 3 2" in done.stdout.splitlines()
 
 
 def test_a_wrong_name_or_option_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
