@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import Consumer, Endpoint, Reader, read_dead_letters, reader
+from headrace import Consumer, Endpoint, FieldError, Reader, read_dead_letters, reader
 from headrace.testing import LocalServer
 from support.processes import wait_until
 
@@ -182,6 +182,18 @@ def test_a_batch_of_a_call_that_was_given_up_is_reported(
         assert caplog.messages == [text]  # a program that ignores batches is told once
 
 
+def test_an_exception_that_drops_a_batch_is_raised(
+    endpoint: Endpoint, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.xadd("s", {"n": 1})
+    client.xadd("s", {"n": "none"})
+    schema = pa.schema({"n": pa.int64()})
+    with Reader(endpoint, end="latest", schema=schema, batch_rows=1) as opened:
+        with pytest.raises(FieldError, match="none"):
+            list(opened)  # it holds the first batch
+        assert [text.partition(":")[0] for text in caplog.messages] == ["a batch with 1 row of 's' was dropped unseen"]
+
+
 @pytest.mark.parametrize(
     "look",
     [
@@ -211,6 +223,7 @@ def test_a_call_that_nothing_can_interrupt_says_so(
     monkeypatch.setattr(reader, "_QUIET", 0.01)
     client.xgroup_create("s", "g", mkstream=True)
     with Reader(endpoint) as opened, ThreadPoolExecutor() as pool:
+        shown = repr(opened)
         reading = pool.submit(opened.read)
         wait_until(lambda: caplog.messages)
         client.xadd("s", {"n": 1})
@@ -219,7 +232,7 @@ def test_a_call_that_nothing_can_interrupt_says_so(
         client.xadd("s", {"n": 2})
         assert pa.record_batch(reading.result()).num_rows == 1
         (text,) = caplog.messages
-    assert text.startswith(f"{opened!r}: read() has waited for 0 s, and nothing but an entry ends it in this thread")
+    assert text.startswith(f"{shown}: read() has waited for 0 s, and nothing but an entry ends it in this thread")
 
 
 def test_only_another_thread_than_the_main_one_is_warned() -> None:

@@ -213,7 +213,15 @@ impl Drop for PyReadBatch {
                  or its result was not used; the reader continues after it (docs/reading.md#on-an-event-loop)"
             );
             // Nothing is left to be told of it when the interpreter ends.
-            let _ = Python::try_attach(|_| log::notice(text));
+            let _ = Python::try_attach(|py| {
+                // The exception that drops the batch on its way, as from `list(reader)`, is not there while Python runs.
+                let raised = PyErr::take(py);
+                let logged = log::notice(text);
+                if let Some(raised) = raised {
+                    raised.restore(py);
+                }
+                logged
+            });
         }
     }
 }
