@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import subprocess
 import sys
 import time as clock
@@ -368,12 +369,12 @@ def test_bad_messages_fail_alone(endpoint: Endpoint, client: Any) -> None:
             ("an option", "BAD_ENTRY_ID"),
         ]
         assert report.delivered == 2
-        for code, more in {
-            "EMPTY": {},
-            "BAD_ENTRY_ID": {"payload": b"p", "entry_id": "-"},
-            "BAD_STREAM_KEY": {"payload": b"p", "stream_key": ""},
-        }.items():
-            with pytest.raises(DeliveryError, match=code):
+        for code, more, advice in [
+            ("EMPTY", {}, "the message has no field; give it a field with a value"),
+            ("BAD_ENTRY_ID", {"payload": b"p", "entry_id": "-"}, "<ms>-*); give it an allowed ID, or None (null)"),
+            ("BAD_STREAM_KEY", {"payload": b"p", "stream_key": ""}, "is empty; give it a key, or None (null)"),
+        ]:
+            with pytest.raises(DeliveryError, match=f"{code}.*{re.escape(advice)}"):
                 dispatcher.dispatch(**more)  # type: ignore[arg-type]
         stats = dispatcher.stats()
         assert (stats.messages, stats.delivered, stats.failed) == (9, 2, 7)

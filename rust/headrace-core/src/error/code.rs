@@ -245,12 +245,14 @@ own_codes! {
         "make the message smaller, or raise proto-max-bulk-len of the server; with Spark, on_failure passes its row");
     /// The row's payload is null.
     NULL_PAYLOAD => ROW;
-    /// `fields=`, `fields_from=`: every field of the row is null, or it has none.
-    EMPTY => ROW;
-    /// The row's own stream key is empty.
-    BAD_STREAM_KEY => ROW;
-    /// The row's own entry ID has none of the forms `*`, `ms`, `ms-seq`, `ms-*`.
-    BAD_ENTRY_ID => ROW;
+    /// The message or row has no field, or each of its fields is null (None).
+    EMPTY => ROW.advice("give it a field with a value, or do not send it; with Spark, on_failure passes its row");
+    /// The message or row has a stream key of its own, which is empty.
+    BAD_STREAM_KEY => ROW
+        .advice("give it a key, or None (null) for the endpoint's stream; with Spark, on_failure passes its row");
+    /// The message or row has an entry ID of its own, which has none of the forms `*`, `ms`, `ms-seq`, `ms-*`.
+    BAD_ENTRY_ID => ROW
+        .advice("give it an allowed ID, or None (null) for the server's; with Spark, on_failure passes its row");
     /// `fields=`, `json=`: a column of the row holds a value that its type does not allow, such as a time outside a day.
     /// `fields_from=`: the name of a field is null. `arrow_ipc`: a column of the entry contains a null where its type allows
     /// none.
@@ -425,6 +427,7 @@ mod tests {
             advice(CONFIG, ""),
             Some("set the variable, or make the file readable; with Spark, on every executor")
         );
+        assert!([EMPTY, BAD_STREAM_KEY, BAD_ENTRY_ID].iter().all(|code| advice(code, "") != ROW.advice));
         assert_eq!(advice("NOPERM", ""), Some("grant the ACL user the command and the key, with ACL SETUSER"));
         assert_eq!(
             advised(CONNECT, "refused."),
