@@ -721,7 +721,8 @@ class Entry:
     entry that was unpacked are entries with the same ID.
 
     An entry keeps its whole batch in memory, and makes each object when it is asked for. Entries are equal if they are
-    the same row of the same batch. They cannot be pickled: pickle the ID and the fields.
+    the same row of the same batch. They are neither iterable nor pickled: `items()` returns the fields, and the ID and
+    the fields can be pickled.
     """
 
     @property
@@ -764,6 +765,8 @@ class Entry:
         """Whether the entry was taken over from another consumer. Only of a `Consumer`."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: object, /) -> Self: ...
     def __reduce__(self) -> Never: ...
 
 @final

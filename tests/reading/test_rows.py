@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 import random
@@ -190,6 +191,24 @@ def test_an_entry_outlives_the_reader_and_its_own_batch(endpoint: Endpoint, clie
     assert [entry["field"] for entry in entries] == [b"value"] * 2
     assert [entry.id for entry in iterator] == ["1-0", "2-0"]
     assert list(iterator) == []
+
+
+def test_an_entry_is_not_iterable(endpoint: Endpoint, client: Any) -> None:
+    """Python would call `entry[0]`, as for a sequence."""
+    add(client, 1, key=KEY)
+    (entry,) = batch_of(endpoint)
+    uses: tuple[Callable[[Any], object], ...] = (iter, list, dict, set)
+    for use in uses:
+        with pytest.raises(TypeError, match=r"an Entry is not iterable: items\(\) returns the names and values"):
+            use(entry)
+    assert dict(entry.items()) == entry.fields == {"field": b"value"}
+
+
+def test_a_copy_of_an_entry_is_the_entry(endpoint: Endpoint, client: Any) -> None:
+    add(client, 1, key=KEY)
+    (entry,) = batch_of(endpoint)
+    assert copy.copy(entry) is entry
+    assert copy.deepcopy([entry])[0] is entry
 
 
 def test_an_entry_is_not_pickled(endpoint: Endpoint, client: Any) -> None:

@@ -27,7 +27,8 @@ const MAX_SHOWN: usize = 5;
 /// entry that was unpacked are entries with the same ID.
 ///
 /// An entry keeps its whole batch in memory, and makes each object when it is asked for. Entries are equal if they are
-/// the same row of the same batch. They cannot be pickled: pickle the ID and the fields.
+/// the same row of the same batch. They are neither iterable nor pickled: `items()` returns the fields, and the ID and
+/// the fields can be pickled.
 #[pyclass(frozen, name = "Entry", module = "headrace._headrace")]
 pub(crate) struct PyEntry {
     rows: Arc<EntryRows>,
@@ -131,6 +132,14 @@ impl PyEntry {
         Ok(self.rows.value(self.row, name)?.is_some())
     }
 
+    /// Without it Python would iterate by calling `__getitem__` with 0, 1, 2.
+    #[allow(clippy::unused_self)] // the protocol requires a method
+    fn __iter__(&self) -> PyResult<Py<PyAny>> {
+        Err(PyTypeError::new_err(
+            "an Entry is not iterable: items() returns the names and values of its fields, fields is a dict of them",
+        ))
+    }
+
     /// How many times the entry was delivered to a consumer of the group, with this time. Only of a `Consumer`.
     #[getter]
     fn deliveries(&self) -> PyResult<u64> {
@@ -150,6 +159,17 @@ impl PyEntry {
 
     fn __hash__(&self) -> u64 {
         (Arc::as_ptr(&self.rows) as u64).rotate_right(4) ^ self.row as u64
+    }
+
+    /// The entry itself, because it does not change.
+    fn __copy__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    /// The entry itself, because it does not change.
+    #[allow(clippy::needless_pass_by_value)] // the protocol's signature
+    fn __deepcopy__<'py>(slf: PyRef<'py, Self>, _memo: Bound<'py, PyAny>) -> PyRef<'py, Self> {
+        slf
     }
 
     #[allow(clippy::unused_self)] // the protocol requires a method
