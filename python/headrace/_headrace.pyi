@@ -949,6 +949,8 @@ class Reader:
     @property
     def position(self) -> str:
         """The position after the batches so far, as text."""
+    def _last_entry(self, stream: bytes) -> str | None:
+        """Return the entry that the position in a stream follows; None: it follows none, or the reader is in use."""
     @property
     def lost(self) -> int:
         """The number of entries of all streams trimmed before they were read, since the reader was created."""

@@ -98,6 +98,7 @@ class Reader(_headrace.Reader):
     _endpoint: Endpoint
     _streams: list[bytes]
     _ends: bool
+    _is_reverse: bool
     _was_quiet: bool
     _error: BaseException | None = None
 
@@ -110,16 +111,18 @@ class Reader(_headrace.Reader):
         **options: Unpack[ReaderOptions],
     ) -> Self:
         given = resolved({**options})
+        is_reverse = given.get("reverse") is True
         for name, is_last in (("start", False), ("end", True)):
             if isinstance(moment := given.get(name), datetime):
-                given[name] = _milliseconds(name, moment, is_last=is_last != (given.get("reverse") is True))
+                given[name] = _milliseconds(name, moment, is_last=is_last != is_reverse)
         check_schema(schema)
         keys = stream_keys(streams)
         self = super().__new__(cls, endpoint, keys, given, schema)
         self._endpoint = endpoint
         self._streams = keys or list(endpoint.stream_keys)
         self._was_quiet = False
-        self._ends = bool(given.get("reverse")) or any(given.get(name) is not None for name in ("end", "limit"))
+        self._is_reverse = is_reverse
+        self._ends = is_reverse or any(given.get(name) is not None for name in ("end", "limit"))
         return self
 
     @property
@@ -228,7 +231,9 @@ class Reader(_headrace.Reader):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Reader: {shown_streams(self._streams, self._endpoint)}>"
+        last = self._last_entry(self._streams[0]) if len(self._streams) == 1 else None
+        place = "" if last is None else f", {'before' if self._is_reverse else 'after'} {last}"
+        return f"<Reader: {shown_streams(self._streams, self._endpoint)}{place}>"
 
 
 def check_schema(schema: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import inspect
+import json
 import threading
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -83,7 +84,7 @@ def test_a_reader_and_its_batches(server: LocalServer, connect: Connect) -> None
             f"<ReadBatch: 1,000 rows of '{KEY}', 1-0 to 1000-0>",
             f"<ReadBatch: 1 row of '{KEY}', 1001-0>",
         ]
-        assert repr(reader) == f"<Reader: stream '{KEY}' of {of}>"
+        assert repr(reader) == f"<Reader: stream '{KEY}' of {of}, after 1001-0>"
         assert repr(reader.stats()) == "<ReaderStats: 2 batches, 1,001 entries, 1,001 rows, 0 lost>"
         assert repr(reader.counters) == "<ReadCounters: 1,001 rows>"
     with headrace.Reader(endpoint, [b"a", "b\n", b"\xff", b"d" * 100, "e"]) as reader:
@@ -95,6 +96,35 @@ def test_a_reader_and_its_batches(server: LocalServer, connect: Connect) -> None
         assert repr(reader) == f"<Reader: no stream of {of}>"
     with headrace.Reader(endpoint, [b"d" * 10_000]) as reader:
         assert repr(reader) == f"<Reader: stream '{'d' * 64}…' of {of}>"
+
+
+def test_a_reader_of_one_stream_says_where_it_is(server: LocalServer, connect: Connect) -> None:
+    client = connect(server)
+    add(client, 30)
+    endpoint = endpoint_to(server)
+    stream = f"stream '{KEY}' of {endpoint._server()}"
+    with headrace.Reader(endpoint, batch_rows=10) as reader:
+        assert repr(reader) == f"<Reader: {stream}>"
+        position = next(reader).position
+        assert repr(reader) == f"<Reader: {stream}, after 10-0>"
+        client.xtrim(KEY, minid="25-0", approximate=False)
+        with pytest.raises(headrace.DataLossError):
+            list(reader)
+        last = json.loads(reader.position)["streams"][KEY]["id"]
+        assert repr(reader) == f"<Reader: {stream}, after {last}>"
+    assert repr(reader) == f"<Reader: {stream}, after {last}>"
+    with headrace.Reader(endpoint, start=position) as reader:
+        assert repr(reader) == f"<Reader: {stream}, after 10-0>"
+    with headrace.Reader(endpoint, start="25-0") as reader:
+        assert repr(reader) == f"<Reader: {stream}>"
+    with headrace.Reader(endpoint, reverse=True, limit=2) as reader:
+        next(reader)
+        assert repr(reader) == f"<Reader: {stream}, before 29-0>"
+    with headrace.Reader(endpoint, [KEY, "empty"], end="latest") as reader:
+        next(reader)
+        assert repr(reader) == f"<Reader: streams '{KEY}', 'empty' of {endpoint._server()}>"
+        reader.drop_stream("empty")
+        assert repr(reader) == f"<Reader: {stream}, after 30-0>"
 
 
 def test_a_consumer_and_its_batches(server: LocalServer, connect: Connect) -> None:

@@ -23,6 +23,7 @@ use crate::reading::{
     Backward, BackwardSession, End, Pages, Paging, Pool, ReadBatch, Session, SessionOptions, Start, Stream, by_slot,
     endpoint_of,
 };
+use crate::resp::EntryId;
 use crate::shown::shown_names;
 
 pub use options::{READER_OPTIONS, ReaderOptions};
@@ -160,6 +161,11 @@ impl Reader {
     /// The position after the batches so far: a reader that starts there reads what follows.
     pub fn position(&self) -> String {
         self.sessions.position().to_text()
+    }
+
+    /// The entry that the position in a stream follows; `None`: it follows none, as where a stream begins.
+    pub fn last_entry(&self, stream: &[u8]) -> Option<EntryId> {
+        self.sessions.position().get(stream).filter(|place| place.is_entry).map(|place| place.id)
     }
 
     /// The number of entries of all streams that were trimmed before they were read; and whether it is exact or an upper bound.

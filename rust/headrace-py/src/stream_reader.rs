@@ -111,6 +111,11 @@ impl PyReader {
         Ok(self.lock()?.position())
     }
 
+    /// Return the entry that the position in a stream follows; None: it follows none, or the reader is in use.
+    fn _last_entry(&self, stream: &[u8]) -> Option<String> {
+        self.inner.try_lock().ok()?.last_entry(stream).map(|id| id.to_string())
+    }
+
     /// The number of entries of all streams trimmed before they were read, since the reader was created.
     #[getter]
     fn lost(&self) -> PyResult<u64> {
