@@ -474,7 +474,7 @@ class Outcomes:
 
 @final
 class Rows:
-    """Rows for any Arrow library: `pyarrow.table(rows)`, `polars.DataFrame(rows)`.
+    """Rows for any Arrow library: `pyarrow.table(rows)`, `polars.DataFrame(rows)`. `rows.to_pylist()` needs none.
 
     `headrace.unpack_arrow`, `headrace.inspect`, `headrace.Group.pending` and `headrace.read_dead_letters` return them.
     """
@@ -488,6 +488,8 @@ class Rows:
         """The names of the columns."""
     def _json_rows(self, limit: int | None = None) -> list[bytes]:
         """Return each row, or the first `limit`, as a JSON object without its nulls, for commands and notebooks."""
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return a dict for each row, with Python objects as values, as `ReadBatch.to_pylist` does."""
     def __len__(self) -> int: ...
 
 @final

@@ -30,8 +30,9 @@ def read_dead_letters(
             dispatcher.produce_batch(letters, fields_from="fields")  # write the entries again
     ```
 
-    Each item holds the rows of one batch of a `Reader`, for any Arrow library: `pyarrow.table(letters)`. An entry that
-    is not a dead letter has nulls, and all its fields in `fields`. The columns:
+    Each item holds the rows of one batch of a `Reader`, for any Arrow library, as `pyarrow.table(letters)`, or as
+    Python objects: `letters.to_pylist()`. An entry that is not a dead letter has nulls, and all its fields in `fields`.
+    The columns:
 
     - `entry_id` and `timestamp`: those of the dead letter;
     - `stream` and `original_id`: where the entry was, or would have been written; the ID is null if the server would

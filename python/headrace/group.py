@@ -26,7 +26,7 @@ class Group:
     ```python
     group = Group(Endpoint(host="redis", stream_key="order-events"), "billing")
     group.create(start="earliest")
-    print(polars.DataFrame(group.pending(min_idle=60)))
+    print(group.pending(min_idle=60).to_pylist())  # or polars.DataFrame(group.pending(min_idle=60))
     group.remove_idle_consumers(3600)
     ```
 
@@ -113,8 +113,9 @@ class Group:
             limit: The maximum number of rows. Default 1,000; None: all.
 
         Returns:
-            An Arrow table for any library, as in `pyarrow.table(group.pending())`: `entry_id` (utf8), `consumer`
-            (utf8), `idle` (duration in ms, since the last delivery), `deliveries` (int64).
+            A table for any Arrow library, as in `pyarrow.table(group.pending())`, or as Python objects, by
+            `to_pylist()`: `entry_id` (utf8), `consumer` (utf8), `idle` (duration in ms, since the last delivery),
+            `deliveries` (int64).
         """
         place = None if start is None else _place("start", start)
         return self._native.pending({"min_idle": min_idle, "consumer": consumer, "start": place, "limit": limit})
@@ -129,7 +130,7 @@ class Group:
 
         Args:
             consumer: The new owner.
-            ids: Entry IDs, such as `pyarrow.table(group.pending())["entry_id"].to_pylist()`. Sent 1,000 at a time.
+            ids: Entry IDs, such as `[row["entry_id"] for row in group.pending().to_pylist()]`. Sent 1,000 at a time.
             min_idle: The minimum number of seconds since the last delivery. With 0, entries are taken from consumers
                 that are still processing them, and these do not notice.
         """

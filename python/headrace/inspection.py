@@ -1,4 +1,4 @@
-"""Streams, their groups, consumers and pending entries, as Arrow tables."""
+"""Streams, their groups, consumers and pending entries, as tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TABLES: Final = ("streams", "groups", "consumers", "pending")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inspection:
-    r"""The result of `inspect`. The tables are for any Arrow library: `pyarrow.table(found.groups)`.
+    r"""The result of `inspect`: tables for any Arrow library, or as Python objects: `found.groups.to_pylist()`.
 
     Keys and names are utf8: a byte that is not UTF-8 is shown as `\xNN`, and a backslash as two.
 
@@ -70,7 +70,7 @@ def inspect(
 
     ```python
     found = headrace.inspect(Endpoint(host="redis", stream_key="order-events"))
-    print(polars.DataFrame(found.groups))
+    print(found.groups.to_pylist())  # or polars.DataFrame(found.groups)
     ```
 
     This takes two round trips over a connection of its own, and SCANs for a pattern. The tables are not one snapshot:

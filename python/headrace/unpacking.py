@@ -68,7 +68,7 @@ def unpack_arrow(fields: _Fields, payload_field: str = "payload") -> Rows:
         payload_field: The dispatcher's `payload_field`.
 
     Returns:
-        An object with `__arrow_c_stream__` and `len()`, for `pyarrow.table(rows)` and `polars.DataFrame(rows)`.
+        The rows, for `pyarrow.table(rows)` or `polars.DataFrame(rows)`, or as Python objects: `rows.to_pylist()`.
 
     Raises:
         MessageError: The entry has no Arrow IPC stream, or one that is truncated, corrupt or too large.

@@ -188,6 +188,7 @@ def test_every_arrow_type_is_unpacked(column: Any, codec: str | None) -> None:
     assert len(rows) == 4
     # The stream can be exported repeatedly.
     assert pa.table(rows).to_pylist() == again.to_pylist()
+    assert rows.to_pylist() == again.to_pylist()
 
 
 _VALUES = {
@@ -214,8 +215,17 @@ def tables(draw: st.DrawFn) -> Any:
 @given(tables(), st.sampled_from(CODECS))
 @settings(deadline=None)
 def test_arbitrary_rows_are_unpacked(table: Any, codec: str | None) -> None:
-    again = pa.table(unpack_arrow({"payload": ipc(table, codec)}))
-    assert again.equals(table, check_metadata=True)
+    rows = unpack_arrow({"payload": ipc(table, codec)})
+    assert pa.table(rows).equals(table, check_metadata=True)
+    assert rows.to_pylist() == table.to_pylist()
+
+
+def test_a_value_that_python_does_not_have_is_named_with_its_row() -> None:
+    """The rows of all batches of an entry are numbered together."""
+    batches = [pa.record_batch({"at": pa.array([1_000, 2_000 + odd], pa.timestamp("ns"))}) for odd in (0, 1)]
+    rows = unpack_arrow({"payload": ipc(pa.Table.from_batches(batches), None)})
+    with pytest.raises(ValueError, match=r"^column 'at', row 3: "):
+        rows.to_pylist()
 
 
 def test_other_ipc_streams_are_read() -> None:

@@ -6,13 +6,12 @@ use std::sync::OnceLock;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryArray, RecordBatch, StringArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
-use arrow_schema::FieldRef;
 use headrace_core::{ConsumerBatch, EntryId, FieldsAt, ReadBatch};
-use pyo3::exceptions::{PyArithmeticError, PyLookupError, PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyList, PyString};
 
-use crate::column::Column;
+use crate::named_column::{self, NamedColumn};
 use crate::names::Names;
 use crate::shown;
 
@@ -30,11 +29,6 @@ pub(crate) struct EntryRows {
     source: Source,
     fields: Fields,
     columns: OnceLock<Vec<NamedColumn>>,
-}
-
-struct NamedColumn {
-    name: Py<PyString>,
-    column: Column,
 }
 
 /// Where the fields of entries are.
@@ -93,28 +87,14 @@ impl EntryRows {
         if let Some(columns) = self.columns.get() {
             return columns;
         }
-        let batch = self.batch();
-        let columns = batch.schema_ref().fields().iter().zip(batch.columns());
-        let named = |(field, array): (&FieldRef, &ArrayRef)| NamedColumn {
-            name: PyString::new(py, field.name()).unbind(),
-            column: Column::new(py, field, array),
-        };
         // Not within the lock: an import may release the GIL, and a thread that has it may wait for the lock.
-        let columns = columns.map(named).collect();
+        let columns = NamedColumn::of_batch(py, self.batch(), 0);
         self.columns.get_or_init(|| columns)
     }
 
     /// A dict for each row, with the values of all columns.
     pub(crate) fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let columns = self.columns(py);
-        let row = |row| {
-            let values = PyDict::new(py);
-            for column in columns {
-                values.set_item(&column.name, column.get(py, row)?)?;
-            }
-            Ok(values)
-        };
-        PyList::new(py, (0..self.len()).map(row).collect::<PyResult<Vec<_>>>()?)
+        PyList::new(py, named_column::dicts(py, self.columns(py), self.len())?)
     }
 
     /// The names and values of the fields of a row, in order.
@@ -188,28 +168,6 @@ impl EntryRows {
                 Ok(indexes.iter().take(most).map(shown).collect())
             }
         }
-    }
-}
-
-impl NamedColumn {
-    /// The value in a row. An error of a value names the column and the row.
-    #[inline]
-    fn get<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyAny>> {
-        self.column.get(py, row).map_err(|error| self.place(py, row, error))
-    }
-
-    #[cold]
-    fn place(&self, py: Python<'_>, row: usize, error: PyErr) -> PyErr {
-        let is_of_value = error.is_instance_of::<PyValueError>(py)
-            || error.is_instance_of::<PyArithmeticError>(py)
-            || error.is_instance_of::<PyLookupError>(py);
-        if !is_of_value {
-            return error;
-        }
-        let name = shown::repr(self.name.bind(py).as_any());
-        let placed = PyValueError::new_err(format!("column {name}, row {row}: {}", error.value(py)));
-        placed.set_cause(py, Some(error));
-        placed
     }
 }
 

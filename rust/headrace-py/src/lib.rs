@@ -26,6 +26,7 @@ mod layout;
 mod log;
 mod loop_dispatcher;
 mod message;
+mod named_column;
 mod names;
 mod one_caller;
 mod options;

@@ -6,13 +6,14 @@ use headrace_core::Table;
 use headrace_core::ipc::{Decoded, decode};
 use headrace_core::rows::json_rows;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule};
+use pyo3::types::{PyBytes, PyCapsule, PyDict};
 
 use crate::errors::to_py;
+use crate::named_column::{self, NamedColumn};
 use crate::shown::counted;
 use crate::{capsules, panics};
 
-/// Rows for any Arrow library: `pyarrow.table(rows)`, `polars.DataFrame(rows)`.
+/// Rows for any Arrow library: `pyarrow.table(rows)`, `polars.DataFrame(rows)`. `rows.to_pylist()` needs none.
 ///
 /// `headrace.unpack_arrow`, `headrace.inspect`, `headrace.Group.pending` and `headrace.read_dead_letters` return them.
 #[pyclass(frozen, name = "Rows", module = "headrace._headrace")]
@@ -73,6 +74,18 @@ impl PyRows {
                 let batch = batch.slice(0, batch.num_rows().min(most - rows.len()));
                 let found = py.detach(|| json_rows(&batch)).map_err(|error| to_py(&error))?;
                 rows.extend(found.iter().map(|row| PyBytes::new(py, row)));
+            }
+            Ok(rows)
+        })
+    }
+
+    /// Return a dict for each row, with Python objects as values, as `ReadBatch.to_pylist` does.
+    fn to_pylist<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        panics::contained(py, || {
+            let mut rows = Vec::with_capacity(self.__len__());
+            for batch in &self.batches {
+                let columns = NamedColumn::of_batch(py, batch, rows.len());
+                rows.extend(named_column::dicts(py, &columns, batch.num_rows())?);
             }
             Ok(rows)
         })
