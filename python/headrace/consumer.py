@@ -65,15 +65,15 @@ class Consumer:
     endpoint = Endpoint(host="localhost", stream_key="order-events")
     with Consumer(endpoint, group="billing", consumer="pod-3") as consumer:
         for batch in consumer:
-            table = pa.table(batch)
-            save(table)  # with (stream, entry_id) as its key: an entry may come twice
+            rows = [(entry.stream, entry.id, entry["payload"]) for entry in batch]
+            save(rows)  # with (stream, id) as its key: an entry may come twice
             consumer.ack(batch)
     ```
 
-    A batch holds entries of one stream, one row each. It is an Arrow record batch for pyarrow, polars, DuckDB and
-    others. First come the entries that are pending under this consumer's name, as after a crash; then new ones; then
-    those that other consumers have held for longer than `min_idle`. Acknowledge a batch after its rows are committed.
-    After a crash in between the batch is delivered again: at least once.
+    A batch holds entries of one stream, one row each. It is a sequence of `Entry` objects, and an Arrow record batch
+    for pyarrow, polars, DuckDB and others. First come the entries that are pending under this consumer's name, as after
+    a crash; then new ones; then those that other consumers have held for longer than `min_idle`. Acknowledge a batch
+    after its rows are committed. After a crash in between the batch is delivered again: at least once.
 
     **Leases.** While entries are being processed, a thread renews their leases, so that no other consumer takes them
     over. `ConsumerBatch.check` before a commit raises `LeaseLostError` if no renewal succeeded for nine tenths of

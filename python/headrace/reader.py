@@ -58,14 +58,15 @@ class Reader(_headrace.Reader):
     ```python
     with Reader(Endpoint(host="localhost", stream_key="order-events"), end="latest") as reader:
         for batch in reader:
-            table = pa.table(batch)
-            save(table, batch.position)  # in one transaction
+            rows = [(entry.id, entry["payload"]) for entry in batch]
+            save(rows, batch.position)  # in one transaction
     ```
 
-    A batch holds entries of one stream, in the order of their IDs, one row each unless `unpack` is given. It is an
-    Arrow record batch for pyarrow, polars, DuckDB and others. Nothing changes on the server: `ReadBatch.position` is a
-    short text that states the reader's position after the batch, in all its streams. Store it with the rows, in the
-    same transaction: a reader that starts there reads what follows, and a crash neither loses nor duplicates rows.
+    A batch holds entries of one stream, in the order of their IDs, one row each unless `unpack` is given. It is a
+    sequence of `Entry` objects, and an Arrow record batch for pyarrow, polars, DuckDB and others. Nothing changes on
+    the server: `ReadBatch.position` is a short text that states the reader's position after the batch, in all its
+    streams. Store it with the rows, in the same transaction: a reader that starts there reads what follows, and a crash
+    neither loses nor duplicates rows.
 
     With `end`, `limit` or `reverse`, the reader itself is an Arrow stream: `pa.table(reader)`,
     `polars.DataFrame(reader)`.
