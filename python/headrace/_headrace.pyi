@@ -491,6 +491,7 @@ class Rows:
     def to_pylist(self) -> list[dict[str, Any]]:
         """Return a dict for each row, with Python objects as values, as `ReadBatch.to_pylist` does."""
     def __len__(self) -> int: ...
+    def _repr_html_(self) -> str: ...
 
 @final
 class Group:

@@ -10,13 +10,14 @@ from typing import Any, Final
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
+from headrace.report import counted
 
 __all__ = ["Inspection", "inspect"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: The attributes of `Inspection` that are tables.
-_TABLES: Final = ("streams", "groups", "consumers", "pending")
+#: The attributes of `Inspection` that are tables, and the noun for one row.
+_TABLES: Final = {"streams": "stream", "groups": "group", "consumers": "consumer", "pending": "pending"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,13 +52,13 @@ class Inspection:
     truncated: bool
 
     def __repr__(self) -> str:
-        counts = (f"{len(getattr(self, name)):,} {name}" for name in _TABLES)
+        counts = (counted(len(getattr(self, name)), noun, name) for name, noun in _TABLES.items())
         return f"<Inspection: {', '.join(counts)}>"
 
     def _repr_html_(self) -> str:
         from headrace import notebook
 
-        return "".join(notebook.rows(name, getattr(self, name)) for name in _TABLES)
+        return "".join(notebook.rows(getattr(self, name), noun, name) for name, noun in _TABLES.items())
 
 
 def inspect(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -124,8 +123,7 @@ class DeliveryReport:
         from headrace import notebook
 
         caption = outcomes(self.delivered, self.failed_by_code)
-        failures = self._native.failures(FIRST_FAILURES)
-        return notebook.table(caption, [field.name for field in fields(Failure)], failures)
+        return notebook.failures(caption, self._native.failures(FIRST_FAILURES), self._native.failed)
 
     def __bool__(self) -> bool:
         # By its length an empty report would be false, and `if report:` would read as a test for success.
@@ -166,9 +164,9 @@ def outcomes(delivered: int, failed_by_code: Mapping[str, int]) -> str:
     return f"{delivered:,} delivered, {failed:,} failed{codes}"
 
 
-def counted(count: int) -> str:
-    """A number of messages, in words."""
-    return f"{count:,} {'message' if count == 1 else 'messages'}"
+def counted(count: int, noun: str = "message", plural: str = "messages") -> str:
+    """A number with its noun: of messages, or of others."""
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0) -> DeliveryError:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from headrace.report import outcomes
+from headrace.report import counted, outcomes
 from headrace.tables import COUNTERS
 
 if TYPE_CHECKING:
@@ -134,14 +134,16 @@ class Stats:
         return sum(count for _, count in self.flush_seconds)
 
     def __repr__(self) -> str:
-        nodes = f", {len(self.nodes):,} nodes" if self.nodes else ""
+        nodes = f", {counted(len(self.nodes), 'node', 'nodes')}" if self.nodes else ""
         return f"<Stats: {self.messages:,} messages, {outcomes(self.delivered, self.failed_by_code)}{nodes}>"
 
     def _repr_html_(self) -> str:
         from headrace import notebook
 
         names = [field.name for field in fields(NodeStats)]
-        nodes = [[getattr(node, name) for name in names] for node in self.nodes[: notebook.MAX_ROWS]]
+        nodes = [
+            [notebook.shown(name, getattr(node, name)) for name in names] for node in self.nodes[: notebook.MAX_ROWS]
+        ]
         codes = list(self.failed_by_code.items())[: notebook.MAX_ROWS]
         return (
             notebook.counters(self)
@@ -225,7 +227,8 @@ class ReaderStats:
     # end
 
     _TABLES: ClassVar[tuple[str, ...]] = ("reader",)
-    _SHOWN: ClassVar[tuple[str, ...]] = ("batches", "entries", "rows", "lost")
+    #: The counters of the repr, and the noun for one.
+    _SHOWN: ClassVar[dict[str, str]] = {"batches": "batch", "entries": "entry", "rows": "row", "lost": "lost"}
 
     @property
     def seconds_behind(self) -> float | None:
@@ -237,7 +240,7 @@ class ReaderStats:
         return replace(self, **_zero_gauges(*self._TABLES))
 
     def __repr__(self) -> str:
-        counts = (f"{getattr(self, name):,} {name}" for name in self._SHOWN)
+        counts = (counted(getattr(self, name), noun, name) for name, noun in self._SHOWN.items())
         return f"<{type(self).__name__}: {', '.join(counts)}>"
 
     def _repr_html_(self) -> str:
@@ -284,7 +287,7 @@ class ConsumerStats(ReaderStats):
     # end
 
     _TABLES: ClassVar[tuple[str, ...]] = ("reader", "consumer")
-    _SHOWN: ClassVar[tuple[str, ...]] = ("batches", "entries", "rows", "lost", "acked", "pending")
+    _SHOWN: ClassVar[dict[str, str]] = {**ReaderStats._SHOWN, "acked": "acked", "pending": "pending"}
 
 
 class ReadReport(NamedTuple):

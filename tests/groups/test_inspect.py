@@ -55,7 +55,8 @@ def test_a_stream_is_described_in_one_row(server: LocalServer, program: Program,
     }
     assert found.now is not None
     assert abs(found.now.timestamp() - time.time()) < 60
-    assert repr(found) == "<Inspection: 1 streams, 1 groups, 0 consumers, 0 pending>"
+    assert repr(found) == "<Inspection: 1 stream, 1 group, 0 consumers, 0 pending>"
+    assert found.streams._repr_html_().startswith("<table><caption>1 row</caption><thead><tr><th>key</th>")
 
 
 def test_missing_and_empty_streams_are_listed(server: LocalServer, connect: Connect) -> None:

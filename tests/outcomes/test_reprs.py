@@ -218,7 +218,7 @@ def test_an_inspection_is_a_table_for_each_part(server: LocalServer, connect: Co
     client.xreadgroup(HOSTILE, HOSTILE, {HOSTILE: ">"})
     found = headrace.inspect(endpoint_to(server, stream_key=HOSTILE))
     shown = _Tables(found._repr_html_())
-    assert shown.captions == ["1 streams", "1 groups", "1 consumers", "25 pending, the first 20"]
+    assert shown.captions == ["1 stream", "1 group", "1 consumer", "25 pending, the first 20"]
     assert shown.rows[0][:4] == ["key", "exists", "length", "entries_added"]
     assert shown.rows[1][:3] == [HOSTILE, "True", "25"]
     assert sum(row[:3] == [HOSTILE, HOSTILE, f"{number}-0"] for row in shown.rows for number in range(1, 26)) == 20
@@ -233,7 +233,7 @@ def test_a_report_is_a_table_of_its_first_failures(server: LocalServer) -> None:
     dispatcher.produce_batch(rows, message_id="id")
     report = dispatcher.flush()
     shown = _Tables(report._repr_html_())
-    assert shown.captions == ["0 delivered, 30 failed (NULL_PAYLOAD 30)"]
+    assert shown.captions == ["0 delivered, 30 failed (NULL_PAYLOAD 30), the first 10"]
     assert shown.rows[0] == ["message_id", "kind", "code", "message", "written"]
     assert len(shown.rows) == 11
     cut = (HOSTILE + "x" * 1_000)[:200]
@@ -251,4 +251,8 @@ def test_counters_are_tables() -> None:
     assert [HOSTILE, "5"] in shown.rows
     assert sum(row[0].startswith("node") for row in shown.rows) == 20
     assert ["entries", "7"] in _Tables(ReaderStats(entries=7)._repr_html_()).rows
+    assert repr(ReaderStats(batches=1, entries=1)) == "<ReaderStats: 1 batch, 1 entry, 0 rows, 0 lost>"
+    times = _Tables(ReaderStats(last_entry_time=1_795_324_724.029, retry_wait_seconds=0.1 + 0.2)._repr_html_())
+    assert ["last_entry_time", "2026-11-22 05:18:44.029+00:00"] in times.rows
+    assert ["retry_wait_seconds", "0.3"] in times.rows
     assert ["acked", "8"] in _Tables(ConsumerStats(acked=8)._repr_html_()).rows

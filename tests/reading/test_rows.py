@@ -242,10 +242,22 @@ def test_a_notebook_shows_the_first_rows_and_escapes_them(endpoint: Endpoint, cl
     shown = batch._repr_html_()
     assert shown.count("<tr>") == 1 + 20
     assert shown.startswith("<table><caption>ReadBatch: 30 rows of &#x27;s&#x27;, 1-0 to 30-0, the first 20</caption>")
-    assert "<th>id</th><th>&lt;b&gt;</th>" in shown
+    assert "<th>entry_id</th><th>&lt;b&gt;</th>" in shown
+    assert "<th>f18</th><th>…</th></tr>" in shown  # of 20 rows with a name of their own
     assert "<td>20-0</td><td>b&#x27;&lt;i&gt;xxx" in shown
     assert "<i>" not in shown
     assert len(shown) < 20_000
+
+
+def test_a_notebook_shows_values_without_their_types(endpoint: Endpoint) -> None:
+    row = {"id": 1, "sum": Decimal("9.50"), "at": datetime(2026, 4, 14, tzinfo=UTC), "city": "Rome", "none": None}
+    table = pa.table({name: [value] for name, value in row.items()})
+    with Dispatcher(endpoint) as dispatcher:
+        dispatcher.produce_batch(table, arrow_ipc=True)
+    batch = batch_of(endpoint, schema=table.schema, unpack="arrow_ipc")
+    cells = ["1", "9.50", "2026-04-14 00:00:00+00:00", "Rome", ""]
+    assert "".join(f"<td>{cell}</td>" for cell in cells) in batch._repr_html_()
+    assert "'sum': Decimal('9.50')" in repr(batch[0])
 
 
 TYPED = {

@@ -54,7 +54,7 @@ impl PyEntry {
     #[cold]
     fn no_field(&self, name: &Bound<'_, PyAny>) -> PyErr {
         let py = name.py();
-        let names = self.rows.shown(py, self.row, MAX_SHOWN + 1).unwrap_or_default();
+        let names = self.rows.shown(py, self.row, MAX_SHOWN + 1, false).unwrap_or_default();
         let mut shown: Vec<_> = names.iter().take(MAX_SHOWN).map(|(name, _)| quoted(name.as_bytes())).collect();
         if names.len() > MAX_SHOWN {
             shown.push("…".to_owned());
@@ -178,7 +178,7 @@ impl PyEntry {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let shown = self.rows.shown(py, self.row, MAX_SHOWN + 1)?;
+        let shown = self.rows.shown(py, self.row, MAX_SHOWN + 1, false)?;
         let fields =
             shown.iter().take(MAX_SHOWN).map(|(name, value)| format!(", {}: {value}", quoted(name.as_bytes())));
         let more = if shown.len() > MAX_SHOWN { ", …" } else { "" };
@@ -256,6 +256,6 @@ pub(crate) fn shown_rows<'py>(
     rows: &Arc<EntryRows>,
     [most_rows, most_fields]: [usize; 2],
 ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-    let shown = |row| (rows.id(row).to_string(), rows.shown(py, row, most_fields)?).into_pyobject(py);
+    let shown = |row| (rows.id(row).to_string(), rows.shown(py, row, most_fields, true)?).into_pyobject(py);
     (0..rows.len().min(most_rows)).map(shown).collect()
 }

@@ -137,8 +137,15 @@ impl EntryRows {
         }
     }
 
-    /// The names of the first `most` fields of a row, and the beginnings of their values.
-    pub(crate) fn shown(&self, py: Python<'_>, row: usize, most: usize) -> PyResult<Vec<(String, String)>> {
+    /// The names of the first `most` fields of a row, and the beginnings of their values, as Python shows them; in a table
+    /// objects without their types, and None as nothing.
+    pub(crate) fn shown(
+        &self,
+        py: Python<'_>,
+        row: usize,
+        most: usize,
+        in_table: bool,
+    ) -> PyResult<Vec<(String, String)>> {
         match &self.fields {
             Fields::All(all) => all
                 .places(row)
@@ -147,7 +154,7 @@ impl EntryRows {
                     let name = all.name(py, at);
                     let name = name.cast::<PyString>().map_or_else(|_| shown::repr(&name), ToString::to_string);
                     let (start, rest) = match all.value_bytes(at) {
-                        None => return Ok((name, "None".to_owned())),
+                        None => return Ok((name, shown_value(&py.None().into_bound(py), in_table)?)),
                         Some(value) => value.split_at(value.len().min(MAX_VALUE)),
                     };
                     let more = if rest.is_empty() { "" } else { "…" };
@@ -159,7 +166,7 @@ impl EntryRows {
                 let shown = |index: &usize| {
                     let column = &columns[*index];
                     // A value that Python does not have must not hide the others.
-                    let value = column.get(py, row).and_then(|value| Ok(value.repr()?.to_string()));
+                    let value = column.get(py, row).and_then(|value| shown_value(&value, in_table));
                     let value = value.unwrap_or_else(|_| "?".to_owned());
                     let short: String = value.chars().take(MAX_VALUE).collect();
                     let more = if short.len() < value.len() { "…" } else { "" };
@@ -168,6 +175,14 @@ impl EntryRows {
                 Ok(indexes.iter().take(most).map(shown).collect())
             }
         }
+    }
+}
+
+fn shown_value(value: &Bound<'_, PyAny>, in_table: bool) -> PyResult<String> {
+    match in_table {
+        true if value.is_none() => Ok(String::new()),
+        true if !value.is_instance_of::<PyBytes>() => Ok(value.str()?.to_string()),
+        _ => Ok(value.repr()?.to_string()),
     }
 }
 

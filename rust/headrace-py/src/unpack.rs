@@ -95,6 +95,11 @@ impl PyRows {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let notebook = slf.py().import("headrace.notebook")?;
+        notebook.call_method1("rows", (slf, "row", "rows"))
+    }
+
     fn __repr__(&self) -> String {
         let (rows, columns) = (self.__len__() as u64, self.schema.fields().len() as u64);
         format!("<Rows: {}, {}>", counted(rows, "row"), counted(columns, "column"))
