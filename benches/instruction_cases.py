@@ -198,6 +198,19 @@ def of_loop(with_ids: bool, sends: bool = True) -> Callable[[Dispatcher], Send]:
     return prepare
 
 
+def of_mappings(dispatcher: Dispatcher) -> Send:
+    """Make one call per message, with a mapping of two fields that is made before."""
+    messages = [{"order_id": number, "payload": payload} for number, payload in enumerate(rows(120))]
+
+    def send(batches: int) -> None:
+        for _ in range(batches):
+            for message in messages:
+                dispatcher.produce(fields=message)
+            dispatcher.flush().raise_for_failures()
+
+    return send
+
+
 CASES = {
     "payload": Case("produce_batch, payload of 120 bytes", of_batches(of_payloads(120), payload="payload")),
     "payload-ids": Case(
@@ -228,6 +241,7 @@ CASES = {
     ),
     "produce": Case("produce(payload), with the loop around it", of_loop(with_ids=False), loop="loop"),
     "produce-ids": Case("produce(payload, int), with the loop around it", of_loop(with_ids=True), loop="loop-ids"),
+    "produce-fields": Case("produce(fields=) of two, with the loop around it", of_mappings, loop="loop"),
     "loop": Case("a loop that does nothing", of_loop(with_ids=False, sends=False)),
     "loop-ids": Case("a loop that does nothing, with enumerate", of_loop(with_ids=True, sends=False)),
 }
