@@ -200,7 +200,9 @@ def of_loop(with_ids: bool, sends: bool = True) -> Callable[[Dispatcher], Send]:
 
 def of_mappings(dispatcher: Dispatcher) -> Send:
     """Make one call per message, with a mapping of two fields that is made before."""
-    messages = [{"order_id": number, "payload": payload} for number, payload in enumerate(rows(120))]
+    messages: list[dict[str, int | bytes]] = [
+        {"order_id": number, "payload": payload} for number, payload in enumerate(rows(120))
+    ]
 
     def send(batches: int) -> None:
         for _ in range(batches):

@@ -1,6 +1,6 @@
 """The native half of headrace. Use `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` instead."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -127,7 +127,13 @@ class _Layout(TypedDict, total=False):
 
 _Bytes: TypeAlias = bytes | bytearray | memoryview | str
 _FieldValue: TypeAlias = _Bytes | int | float | bool | Decimal | date | time | timedelta | UUID | None
-_Fields: TypeAlias = Mapping[str, _FieldValue] | Mapping[bytes, _FieldValue] | Sequence[tuple[str | bytes, _FieldValue]]
+
+class _Mapping(Protocol):
+    """A mapping with names of either type: `Mapping` takes keys of exactly one type."""
+
+    def items(self) -> Set[tuple[str | bytes, _FieldValue]]: ...
+
+_Fields: TypeAlias = _Mapping | Sequence[tuple[str | bytes, _FieldValue]]
 
 class _More(TypedDict, total=False):
     """The arguments of a message that is more than a payload, for functions that pass them on."""

@@ -14,7 +14,7 @@ from headrace.errors import MessageError, SchemaError
 __all__ = ["unpack", "unpack_arrow"]
 
 #: The fields of one entry, as clients return them: bytes, or str with `decode_responses=True`.
-_Fields: TypeAlias = Mapping[bytes, bytes] | Mapping[str, bytes] | Mapping[str, str]
+_Fields: TypeAlias = Mapping[bytes, bytes] | Mapping[str, bytes] | Mapping[str, str] | Mapping[bytes | str, bytes | str]
 
 
 def unpack(fields: _Fields, payload_field: str = "payload") -> list[bytes]:

@@ -260,7 +260,7 @@ class Endless(datetime):
 def test_what_a_value_raises_is_raised(endpoint: Endpoint, client: Any) -> None:
     with Dispatcher(endpoint) as dispatcher:
         with pytest.raises(KeyboardInterrupt):
-            dispatcher.produce(fields={"a": Raising()})  # type: ignore[arg-type]
+            dispatcher.produce(fields={"a": Raising()})  # type: ignore[dict-item]
         with pytest.raises(MessageError, match="which has no date"):
             dispatcher.produce(fields={"a": Endless(2026, 1, 1)})
         assert dispatcher.unreported == 0
@@ -343,6 +343,14 @@ def test_the_payload_and_a_field_have_different_names(endpoint: Endpoint) -> Non
             dispatcher.produce_batch(rows, payload="body", fields=["payload"])
         with pytest.raises(SchemaError, match="rows_per_entry and fields are mutually exclusive"):
             dispatcher.produce_batch(rows, payload="body", fields=["body"], rows_per_entry=2)
+
+
+def test_a_mapping_has_names_and_values_of_several_types(endpoint: Endpoint, client: Any) -> None:
+    """Type checkers accept it too."""
+    number, text, share = 1, "a", 0.5
+    with Dispatcher(endpoint, ts_field=None) as dispatcher:
+        dispatcher.produce(fields={"number": number, b"text": text, "share": share, "nothing": None})
+    assert fields_of(client, endpoint.stream_key) == [[b"number", b"1", b"text", b"a", b"share", b"0.5"]]
 
 
 def test_the_time_comes_after_the_fields(endpoint: Endpoint, client: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from headrace.dispatcher import Dispatcher, DispatcherOptions
 from headrace.spark import interpreter, worker
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
     from pyspark.sql._typing import UserDefinedFunctionLike
 
     from headrace.endpoint import Endpoint
@@ -21,7 +22,7 @@ __all__ = ["xadd_udf"]
 RETURN_TYPE: Final = "entry_id string, kind string, code string, message string, written string"
 
 
-def xadd_udf(endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> UserDefinedFunctionLike:
+def xadd_udf(endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> Callable[..., Column]:
     """Make a Spark function that writes a row's payload and returns a struct with its outcome.
 
     ```python
