@@ -364,4 +364,4 @@ def _mask(mask: Mask | None) -> list[bool] | None:
 
 
 Consumer.__doc__ = documented(Consumer.__doc__, CONSUMER)
-Consumer.__signature__ = signature(Consumer, CONSUMER.values())  # type: ignore[attr-defined]
+Consumer.__signature__ = signature(Consumer, CONSUMER.values(), required=("group", "consumer"))  # type: ignore[attr-defined]

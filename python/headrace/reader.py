@@ -289,4 +289,4 @@ def _milliseconds(option: str, moment: datetime, *, is_last: bool) -> str:
 
 
 Reader.__doc__ = documented(Reader.__doc__, READER)
-Reader.__signature__ = signature(Reader.__new__, READER.values())  # type: ignore[attr-defined]
+Reader.__signature__ = signature(Reader, READER.values())  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from headrace import _headrace
@@ -194,17 +194,23 @@ def _paragraph(option: Option) -> str:
     return textwrap.indent(textwrap.fill(text, 112, subsequent_indent="    ", break_on_hyphens=False), " " * 4) + "\n"
 
 
-def signature(function: object, options: Iterable[Option], *, more: bool = False) -> inspect.Signature:
+def signature(
+    function: object, options: Iterable[Option], *, more: bool = False, required: Container[str] = ()
+) -> inspect.Signature:
     """Return the signature of a function with a keyword argument for each option in place of its `**options`.
 
-    With `more` they come before its `**options`, which accepts others too.
+    With `more` they come before its `**options`, which accepts others too. Those that are `required` have no default.
     """
     made = inspect.signature(function)  # type: ignore[arg-type]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     own = [parameter for parameter in made.parameters.values() if parameter.kind not in variadic]
     rest = [parameter for parameter in made.parameters.values() if more and parameter.kind is parameter.VAR_KEYWORD]
     keywords = [
-        inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.keyword_default)
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if option.name in required else option.keyword_default,
+        )
         for option in options
     ]
     return made.replace(parameters=[*own, *keywords, *rest])

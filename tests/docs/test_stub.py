@@ -103,6 +103,16 @@ def test_signatures_of_constructors_are_equal(name: str) -> None:
     assert signature(find(name)) == list(parameters(new))[1:]
 
 
+@pytest.mark.parametrize("name", ["Endpoint", "Dispatcher", "AsyncDispatcher", "Reader", "Consumer", "Group"])
+def test_the_signature_of_a_class_is_how_it_is_called(name: str) -> None:
+    shown = inspect.signature(getattr(headrace, name))
+    assert not {"self", "cls"} & set(shown.parameters)
+    needed = [p.name for p in shown.parameters.values() if p.default is p.empty]
+    assert needed == {"Endpoint": [], "Consumer": ["endpoint", "group", "consumer"], "Group": ["endpoint", "name"]}.get(
+        name, ["endpoint"]
+    )
+
+
 @pytest.mark.parametrize("name", ["produce", "produce_batch", "begin", "skip_failed"])
 def test_help_shows_the_docstring_of_a_native_method(name: str) -> None:
     method = getattr(headrace.Dispatcher, name)
