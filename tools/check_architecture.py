@@ -23,7 +23,7 @@ BINDING = CRATES / "headrace-py" / "src"
 ROWS = [
     {"data_source"},
     {"consumer", "dispatcher", "reader"},
-    {"group", "inspect", "producer", "reading"},
+    {"group", "inspect", "producer", "reading", "type_names"},
     {"admin", "batch", "connection", "import", "report"},
     {"dead_letters", "entries", "entry_lines"},
     {"command", "durability", "ipc", "net", "retry_options", "rows"},

@@ -105,6 +105,9 @@ class _ArrowSchema(Protocol):
 
     def __arrow_c_schema__(self) -> object: ...
 
+#: The columns of a reader: an Arrow schema, or the names of fields with those of their types.
+_Schema: TypeAlias = _ArrowSchema | Mapping[str, str]
+
 class _ArrowStream(Protocol):
     """A table or a reader of any Arrow library."""
 
@@ -892,7 +895,7 @@ class Consumer:
         endpoint: Endpoint,
         streams: Sequence[bytes],
         options: dict[str, object],
-        schema: _ArrowSchema | None = None,
+        schema: _Schema | None = None,
     ) -> Self: ...
     def poll(self, timeout: float | None = None) -> ConsumerBatch | None:
         """Return the next batch, or None after `timeout` seconds or once `stop` was called."""
@@ -944,7 +947,7 @@ class Reader:
         endpoint: Endpoint,
         streams: Sequence[bytes],
         options: dict[str, object],
-        schema: _ArrowSchema | None = None,
+        schema: _Schema | None = None,
     ) -> Self: ...
     def read(self, timeout: float | None = None) -> ReadBatch | None:
         """Return the next batch, or None after `timeout` seconds or once everything was read.

@@ -35,7 +35,7 @@ class ConsumerOptions(TypedDict, total=False):
     consumer: str | bytes
     start: str
     create: bool
-    fields: Sequence[str] | None
+    fields: Sequence[str] | Literal["*"] | None
     on_bad_field: Literal["fail", "null", "keep", "dead_letter"]
     metadata: Sequence[str] | Mapping[str, str] | None
     fields_as: Literal["map", "list"]
@@ -95,8 +95,11 @@ class Consumer:
     Args:
         endpoint: The server, and the stream if `streams` is not given.
         streams: The keys of the streams, str or bytes. Default: the stream of the endpoint, or its shards.
-        schema: An Arrow schema of pyarrow or another library. Each of its fields is the entry's field of that name,
-            read from the text that `Dispatcher` writes for the type. Mutually exclusive with `fields`.
+        schema: The fields that become columns, with their types: a mapping such as
+            `{"id": "int64", "at": "timestamp[us, UTC]", "total": "decimal(9, 2)"}`, whose type names are those that
+            pyarrow prints (docs/reading.md#types), or an Arrow schema of pyarrow or another library. Each of its fields
+            is the entry's field of that name, read from the text that `Dispatcher` writes for the type. Mutually
+            exclusive with `fields`.
         {options}
         retry: A `RetryPolicy` that states whether, how often and for how long a server that is unreachable, starting or
             busy is tried again. Default None: a lost connection is replaced immediately, but only once between two
@@ -116,7 +119,7 @@ class Consumer:
         endpoint: Endpoint,
         streams: Iterable[str | bytes] | None = None,
         *,
-        schema: _headrace._ArrowSchema | None = None,
+        schema: _headrace._Schema | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         check_schema(schema)
@@ -283,7 +286,11 @@ class Consumer:
         self._native.stop()
 
     def __arrow_c_schema__(self) -> object:
-        """Return the schema of the batches as a `PyCapsule`."""
+        """Return the schema of the batches as a `PyCapsule`.
+
+        Raises:
+            SchemaError: The first entry determines the columns, and none was read yet.
+        """
         return self._native.__arrow_c_schema__()
 
     @property

@@ -34,7 +34,7 @@ class ReaderOptions(TypedDict, total=False):
     end: str | datetime | None
     reverse: bool
     limit: int | None
-    fields: Sequence[str] | None
+    fields: Sequence[str] | Literal["*"] | None
     unpack: Literal["payload", "json", "arrow_ipc"] | None
     payload_field: str
     max_entry_bytes: int
@@ -82,9 +82,11 @@ class Reader(_headrace.Reader):
     Args:
         endpoint: The server, and the stream if `streams` is not given.
         streams: The keys of the streams, str or bytes. Default: the stream of the endpoint, or its shards.
-        schema: An Arrow schema of pyarrow or another library. Each of its fields is the entry's field of that name,
-            read from the text that `Dispatcher` writes for the type; with `unpack`, the column of that name in the
-            payloads. Mutually exclusive with `fields`.
+        schema: The fields that become columns, with their types: a mapping such as
+            `{"id": "int64", "at": "timestamp[us, UTC]", "total": "decimal(9, 2)"}`, whose type names are those that
+            pyarrow prints (docs/reading.md#types), or an Arrow schema of pyarrow or another library. Each of its fields
+            is the entry's field of that name, read from the text that `Dispatcher` writes for the type; with `unpack`,
+            the column of that name in the payloads. Mutually exclusive with `fields`.
         {options}
         retry: A `RetryPolicy` that states whether, how often and for how long a server that is unreachable, starting or
             busy is tried again. Default None: a lost connection is replaced immediately, but only once between two
@@ -108,7 +110,7 @@ class Reader(_headrace.Reader):
         endpoint: Endpoint,
         streams: Iterable[str | bytes] | None = None,
         *,
-        schema: _headrace._ArrowSchema | None = None,
+        schema: _headrace._Schema | None = None,
         **options: Unpack[ReaderOptions],
     ) -> Self:
         given = resolved({**options})
@@ -190,6 +192,7 @@ class Reader(_headrace.Reader):
 
         Raises:
             ConfigError: The reader follows its streams: the export would never end.
+            SchemaError: The first entry determines the columns, and there is none.
         """
         if not self._ends:
             msg = (
@@ -238,10 +241,16 @@ class Reader(_headrace.Reader):
 
 
 def check_schema(schema: object) -> None:
-    """Raise unless the schema is an Arrow schema or None."""
-    if schema is not None and not hasattr(schema, "__arrow_c_schema__"):
-        example = "pyarrow.schema({'id': 'int64'})"
-        raise ConfigError(f"schema must be an Arrow schema, such as {example}, got {schema!r}", option="schema")
+    """Raise unless the schema is an Arrow schema, a mapping from names to names of types, or None."""
+    if schema is None or hasattr(schema, "__arrow_c_schema__"):
+        return
+    if not isinstance(schema, Mapping):
+        allowed = "an Arrow schema, or a mapping such as {'id': 'int64', 'total': 'decimal(9, 2)'}"
+        raise ConfigError(f"schema must be {allowed}, got {schema!r}", option="schema")
+    for name, text in schema.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            message = f"schema must map names of fields to names of types, such as 'int64', got {text!r} for {name!r}"
+            raise ConfigError(message, option="schema")
 
 
 def stream_keys(streams: Iterable[object] | None) -> list[bytes]:

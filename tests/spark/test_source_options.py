@@ -324,6 +324,7 @@ def test_invalid_columns_without_a_schema_are_refused() -> None:
         ({"unpack": "json"}, "unpack needs fields or a schema"),
         ({"fields": "a", "metadata": "id"}, "metadata must be some of"),
         ({"fields": "stream", "metadata": "stream"}, "metadata and fields both name the column 'stream'"),
+        ({"fields": "*"}, "fields must name the fields: Spark needs the columns before it reads"),
         ({"fields": "a", "metadata": '{"stream": "a"}'}, "metadata and fields both name the column 'a'"),
         ({"metadata": '{"stream": "fields"}'}, "which the column of all fields has"),
         ({"metadata": '{"stream": "a", "entry_id": "a"}'}, "metadata must give each column a name of its own, got 'a'"),

@@ -40,7 +40,7 @@ use std::mem::replace;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 
 use crate::admin::check_shards_once;
 use crate::contain::contain;
@@ -97,7 +97,7 @@ pub struct Consumer {
     /// The endpoints to read from: one for the streams of each slot, outside a cluster one for all streams.
     endpoints: Vec<Endpoint>,
     options: ConsumerOptions,
-    schema: SchemaRef,
+    columns: Arc<ColumnsPlan>,
     fork: forkguard::Guard,
     is_closed: bool,
     has_told_of_misspelt: bool,
@@ -127,7 +127,6 @@ impl Consumer {
         let endpoints: Vec<Endpoint> = groups.iter().map(|keys| endpoint_of(endpoint, keys)).collect::<Result<_>>()?;
         let shared = Arc::new(shared(&groups, &options));
         let plan = Arc::new(options.columns.clone());
-        let schema: Schema = options.extra.schema(&plan.schema());
         let counters = Arc::new(ReadCounters::default());
         let start = Arc::new(Start {
             client_name: Arc::new(ClientName::new(&options.names.group, &options.names.consumer)),
@@ -154,7 +153,7 @@ impl Consumer {
             streams: streams.to_vec(),
             endpoints,
             options,
-            schema: Arc::new(schema),
+            columns: plan,
             fork: forkguard::new(),
             is_closed: false,
             has_told_of_misspelt: false,
@@ -162,9 +161,9 @@ impl Consumer {
         })
     }
 
-    /// The schema of the record batches.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
+    /// The schema of the record batches. `None`: the first entry determines it, and none was read.
+    pub fn schema(&self) -> Option<SchemaRef> {
+        self.columns.known_schema().map(|schema| Arc::new(self.options.extra.schema(&schema)))
     }
 
     /// Whether another consumer of the same name was connected when this one connected, and half a second later: each sees the

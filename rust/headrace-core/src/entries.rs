@@ -3,6 +3,7 @@
 mod cast;
 mod escape;
 mod fields;
+mod first_entry;
 mod json;
 mod map;
 mod metadata;
@@ -26,6 +27,8 @@ pub(crate) use self::escape::escaped;
 pub(crate) use self::escape::unescaped;
 use self::fields::FieldColumns;
 pub(crate) use self::fields::FieldsPlan;
+use self::first_entry::FirstEntry;
+pub(crate) use self::first_entry::FirstEntryPlan;
 pub(crate) use self::json::for_each_member;
 use self::map::MapColumn;
 pub(crate) use self::map::{FIELDS, FieldsAs, MapPlan};
@@ -65,6 +68,8 @@ pub(crate) enum BodyPlan {
     Fields(FieldsPlan),
     /// The columns of the rows in an entry's payloads.
     Packed(PackedPlan),
+    /// One of the two above, as the first entry determines.
+    FirstEntry(FirstEntryPlan),
 }
 
 /// Where the fields of an entry are in a record batch.
@@ -82,6 +87,7 @@ pub(crate) struct ColumnsPlan {
     metadata: Vec<MetadataColumn>,
     raw: Option<RawPlan>,
     body: BodyPlan,
+    /// The metadata columns and `raw`, then those of the body, if they are known.
     schema: SchemaRef,
     /// The bytes of a row without its metadata and its variable-length values.
     row_bytes: usize,
@@ -115,11 +121,22 @@ impl ColumnsPlan {
         if let Some(raw) = &raw {
             fields.insert(raw.place, raw.field());
         }
+        Self::with_body(metadata, raw, fields, body)
+    }
+
+    /// `fields`: the metadata columns and `raw`.
+    fn with_body(
+        metadata: Vec<MetadataColumn>,
+        raw: Option<RawPlan>,
+        mut fields: Vec<Field>,
+        body: BodyPlan,
+    ) -> Result<Self> {
         let before = fields.len();
         match &body {
             BodyPlan::Map(plan) => fields.push(plan.field()),
             BodyPlan::Fields(plan) => fields.extend_from_slice(plan.fields()),
             BodyPlan::Packed(plan) => fields.extend_from_slice(plan.fields()),
+            BodyPlan::FirstEntry(_) => {}
         }
         for (place, field) in fields.iter().enumerate() {
             if fields[..place].iter().any(|other| other.name() == field.name()) {
@@ -135,7 +152,24 @@ impl ColumnsPlan {
 
     /// Whether an entry may become any number of rows.
     pub(crate) fn is_packed(&self) -> bool {
-        matches!(self.body, BodyPlan::Packed(_))
+        match &self.body {
+            BodyPlan::Map(_) | BodyPlan::Fields(_) => false,
+            BodyPlan::Packed(_) => true,
+            BodyPlan::FirstEntry(plan) => plan.is_packed(),
+        }
+    }
+
+    /// The plan of the batches. `None`: the first entry determines it, and none was read.
+    fn known(self: &Arc<Self>) -> Option<&Arc<Self>> {
+        match &self.body {
+            BodyPlan::Map(_) | BodyPlan::Fields(_) | BodyPlan::Packed(_) => Some(self),
+            BodyPlan::FirstEntry(plan) => plan.found(),
+        }
+    }
+
+    /// The schema of each record batch. `None`: the first entry determines it, and none was read.
+    pub(crate) fn known_schema(self: &Arc<Self>) -> Option<SchemaRef> {
+        self.known().map(|plan| plan.schema())
     }
 
     /// Where the fields are in each record batch.
@@ -144,13 +178,13 @@ impl ColumnsPlan {
         let raw = self.raw.as_ref().map(|raw| raw.place);
         match &self.body {
             BodyPlan::Map(_) => FieldsAt::Column(before),
-            BodyPlan::Fields(_) | BodyPlan::Packed(_) => {
+            BodyPlan::Fields(_) | BodyPlan::Packed(_) | BodyPlan::FirstEntry(_) => {
                 FieldsAt::Columns((before..self.schema.fields().len()).chain(raw).collect())
             }
         }
     }
 
-    /// The schema of each record batch.
+    /// The schema of each record batch, without the columns that the first entry determines.
     pub(crate) fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
@@ -163,6 +197,19 @@ enum Body {
     Map(MapColumn),
     Fields(FieldColumns),
     Packed(PackedColumns),
+    /// Until the columns are known. There is no row.
+    FirstEntry(FirstEntry),
+}
+
+impl Body {
+    fn new(plan: &BodyPlan) -> Self {
+        match plan {
+            BodyPlan::Map(map) => Self::Map(MapColumn::new(FIELDS, *map)),
+            BodyPlan::Fields(fields) => Self::Fields(FieldColumns::new(fields)),
+            BodyPlan::Packed(packed) => Self::Packed(PackedColumns::new(packed)),
+            BodyPlan::FirstEntry(_) => Self::FirstEntry(FirstEntry::default()),
+        }
+    }
 }
 
 /// Builds a record batch, with one row per entry unless entries are unpacked. Finishing a batch resets the builder.
@@ -184,18 +231,14 @@ pub(crate) struct EntryColumns {
 
 impl EntryColumns {
     pub(crate) fn new(plan: &Arc<ColumnsPlan>) -> Self {
-        let body = match &plan.body {
-            BodyPlan::Map(map) => Body::Map(MapColumn::new(FIELDS, *map)),
-            BodyPlan::Fields(fields) => Body::Fields(FieldColumns::new(fields)),
-            BodyPlan::Packed(packed) => Body::Packed(PackedColumns::new(packed)),
-        };
+        let plan = plan.known().unwrap_or(plan);
         let metadata = Metadata::new(plan.metadata.clone());
         let raw = plan.raw.as_ref().map(RawColumn::new);
         Self {
             plan: Arc::clone(plan),
             metadata,
             raw,
-            body,
+            body: Body::new(&plan.body),
             bad_before: 0,
             id: EntryId::default(),
             bad: None,
@@ -215,6 +258,7 @@ impl EntryColumns {
             Body::Map(map) => map.bytes(),
             Body::Fields(fields) => fields.bytes(),
             Body::Packed(packed) => packed.bytes(),
+            Body::FirstEntry(first) => first.bytes(),
         };
         self.metadata.bytes() + self.raw.as_ref().map_or(0, RawColumn::bytes) + body
     }
@@ -229,6 +273,78 @@ impl EntryColumns {
         }
     }
 
+    /// Begins an entry in the body.
+    #[inline]
+    fn begin(&mut self, id: EntryId, fields: Option<usize>) {
+        match &mut self.body {
+            Body::Map(map) => {
+                self.metadata.push(id);
+                map.entry(fields);
+            }
+            Body::Fields(_) => self.id = id,
+            Body::Packed(packed) => {
+                packed.entry(fields.is_none(), ROW_BYTES + self.metadata.row_bytes());
+                self.id = id;
+            }
+            Body::FirstEntry(_) => self.begin_first(id, fields),
+        }
+    }
+
+    #[inline]
+    fn body_field(&mut self, name: &[u8], value: &[u8]) {
+        match &mut self.body {
+            Body::Map(map) => map.field(name, value),
+            Body::Fields(fields) => fields.field(name, value),
+            Body::Packed(packed) => packed.field(name, value),
+            Body::FirstEntry(first) => first.field(name, value),
+        }
+    }
+
+    /// Begins an entry while the columns are not known, unless another builder knows them by now.
+    #[cold]
+    fn begin_first(&mut self, id: EntryId, fields: Option<usize>) {
+        if let Some(plan) = self.plan.known().map(Arc::clone) {
+            self.adopt(plan);
+            return self.begin(id, fields);
+        }
+        self.id = id;
+        if let Body::FirstEntry(first) = &mut self.body {
+            // What a connection that was lost left of an entry.
+            first.take();
+        }
+    }
+
+    /// Determines the columns from the entry that ends, and makes it the first row.
+    #[cold]
+    fn end_first(&mut self) {
+        let Body::FirstEntry(first) = &mut self.body else { return };
+        let fields = first.take();
+        match self.plan.determined_by(&fields) {
+            Ok(plan) => {
+                self.adopt(plan);
+                self.begin(self.id, Some(fields.len()));
+                for (name, value) in &fields {
+                    self.body_field(name, value);
+                }
+                self.end();
+            }
+            Err(bad) => {
+                self.bad = self.bad.take().or(Some((self.id, bad)));
+                if self.raw.is_some() {
+                    self.end_raw(0);
+                }
+            }
+        }
+    }
+
+    /// Continues with the columns that have become known.
+    fn adopt(&mut self, plan: Arc<ColumnsPlan>) {
+        let is_held = matches!(&self.body, Body::FirstEntry(first) if first.is_held);
+        self.body = Body::new(&plan.body);
+        self.plan = plan;
+        self.hold(is_held);
+    }
+
     #[cold]
     fn measure(&mut self) {
         self.unmeasured = 0;
@@ -238,7 +354,7 @@ impl EntryColumns {
     /// The total number of values that are null because they did not fit their column.
     pub(crate) fn bad_values(&self) -> u64 {
         match &self.body {
-            Body::Map(_) => 0,
+            Body::Map(_) | Body::FirstEntry(_) => 0,
             Body::Fields(fields) => fields.bad_values(),
             Body::Packed(packed) => packed.bad_values(),
         }
@@ -247,7 +363,7 @@ impl EntryColumns {
     /// The number of entries that the rows belong to.
     pub(crate) fn entries(&self) -> usize {
         match &self.body {
-            Body::Map(_) | Body::Fields(_) => self.rows(),
+            Body::Map(_) | Body::Fields(_) | Body::FirstEntry(_) => self.rows(),
             Body::Packed(packed) => packed.entries(),
         }
     }
@@ -255,15 +371,17 @@ impl EntryColumns {
     /// The number of rows of the first `entries` entries.
     pub(crate) fn rows_of(&self, entries: usize) -> usize {
         match &self.body {
-            Body::Map(_) | Body::Fields(_) => entries,
+            Body::Map(_) | Body::Fields(_) | Body::FirstEntry(_) => entries,
             Body::Packed(packed) => packed.rows_of(entries),
         }
     }
 
     /// Sets whether the record batch takes further entries even when it has reached its limit of rows or bytes.
     pub(crate) fn hold(&mut self, is_held: bool) {
-        if let Body::Packed(packed) = &mut self.body {
-            packed.hold(is_held);
+        match &mut self.body {
+            Body::Map(_) | Body::Fields(_) => {}
+            Body::Packed(packed) => packed.hold(is_held),
+            Body::FirstEntry(first) => first.is_held = is_held,
         }
     }
 
@@ -281,7 +399,7 @@ impl EntryColumns {
     /// The column of the last record batch that is null because its field is probably misspelt. Returned once.
     pub(crate) fn take_misspelt(&mut self) -> Option<Misspelt> {
         match &mut self.body {
-            Body::Map(_) => None,
+            Body::Map(_) | Body::FirstEntry(_) => None,
             Body::Fields(fields) => fields.take_misspelt(),
             Body::Packed(packed) => packed.take_misspelt(),
         }
@@ -311,6 +429,7 @@ impl EntryColumns {
             Body::Map(map) => columns.push(map.finish()?),
             Body::Fields(fields) => fields.finish(&mut columns)?,
             Body::Packed(packed) => packed.finish(&mut columns)?,
+            Body::FirstEntry(_) => {}
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.plan.schema(), columns, &options).map_err(|error| defect(&error))
@@ -331,17 +450,7 @@ impl EntrySink for EntryColumns {
         if let Some(raw) = &mut self.raw {
             raw.entry(fields);
         }
-        match &mut self.body {
-            Body::Map(map) => {
-                self.metadata.push(id);
-                map.entry(fields);
-            }
-            Body::Fields(_) => self.id = id,
-            Body::Packed(packed) => {
-                packed.entry(fields.is_none(), ROW_BYTES + self.metadata.row_bytes());
-                self.id = id;
-            }
-        }
+        self.begin(id, fields);
     }
 
     #[inline]
@@ -350,11 +459,7 @@ impl EntrySink for EntryColumns {
         if let Some(raw) = &mut self.raw {
             raw.field(name, value);
         }
-        match &mut self.body {
-            Body::Map(map) => map.field(name, value),
-            Body::Fields(fields) => fields.field(name, value),
-            Body::Packed(packed) => packed.field(name, value),
-        }
+        self.body_field(name, value);
     }
 
     #[inline]
@@ -370,6 +475,7 @@ impl EntrySink for EntryColumns {
                 Ok(rows) => self.metadata.push_rows(self.id, rows),
                 Err(bad) => self.bad = self.bad.take().or(Some((self.id, bad))),
             },
+            Body::FirstEntry(_) => return self.end_first(),
         }
         if self.raw.is_some() {
             self.end_raw(self.rows() - before);

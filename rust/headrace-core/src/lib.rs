@@ -84,6 +84,7 @@ mod shards;
 mod shown;
 mod stream_facts;
 pub mod time_zones;
+mod type_names;
 mod utf8;
 
 #[cfg(test)] // tests/common names the crate as other crates do
@@ -122,3 +123,4 @@ pub use retry::{RetryEnd, RetryPolicy, RetryWait};
 pub use rows::{Message, Value};
 pub use shown::{quoted, shown_names};
 pub use stream_facts::{GroupPosition, Loss, StreamInfo};
+pub use type_names::schema_of_names;

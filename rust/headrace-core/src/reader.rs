@@ -17,6 +17,7 @@ use crate::admin::check_shards_once;
 use crate::contain::contain;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
+use crate::entries::ColumnsPlan;
 use crate::error::{Error, Result};
 use crate::net::Watch;
 use crate::reading::{
@@ -42,7 +43,7 @@ pub(crate) use sessions::Sessions;
 pub struct Reader {
     sessions: Sessions,
     drive: Drive,
-    schema: SchemaRef,
+    columns: Arc<ColumnsPlan>,
     counters: Arc<ReadCounters>,
     fork: forkguard::Guard,
     is_closed: bool,
@@ -66,9 +67,10 @@ impl Reader {
         }
         check_position(&options.beginning, &options.way, &seen)?;
         let counters = Arc::new(ReadCounters::default());
-        let (sessions, drive) = connections(endpoint, keys, options, &counters)?;
+        let columns = Arc::new(options.columns.clone());
+        let (sessions, drive) = connections(endpoint, keys, options, &columns, &counters)?;
         Ok(Self {
-            schema: options.columns.schema(),
+            columns,
             sessions,
             drive,
             counters,
@@ -81,9 +83,9 @@ impl Reader {
         })
     }
 
-    /// The schema of the record batches.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
+    /// The schema of the record batches. `None`: the first entry determines it, and none was read.
+    pub fn schema(&self) -> Option<SchemaRef> {
+        self.columns.known_schema()
     }
 
     /// The counters, which can be read from any thread.
@@ -122,7 +124,7 @@ impl Reader {
         }
         let (keys, options) = *made_of;
         self.drive.close(&mut self.sessions, false);
-        (self.sessions, self.drive) = connections(&self.endpoint, &keys, &options, &self.counters)?;
+        (self.sessions, self.drive) = connections(&self.endpoint, &keys, &options, &self.columns, &self.counters)?;
         Ok(true)
     }
 
@@ -236,6 +238,7 @@ fn connections(
     endpoint: &Endpoint,
     keys: &[Vec<u8>],
     options: &ReaderOptions,
+    columns: &Arc<ColumnsPlan>,
     counters: &Arc<ReadCounters>,
 ) -> Result<(Sessions, Drive)> {
     let in_order = matches!(options.way, Way::Backward(..));
@@ -244,13 +247,13 @@ fn connections(
     // Streams that are read one after the other use one connection at a time anyway.
     let most = options.connections.filter(|_| !in_order).unwrap_or(usize::MAX);
     let pool = Pool::new(&endpoints, most, options.block);
-    let sessions = groups.iter().map(|keys| session(keys, options, groups.len())).collect();
+    let sessions = groups.iter().map(|keys| session(keys, options, columns, groups.len())).collect();
     let sessions = Sessions::new(sessions, in_order, options.limit);
     Ok((sessions, Drive::new(endpoints, pool, options.retry.as_ref(), counters)))
 }
 
 /// The session of streams that share a connection, one of `sessions`.
-fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn Pages> {
+fn session(keys: &[&[u8]], options: &ReaderOptions, columns: &Arc<ColumnsPlan>, sessions: usize) -> Box<dyn Pages> {
     let session_options = SessionOptions {
         batch_rows: options.batch_rows,
         // The entries that wait for their batches take no more memory than those of a single session.
@@ -261,7 +264,6 @@ fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn 
         follows: options.way == Way::Forward(End::Never),
         fails_on_loss: options.fails_on_loss,
     };
-    let plan = Arc::new(options.columns.clone());
     let paging = || Paging::new(options.page_bytes, options.batch_rows as u64);
     match options.way {
         Way::Forward(end) => {
@@ -273,7 +275,7 @@ fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn 
                 };
                 Stream::new(Arc::from(*key), start, end, paging())
             });
-            Box::new(Session::new(streams.collect(), session_options, Arc::clone(&plan)))
+            Box::new(Session::new(streams.collect(), session_options, Arc::clone(columns)))
         }
         Way::Backward(first, last) => {
             let streams = keys.iter().map(|key| {
@@ -283,7 +285,7 @@ fn session(keys: &[&[u8]], options: &ReaderOptions, sessions: usize) -> Box<dyn 
                 };
                 Backward::new(Arc::from(*key), first, last, paging())
             });
-            Box::new(BackwardSession::new(streams.collect(), session_options, &plan))
+            Box::new(BackwardSession::new(streams.collect(), session_options, columns))
         }
     }
 }

@@ -81,6 +81,7 @@ pub(crate) use row_ids::RowIds;
 pub use shard_numbers::shard_numbers;
 pub(crate) use stream_keys::RowStream;
 pub use value::Value;
+pub(crate) use zone::is_zone;
 
 /// The default name of the payload field.
 pub(crate) const PAYLOAD_FIELD: &str = "payload";

@@ -8,11 +8,11 @@ use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray};
 use arrow_schema::{Schema, SchemaRef};
-use headrace_core::Error;
 use headrace_core::import::{Reader, read_schema};
+use headrace_core::{Error, schema_of_names};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyMapping};
 
 use crate::errors::to_py;
 use crate::exception::raise;
@@ -39,14 +39,29 @@ pub(crate) fn read(data: &Bound<'_, PyAny>) -> PyResult<Reader> {
     Ok(reader)
 }
 
-/// The schema that `given` has: an Arrow schema of any library.
+/// The schema that `given` is: an Arrow schema of any library, or a mapping from names of fields to names of types.
 pub(crate) fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
-    let capsule = given.call_method0(intern!(given.py(), "__arrow_c_schema__"))?;
+    let export = intern!(given.py(), "__arrow_c_schema__");
+    if !given.hasattr(export)? {
+        let names = given.cast::<PyMapping>()?.items()?.extract::<Vec<(String, String)>>()?;
+        return schema_of_names(&names).map(SchemaRef::new).map_err(|error| to_py(&error));
+    }
+    let capsule = given.call_method0(export)?;
     let schema = Structure::named(&capsule, SCHEMA)?;
     #[expect(unsafe_code, reason = "the C interface is one of pointers")]
     // SAFETY: a capsule of this name holds this structure, and no other object has this one.
     let schema = unsafe { read_schema(schema.pointer) };
     schema.map_err(|error| to_py(&error))
+}
+
+/// A `PyCapsule` with the schema of batches. `None`: the first entry determines it, and none was read.
+pub(crate) fn export_known_schema<'py>(py: Python<'py>, schema: Option<&SchemaRef>) -> PyResult<Bound<'py, PyCapsule>> {
+    let unknown = || {
+        let message =
+            "the columns are those of the first entry, and no entry was read yet: read a batch before, or give schema";
+        to_py(&Error::schema(message))
+    };
+    export_schema(py, schema.ok_or_else(unknown)?)
 }
 
 /// A `PyCapsule` with a schema.

@@ -28,7 +28,8 @@ use crate::signals::without_gil;
 pub(crate) struct PyConsumer {
     inner: Mutex<Consumer>,
     handle: ConsumerHandle,
-    schema: SchemaRef,
+    /// The schema of the batches, once it is known.
+    schema: OnceLock<SchemaRef>,
 }
 
 impl PyConsumer {
@@ -60,7 +61,8 @@ impl PyConsumer {
         let options = options.map_err(|error| to_py(&error))?;
         let mut inner = Consumer::new(&endpoint.get().0, &streams, options).map_err(|error| to_py(&error))?;
         without_gil(py, |signals| inner.open(signals))?;
-        Ok(Self { handle: inner.handle(), schema: inner.schema().clone(), inner: Mutex::new(inner) })
+        let schema = inner.schema().map_or_else(OnceLock::new, OnceLock::from);
+        Ok(Self { handle: inner.handle(), schema, inner: Mutex::new(inner) })
     }
 
     /// Return the next batch, or None after `timeout` seconds or once `stop` was called.
@@ -73,6 +75,9 @@ impl PyConsumer {
             let batch = without_gil(py, |signals| consumer.next_batch(timeout, signals))?;
             if let Some(text) = batch.as_ref().and_then(ConsumerBatch::misspelt) {
                 log::notice(text).unwrap_or_else(|error| error.write_unraisable(py, None));
+            }
+            if let Some(batch) = &batch {
+                self.schema.get_or_init(|| batch.record_batch().schema());
             }
             Ok(batch.map(|batch| PyConsumerBatch { batch, rows: OnceLock::new(), handle: self.handle.clone() }))
         })
@@ -203,7 +208,7 @@ impl PyConsumer {
 
     /// Return the schema of the batches as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        capsules::export_schema(py, &self.schema)
+        capsules::export_known_schema(py, self.schema.get())
     }
 }
 

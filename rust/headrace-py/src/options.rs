@@ -22,8 +22,9 @@ pub(crate) fn column_values(options: &Bound<'_, PyDict>, table: &[OptionSpec]) -
     let mut values = option_values(options)?;
     for (name, value) in &mut values {
         let given = options.get_item(&*name)?.filter(|given| !given.is_instance_of::<PyString>());
-        let takes_columns =
-            table.iter().any(|spec| spec.name == name && matches!(spec.takes, Takes::Columns | Takes::RenamedColumns));
+        let takes_columns = table.iter().any(|spec| {
+            spec.name == name && matches!(spec.takes, Takes::Columns | Takes::ColumnsOrAll | Takes::RenamedColumns)
+        });
         if let Some(names) = given.filter(|_| takes_columns).and_then(|given| given.extract::<Vec<String>>().ok()) {
             *value = OptionValue::Names(names);
         }

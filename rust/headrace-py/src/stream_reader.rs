@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
 use headrace_core::endpoint::Form;
-use headrace_core::{EntryTable, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, entry_lines, quoted};
+use headrace_core::{
+    EntryTable, Error, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, entry_lines, quoted,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString, PyTuple};
 
@@ -27,7 +29,8 @@ use crate::signals::without_gil;
 #[pyclass(frozen, subclass, name = "Reader", module = "headrace._headrace")]
 pub(crate) struct PyReader {
     inner: Mutex<Reader>,
-    schema: SchemaRef,
+    /// The schema of the batches, once it is known.
+    schema: OnceLock<SchemaRef>,
     counters: Arc<ReadCounters>,
     /// Whether a batch was dropped unseen, which is said once.
     has_unseen: Arc<AtomicBool>,
@@ -37,6 +40,31 @@ impl PyReader {
     /// Locks the reader for this call, including against a signal handler that runs during it.
     fn lock(&self) -> PyResult<MutexGuard<'_, Reader>> {
         one_caller::lock(&self.inner, || format!("the reader is in use by another call: {ONE_CALLER}"))
+    }
+
+    /// The schema of all batches that are left: reads the first entry if it determines it.
+    fn schema_ahead(&self, py: Python<'_>) -> PyResult<&SchemaRef> {
+        if let Some(schema) = self.schema.get() {
+            return Ok(schema);
+        }
+        let mut inner = self.lock()?;
+        let reader = &mut *inner;
+        loop {
+            if let Some(schema) = reader.schema() {
+                return Ok(self.schema.get_or_init(|| schema));
+            }
+            without_gil(py, |signals| {
+                reader.wait(None, signals)?;
+                signals.check()?;
+                // There is no batch without a schema: only an error.
+                if reader.schema().is_none() { reader.take_batch().map(drop) } else { Ok(()) }
+            })?;
+            if reader.is_finished() && reader.schema().is_none() {
+                let message =
+                    "there is no entry, and the columns are those of the first one: give schema or the names of fields";
+                return Err(to_py(&Error::schema(message)));
+            }
+        }
     }
 }
 
@@ -58,7 +86,8 @@ impl PyReader {
         let options = options.map_err(|error| to_py(&error))?;
         let mut inner = Reader::new(&endpoint.get().0, &streams, &options).map_err(|error| to_py(&error))?;
         without_gil(py, |signals| inner.open(signals))?;
-        let (schema, counters) = (inner.schema().clone(), Arc::clone(inner.counters()));
+        let (schema, counters) =
+            (inner.schema().map_or_else(OnceLock::new, OnceLock::from), Arc::clone(inner.counters()));
         Ok(Self { schema, counters, inner: Mutex::new(inner), has_unseen: Arc::default() })
     }
 
@@ -92,7 +121,12 @@ impl PyReader {
                     told.unwrap_or_else(|error| error.write_unraisable(py, Some(slf)));
                 }
                 match read {
-                    Ok(batch) => return Ok(batch.map(|batch| PyReadBatch::new(batch, &slf.get().has_unseen))),
+                    Ok(None) => return Ok(None),
+                    Ok(Some(batch)) => {
+                        let reader = slf.get();
+                        reader.schema.get_or_init(|| batch.record_batch().schema());
+                        return Ok(Some(PyReadBatch::new(batch, &reader.has_unseen)));
+                    }
                     Err(doubt) => slf.call_method1("_doubt", (doubt,))?,
                 };
             }
@@ -147,7 +181,7 @@ impl PyReader {
 
     /// Return the schema of the batches as a `PyCapsule`.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        capsules::export_schema(py, &self.schema)
+        capsules::export_known_schema(py, self.schema.get())
     }
 
     /// Return all remaining batches as a `PyCapsule` of the Arrow C stream interface.
@@ -157,8 +191,9 @@ impl PyReader {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let (py, reader) = (slf.py(), slf.clone().unbind());
+        let schema = SchemaRef::clone(slf.get().schema_ahead(py)?);
         let batches = std::iter::from_fn(move || Python::attach(|py| next_for_arrow(reader.bind(py))));
-        let batches = RecordBatchIterator::new(batches, slf.get().schema.clone());
+        let batches = RecordBatchIterator::new(batches, schema);
         capsules::export_stream(py, batches, requested_schema)
     }
 }

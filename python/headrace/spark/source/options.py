@@ -195,4 +195,8 @@ def _renamed(text: str) -> dict[str, str]:
 
 
 def _names(names: Any) -> tuple[str, ...] | None:
+    if names == ["*"] or names == ("*",):
+        raise ConfigError(
+            "fields must name the fields: Spark needs the columns before it reads, got '*'", option="fields"
+        )
     return None if names is None else tuple(names)

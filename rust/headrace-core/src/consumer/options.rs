@@ -36,9 +36,9 @@ option_table! {
     start => option(Takes::Text).or(Text("earliest"));
     /// Whether a group that does not exist is created when the consumer is created, and the stream with it.
     create => option(Takes::Boolean).or(Bool(true));
-    /// Fields of the entries that become a column each, as text; the others are left out. By default all fields are in one
-    /// column, `fields`.
-    fields => option(Takes::Columns);
+    /// Fields of the entries that become a column each, as text; the others are left out. `*`: the fields of the first entry. By
+    /// default all fields are in one column, `fields`.
+    fields => option(Takes::ColumnsOrAll);
     /// With `fields` or `schema`: what happens to an entry with a value that does not fit its column. `fail` raises `FieldError`;
     /// `null` puts a null in its place; `keep` does the same, and keeps all fields of the entry in the metadata column `raw`;
     /// `dead_letter` moves the entry to `dead_letter_key`.
@@ -140,7 +140,8 @@ impl ConsumerOptions {
         let body = read_body(&mut given, on_bad, schema, [batch_rows, batch_bytes])?;
         let mut metadata = read_metadata(&mut given)?;
         let extra = metadata.as_mut().map(take_extra).unwrap_or_default();
-        let columns = columns(metadata, body)?;
+        let mut columns = columns(metadata, body)?;
+        columns.note_others(extra.fields().map(|field| field.name().clone()));
         let schema = columns.schema();
         if let Some(clash) = extra.fields().find(|field| schema.field_with_name(field.name()).is_ok()) {
             let message = format!("metadata must name no field, got '{}' twice", clash.name());

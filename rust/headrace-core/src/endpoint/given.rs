@@ -216,7 +216,9 @@ impl Given {
             }
             Takes::Choice(_) => Some(OptionValue::text(self.choice_or_default(name)?)),
             Takes::RenamedColumns if self.has_mapping(name) => self.value(name),
-            Takes::Columns | Takes::Nodes | Takes::RenamedColumns => self.names(name)?.map(OptionValue::Names),
+            Takes::Columns | Takes::ColumnsOrAll | Takes::Nodes | Takes::RenamedColumns => {
+                self.names(name)?.map(OptionValue::Names)
+            }
             Takes::BooleanOrColumns => match self.values.get(name) {
                 Some((_, OptionValue::Bool(value))) => Some(OptionValue::Bool(*value)),
                 Some((Form::Text, OptionValue::Text(text)))

@@ -153,6 +153,8 @@ pub enum Takes {
     Column,
     /// The names of columns; as text, separated by commas or as a JSON array.
     Columns,
+    /// The same, or `*` for all.
+    ColumnsOrAll,
     /// The names of columns, or a mapping from columns to new names; as text, the mapping is a JSON object.
     RenamedColumns,
     /// A boolean, or the names of columns.
@@ -225,6 +227,7 @@ impl OptionSpec {
             Takes::Mapping(what) => format!("a mapping from {what}"),
             Takes::Column => "the name of a column".to_owned(),
             Takes::Columns => format!("a sequence of names{AS_TEXT}"),
+            Takes::ColumnsOrAll => format!("'*' or a sequence of names{AS_TEXT}"),
             Takes::Nodes => "a sequence of addresses 'host:port' (as text: separated by commas)".to_owned(),
             Takes::RenamedColumns => {
                 format!("a sequence of names{AS_TEXT}, or a mapping from columns to the names that they get")
@@ -263,6 +266,7 @@ impl OptionSpec {
             | Takes::Mapping(_)
             | Takes::Column
             | Takes::Columns
+            | Takes::ColumnsOrAll
             | Takes::Nodes
             | Takes::RenamedColumns
             | Takes::BooleanOrColumns

@@ -37,13 +37,13 @@ option_table! {
     reverse => option(Takes::Boolean).or(Bool(false));
     /// Maximum number of entries to read in total.
     limit => option(Takes::Integer { min: 1, max: i64::MAX });
-    /// Fields of the entries that become a column each, as text; the others are left out. By default all fields are in one
-    /// column, `fields`.
-    fields => option(Takes::Columns);
+    /// Fields of the entries that become a column each, as text; the others are left out. `*`: the fields of the first entry, not
+    /// in Spark. By default all fields are in one column, `fields`.
+    fields => option(Takes::ColumnsOrAll);
     /// With `fields` or `schema`: how rows are packed into entries, named after the keyword that `produce_batch` was given for
     /// it. `payload`: a payload is a row, the value of the only column. `json`: a payload is a row, a JSON object with the
-    /// columns. `arrow_ipc`: the payload is an Arrow IPC stream of rows. By default an entry is one row, and its fields are the
-    /// columns.
+    /// columns. `arrow_ipc`: the payload is an Arrow IPC stream of rows; without `fields` and `schema`, which Spark needs, the columns
+    /// are those of the first entry. By default an entry is one row, and its fields are the columns.
     unpack => option(Takes::Choice(&Unpack::NAMES));
     /// With `unpack`: the dispatcher's `payload_field`.
     payload_field => option(Takes::Text).or(Text(PAYLOAD_FIELD));

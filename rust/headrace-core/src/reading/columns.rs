@@ -5,13 +5,16 @@ use arrow_schema::{DataType, Field, Schema};
 use crate::endpoint::OptionValue;
 use crate::endpoint::given::Given;
 use crate::entries::{
-    BodyPlan, ColumnsPlan, FieldsAs, FieldsPlan, MapPlan, MetadataColumn, NamesAs, OnBadField, PackedPlan, RAW,
-    RawPlan, Unpack, for_each_member,
+    BodyPlan, ColumnsPlan, FieldsAs, FieldsPlan, FirstEntryPlan, MapPlan, MetadataColumn, NamesAs, OnBadField,
+    PackedPlan, RAW, RawPlan, Unpack, for_each_member,
 };
 use crate::error::{Error, Result};
 
 /// The maximum number of rows of a batch: its columns have 31-bit offsets, and an entry may have 100 bytes of names and values.
 pub(crate) const MAX_BATCH_ROWS: i64 = 1 << 20;
+
+/// The value of the option `fields` for those of the first entry.
+const ALL: &str = "*";
 
 /// The columns selected by the options `fields`, `fields_as`, `names` and `unpack`, or by a schema, without the metadata columns.
 #[derive(Debug)]
@@ -38,30 +41,58 @@ pub(crate) fn read_body(
     {
         return Err(Error::config(option, format!("{option} needs unpack: without it no payload is read")));
     }
-    let fields: Vec<Field> = match (given.names("fields")?, schema) {
-        (None, None) if given.has("unpack") => {
-            return Err(Error::config("unpack", "unpack needs fields or schema, which name the columns of the rows"));
+    let unpack = if given.has("unpack") { Unpack::named(given.choice_or_default("unpack")?) } else { None };
+    let unpack = match unpack {
+        None => None,
+        Some(unpack) => {
+            let [batch_rows, batch_bytes] = full;
+            let limits = [given.integer_or_default("max_entry_bytes")?, batch_rows, batch_bytes];
+            Some((unpack, given.text_or_default("payload_field")?, limits))
+        }
+    };
+    if given.is_text("fields", ALL) {
+        given.value("fields");
+        return match (schema, unpack) {
+            (Some(_), _) => Err(both_given()),
+            (None, None) => Ok(Asked { body: BodyPlan::FirstEntry(FirstEntryPlan::of_fields(on_bad)), kept }),
+            (None, Some(_)) => {
+                let message = "fields '*' means the fields of an entry, and unpack reads the columns of the rows in it: name these \
+                               columns, or leave fields out with unpack 'arrow_ipc'";
+                Err(Error::config("fields", message))
+            }
+        };
+    }
+    let names = given.names("fields")?;
+    if let (None, None, Some((Unpack::ArrowIpc, payload_field, limits))) = (&names, schema, &unpack) {
+        let plan = FirstEntryPlan::of_arrow_ipc(payload_field.clone(), on_bad, *limits);
+        return Ok(Asked { body: BodyPlan::FirstEntry(plan), kept });
+    }
+    let fields: Vec<Field> = match (names, schema) {
+        (None, None) if unpack.is_some() => {
+            let message = "unpack 'payload' and 'json' need fields or schema, which name the columns of the rows";
+            return Err(Error::config("unpack", message));
         }
         (None, None) if kept.is_some() => {
             let message = "on_bad_field 'keep' needs fields or schema: without them each entry is kept as it is";
             return Err(Error::config("on_bad_field", message));
         }
         (None, None) => return Ok(Asked { body: BodyPlan::Map(map), kept }),
-        (Some(_), Some(_)) => {
-            return Err(Error::config("schema", "fields and schema are mutually exclusive: a schema names its fields"));
-        }
+        (Some(_), Some(_)) => return Err(both_given()),
         (Some(names), None) => names.into_iter().map(|name| Field::new(name, DataType::Utf8, true)).collect(),
         (None, Some(schema)) => schema.fields().iter().map(|field| field.as_ref().clone()).collect(),
     };
-    if !given.has("unpack") {
-        return Ok(Asked { body: BodyPlan::Fields(FieldsPlan::new(fields, on_bad)?), kept });
-    }
-    let unpack = Unpack::named(given.choice_or_default("unpack")?).unwrap_or(Unpack::Payload);
-    let payload_field = given.text_or_default("payload_field")?;
-    let [batch_rows, batch_bytes] = full;
-    let limits = [given.integer_or_default("max_entry_bytes")?, batch_rows, batch_bytes];
-    let body = BodyPlan::Packed(PackedPlan::new(unpack, payload_field, fields, on_bad, limits)?);
+    let body = match unpack {
+        None => BodyPlan::Fields(FieldsPlan::new(fields, on_bad)?),
+        Some((unpack, payload_field, limits)) => {
+            BodyPlan::Packed(PackedPlan::new(unpack, payload_field, fields, on_bad, limits)?)
+        }
+    };
     Ok(Asked { body, kept })
+}
+
+#[cold]
+fn both_given() -> Error {
+    Error::config("schema", "fields and schema are mutually exclusive: a schema names its fields")
 }
 
 /// The requested metadata columns, each with its name in the batch; `None`: the default columns.

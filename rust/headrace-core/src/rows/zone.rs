@@ -15,6 +15,11 @@ pub(super) enum Zone {
     Named(TimeZone),
 }
 
+/// Whether a timestamp column may name this zone.
+pub(crate) fn is_zone(name: &str) -> bool {
+    Zone::parse(name).is_some()
+}
+
 /// The calendar repeats after 400 years, including the weekdays.
 const CYCLE: i64 = 146_097 * SECONDS_PER_DAY;
 

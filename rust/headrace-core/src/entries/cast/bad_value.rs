@@ -32,6 +32,8 @@ enum Reason {
     },
     /// The reason, for a whole entry.
     Entry(String),
+    /// The reason, for the first entry.
+    FirstEntry(String),
 }
 
 impl BadValue {
@@ -56,6 +58,11 @@ impl BadValue {
     pub(crate) fn of_entry(reason: String) -> Self {
         Self(Box::new(Reason::Entry(reason)))
     }
+
+    /// An error for a first entry that does not determine the columns.
+    pub(crate) fn of_first_entry(reason: String) -> Self {
+        Self(Box::new(Reason::FirstEntry(reason)))
+    }
 }
 
 impl fmt::Display for BadValue {
@@ -71,6 +78,12 @@ impl fmt::Display for BadValue {
                 )
             }
             Reason::Entry(reason) => write!(f, "it cannot be unpacked: {reason}"),
+            Reason::FirstEntry(reason) => {
+                write!(
+                    f,
+                    "the columns cannot be those of this entry, the first one: {reason}; fields or schema name them"
+                )
+            }
         }
     }
 }
