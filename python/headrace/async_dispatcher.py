@@ -81,6 +81,9 @@ class AsyncDispatcher(DispatcherBase):
         {options}
         retry: A `RetryPolicy` that states whether and when failed messages are sent again. Default None: never, unless
             `exactly_once` is on; it is then `RetryPolicy()`.
+        trace_context: Whether each message, and each entry of a batch, gets the fields `traceparent` and `tracestate`
+            of the current OpenTelemetry span, after its own. Without a span nothing is added; a field with one of these
+            names is refused. Needs `pip install opentelemetry-api`. Default False.
 
     Raises:
         ConfigError: An option is unknown or invalid.
@@ -91,7 +94,9 @@ class AsyncDispatcher(DispatcherBase):
         "AsyncDispatcher(…) as dispatcher:`"
     )
 
-    def __init__(self, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, trace_context: bool = False, **options: Unpack[DispatcherOptions]
+    ) -> None:
         self._native = _headrace.LoopDispatcher(endpoint, resolved({**options}))
         self._process = os.getpid()
         self._is_closed = False
@@ -120,6 +125,10 @@ class AsyncDispatcher(DispatcherBase):
         #: By connection and descriptor: whether the loop waits until the socket is writable.
         self._sockets: dict[tuple[int, int], bool] = {}
         self._opened(endpoint)
+        if trace_context is not False:
+            from headrace.trace_context import trace
+
+            trace(self, AsyncDispatcher, {**options}, is_on=trace_context)
 
     @property
     def closed(self) -> bool:

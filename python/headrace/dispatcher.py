@@ -77,6 +77,9 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
         {options}
         retry: A `RetryPolicy` that states whether and when failed messages are sent again. Default None: never, unless
             `exactly_once` is on; it is then `RetryPolicy()`.
+        trace_context: Whether each message, and each entry of a batch, gets the fields `traceparent` and `tracestate`
+            of the current OpenTelemetry span, after its own. Without a span nothing is added; a field with one of these
+            names is refused. Needs `pip install opentelemetry-api`. Default False.
 
     Raises:
         ConfigError: An option is unknown or invalid.
@@ -84,8 +87,15 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
 
     _forgotten_text = ", and may not have been sent: call flush(), or use `with Dispatcher(…) as dispatcher:`"
 
-    def __new__(cls, endpoint: Endpoint, **options: Unpack[DispatcherOptions]) -> Self:  # noqa: D102, see the class
-        return cls._make(endpoint, resolved({**options}))
+    def __new__(  # noqa: D102, see the class
+        cls, endpoint: Endpoint, *, trace_context: bool = False, **options: Unpack[DispatcherOptions]
+    ) -> Self:
+        self = cls._make(endpoint, resolved({**options}))
+        if trace_context is not False:
+            from headrace.trace_context import trace
+
+            trace(self, Dispatcher, {**options}, is_on=trace_context)
+        return self
 
     @classmethod
     def _from_text(cls, endpoint: Endpoint, options: Mapping[str, str | None]) -> Self:

@@ -94,7 +94,7 @@ def test_tables_of_options() -> None:
 @pytest.mark.parametrize("dispatcher", [Dispatcher, AsyncDispatcher])
 def test_signature_and_docstring_of_the_dispatchers(dispatcher: type[object]) -> None:
     parameters = inspect.signature(dispatcher).parameters
-    assert set(parameters) == {"endpoint", *KEYWORDS}
+    assert set(parameters) == {"endpoint", "trace_context", *KEYWORDS}
     assert set(DispatcherOptions.__annotations__) == set(KEYWORDS)
     doc = inspect.getdoc(dispatcher) or ""
     described = re.findall(r"^    (\w+): ", doc, re.MULTILINE)

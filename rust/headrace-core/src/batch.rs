@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::extension::refuse_objects;
 use crate::ipc::{Codec, Encoder};
 use crate::resp::write_bulk;
-use crate::rows::{Body, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column};
+use crate::rows::{Body, Constants, IdColumn, Layout, RowPlan, Rows, columns_of, message_id_column};
 use crate::shards::Shards;
 
 /// The maximum number of rows per entry: a report keeps the rows of an entry in one record batch, which has at most as many.
@@ -52,6 +52,8 @@ pub struct BatchPlan {
     message_id: Option<(usize, FieldRef)>,
     kind: Kind,
     carries_time: bool,
+    /// The fields that every entry of several rows gets.
+    constants: Constants,
 }
 
 #[derive(Debug)]
@@ -65,8 +67,8 @@ enum Kind {
 /// A record batch that is ready to be encoded.
 pub(crate) enum Batch<'a> {
     Rows(Rows<'a>),
-    Payloads(Rows<'a>, &'a [Vec<u8>]),
-    Arrow { encoder: &'a mut Encoder, batch: &'a RecordBatch, rows_per_entry: usize },
+    Payloads(Rows<'a>, &'a [Vec<u8>], &'a Constants),
+    Arrow { encoder: &'a mut Encoder, batch: &'a RecordBatch, rows_per_entry: usize, constants: &'a Constants },
 }
 
 impl Batch<'_> {
@@ -128,7 +130,16 @@ impl BatchPlan {
             .map(|column| message_id_column(schema, column).map(|at| (at, Arc::clone(&schema.fields()[at]))));
         let message_id = message_id.transpose()?;
         let copies = matches!(layout, BatchLayout::Rows(Layout { body: Body::FieldsFrom(_), .. }));
-        Ok(Self { message_id, kind, carries_time: !copies || names.is_ts_given })
+        Ok(Self { message_id, kind, carries_time: !copies || names.is_ts_given, constants: Constants::default() })
+    }
+
+    /// Adds these fields, names and values, to each entry, before its time. Refuses other fields of these names.
+    pub fn with_constants(self, fields: &[(String, String)]) -> Result<Self> {
+        let constants = Constants::new(fields);
+        Ok(match self.kind {
+            Kind::Rows(plan) => Self { kind: Kind::Rows(plan.with_constants(constants)?), ..self },
+            Kind::Payloads(..) | Kind::Arrow(..) => Self { constants, ..self },
+        })
     }
 
     /// Whether the batch's entries carry the time, if any do: copied entries do not, unless the caller asked for it.
@@ -169,10 +180,10 @@ impl BatchPlan {
     pub(crate) fn bind<'a>(&'a mut self, batch: &'a RecordBatch, first: u64) -> Result<(Batch<'a>, Option<IdColumn>)> {
         let batch_of = match &mut self.kind {
             Kind::Rows(plan) => Batch::Rows(plan.bind_from(batch, first)?),
-            Kind::Payloads(plan, names) => Batch::Payloads(plan.bind(batch)?, names),
+            Kind::Payloads(plan, names) => Batch::Payloads(plan.bind(batch)?, names, &self.constants),
             Kind::Arrow(encoder, rows_per_entry) => {
                 encoder.check(batch)?;
-                Batch::Arrow { encoder, batch, rows_per_entry: *rows_per_entry }
+                Batch::Arrow { encoder, batch, rows_per_entry: *rows_per_entry, constants: &self.constants }
             }
         };
         Ok((batch_of, ids_of(self.message_id.as_ref(), batch)?))

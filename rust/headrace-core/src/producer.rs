@@ -432,11 +432,12 @@ impl Producer {
                     }
                     *row += 1;
                 }
-                (Batch::Payloads(rows, names), _) => {
-                    *row = encoder.push_payloads_of_one(rows, names, *row..end, sender);
+                (Batch::Payloads(rows, names, constants), _) => {
+                    *row = encoder.push_payloads_of_one(rows, names, constants, *row..end, sender);
                 }
-                (Batch::Arrow { encoder: arrow, batch, rows_per_entry }, _) => {
-                    *row = encoder.push_arrow(arrow, batch, *row..end.min(*row + *rows_per_entry), sender);
+                (Batch::Arrow { encoder: arrow, batch, rows_per_entry, constants }, _) => {
+                    let range = *row..end.min(*row + *rows_per_entry);
+                    *row = encoder.push_arrow(arrow, batch, constants, range, sender);
                 }
             }
         }

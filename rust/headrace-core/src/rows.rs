@@ -34,6 +34,7 @@
 // instructions.
 #![allow(clippy::inline_always)]
 
+mod added;
 mod batch;
 mod bytes;
 mod column;
@@ -48,7 +49,6 @@ mod items;
 mod items_tests;
 mod json;
 mod json_rows;
-mod kept_key;
 mod line;
 mod message;
 mod plan;
@@ -71,6 +71,7 @@ mod value_tests;
 mod zone;
 
 pub use crate::extension::OBJECTS;
+pub(crate) use added::Constants;
 pub use batch::Rows;
 pub use ids::{CallerId, IdColumn, MAX_MESSAGE_ID};
 pub use json_rows::json_rows;

@@ -190,7 +190,7 @@ impl PyDispatcher {
             let mut inner = self.lock()?;
             let layout = layout(keywords)?;
             let mut reader = read(data)?;
-            let mut plan = inner.plan(reader.schema(), &layout).map_err(|e| to_py(&e))?;
+            let mut plan = layout.plan(&mut inner, reader.schema()).map_err(|e| to_py(&e))?;
             reader.read_only(&plan.columns());
             let dispatcher = &mut *inner;
             without_gil(py, |signals| {

@@ -1,7 +1,10 @@
 //! The keyword arguments of `produce_batch`, each converted on its own; the core checks how they fit together.
 
+use arrow_schema::SchemaRef;
 use headrace_core::ipc::Codec;
-use headrace_core::{BatchLayout, Error, JsonColumns, LAYOUT_OPTIONS, LayoutOptions, MAX_ROWS_PER_ENTRY};
+use headrace_core::{
+    BatchLayout, BatchPlan, Dispatcher, Error, JsonColumns, LAYOUT_OPTIONS, LayoutOptions, MAX_ROWS_PER_ENTRY,
+};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
@@ -10,9 +13,24 @@ use crate::errors::to_py;
 use crate::exception::raise;
 use crate::shown::repr;
 
+/// The layout of a call of `produce_batch`.
+pub(crate) struct Layout {
+    batch: BatchLayout,
+    /// The fields that each entry gets besides those of its rows: names and values.
+    constants: Vec<(String, String)>,
+}
+
+impl Layout {
+    /// Resolves the layout against a schema.
+    pub(crate) fn plan(&self, dispatcher: &mut Dispatcher, schema: &SchemaRef) -> headrace_core::Result<BatchPlan> {
+        dispatcher.plan(schema, &self.batch)?.with_constants(&self.constants)
+    }
+}
+
 /// The layout that keyword arguments select. None is equivalent to an argument that is not given.
-pub(crate) fn layout(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<BatchLayout> {
+pub(crate) fn layout(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Layout> {
     let mut options = LayoutOptions::default();
+    let mut constants = Vec::new();
     for (name, value) in keywords.into_iter().flatten() {
         let name = name.cast::<PyString>()?.to_string_lossy();
         if value.is_none() && LAYOUT_OPTIONS.iter().any(|option| option.name == name) {
@@ -30,13 +48,16 @@ pub(crate) fn layout(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<BatchLayo
             "rows_per_entry" => options.rows_per_entry = Some(rows_per_entry(&value)?),
             "arrow_ipc" => options.arrow_ipc = is_true(&name, &value)?,
             "codec" => options.codec = Some(codec(&value)?),
+            // Of `trace_context`.
+            "_constants" => constants = value.extract()?,
             _ => {
                 let message = format!("produce_batch() got an unexpected keyword argument '{name}'");
                 return Err(PyTypeError::new_err(message));
             }
         }
     }
-    BatchLayout::try_from(options).map_err(|error| to_py(&error))
+    let batch = BatchLayout::try_from(options).map_err(|error| to_py(&error))?;
+    Ok(Layout { batch, constants })
 }
 
 fn column(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {

@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use headrace_core::endpoint::Form;
 use headrace_core::import::Reader;
 use headrace_core::report::AwaitedOutcome;
-use headrace_core::{BatchLayout, BatchPlan, Counters, DeliveryReport, Dispatcher, DispatcherOptions, TaskDispatcher};
+use headrace_core::{BatchPlan, Counters, DeliveryReport, Dispatcher, DispatcherOptions, TaskDispatcher};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -19,7 +19,7 @@ use crate::counters::PyCounters;
 use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
 use crate::exception::raise;
-use crate::layout::layout;
+use crate::layout::{Layout, layout};
 use crate::message::{Parts, given_id, with_message};
 use crate::one_caller;
 use crate::options::option_values;
@@ -227,7 +227,7 @@ pub(crate) struct PyLoopBatch(Mutex<OpenBatch>);
 
 struct OpenBatch {
     reader: Reader,
-    layout: BatchLayout,
+    layout: Layout,
     /// None: the batch was opened while a connection was being opened.
     plan: Option<BatchPlan>,
     /// A record batch, and the first of its remaining rows.
@@ -236,7 +236,7 @@ struct OpenBatch {
 
 impl OpenBatch {
     fn plan(&mut self, dispatcher: &mut Dispatcher) -> headrace_core::Result<()> {
-        let plan = dispatcher.plan(self.reader.schema(), &self.layout)?;
+        let plan = self.layout.plan(dispatcher, self.reader.schema())?;
         self.reader.read_only(&plan.columns());
         self.plan = Some(plan);
         Ok(())

@@ -224,6 +224,26 @@ impl XaddEncoder {
         out.extend_from_slice(&self.payload_tail);
     }
 
+    /// Like [`write_payload_start`](Self::write_payload_start), for a payload that this many other fields follow.
+    pub(crate) fn write_payload_start_with(&mut self, out: &mut Vec<u8>, length: usize, others: usize) {
+        if others == 0 {
+            return self.write_payload_start(out, length);
+        }
+        self.write_own_start(out, 1 + others);
+        out.extend_from_slice(&self.payload_name);
+        write_bulk_length(out, length);
+    }
+
+    /// Appends the bytes after a payload, with the other fields as bulk strings.
+    pub(crate) fn write_payload_end_with(&self, out: &mut Vec<u8>, others: &[u8]) {
+        if others.is_empty() {
+            return self.write_payload_end(out);
+        }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(others);
+        self.write_end(out);
+    }
+
     /// Appends the start of a message with `fields` pairs; the pairs and then [`write_end`](Self::write_end) follow.
     ///
     /// `entry_id`: that of the row, instead of `*`; checked before, since the server would read `MAXLEN` there as an option.

@@ -20,7 +20,7 @@ use crate::connection::{Numbers, Owner};
 use crate::error::{Fault, code};
 use crate::fail;
 use crate::ipc;
-use crate::rows::{CallerId, Rows};
+use crate::rows::{CallerId, Constants, Rows};
 
 pub(super) use gather::form_of;
 
@@ -258,6 +258,7 @@ impl Encoder {
         &mut self,
         rows: &Rows<'_>,
         names: &[Vec<u8>],
+        constants: &Constants,
         range: Range<usize>,
         to: &mut Sender,
     ) -> usize {
@@ -281,8 +282,9 @@ impl Encoder {
             count = 1;
         } else {
             self.push(count as u32, Owner::Report, to, |encoder, out, _| {
-                encoder.write_own_start(out, count);
+                encoder.write_own_start(out, count + constants.count());
                 out.extend_from_slice(&fields);
+                out.extend_from_slice(constants.bulk());
                 encoder.write_end(out);
             });
         }
@@ -297,6 +299,7 @@ impl Encoder {
         &mut self,
         encoder: &mut ipc::Encoder,
         batch: &RecordBatch,
+        constants: &Constants,
         range: Range<usize>,
         to: &mut Sender,
     ) -> usize {
@@ -307,7 +310,7 @@ impl Encoder {
                 let connection = to.lanes.begin_at_home();
                 let send = &mut connection.send;
                 let before = send.len();
-                self.xadd.write_payload_start(send.bytes(), length);
+                self.xadd.write_payload_start_with(send.bytes(), length, constants.count());
                 fail::point("encode");
                 for part in stream {
                     if part.len() < LENT_FROM {
@@ -316,7 +319,7 @@ impl Encoder {
                         send.lend(part);
                     }
                 }
-                self.xadd.write_payload_end(send.bytes());
+                self.xadd.write_payload_end_with(send.bytes(), constants.bulk());
                 let length = send.len() - before;
                 let number = to.outcomes.number(rows as u64);
                 connection.push(length, number, rows as u32, Owner::Report);

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use arrow_buffer::Buffer;
 
+use super::added::Added;
 use super::bytes::span;
 use super::column::Column;
 use super::entry_ids::EntryIds;
 use super::given::Given;
 use super::items::Items;
-use super::kept_key::KeptKey;
 use super::line::{self, Line, Piece};
 use super::stream_keys::{RowStream, StreamKeys};
 use super::text::Style;
@@ -48,8 +48,8 @@ enum Body<'a> {
     Items(Items<'a>),
     /// Of the only row.
     Given(Given<'a>),
-    /// Other fields, and then the key of the shard.
-    Keyed(Box<(Body<'a>, KeptKey<'a>)>),
+    /// Other fields, and then those that are added to every row.
+    With(Box<(Body<'a>, Added<'a>)>),
 }
 
 impl<'a> Rows<'a> {
@@ -79,11 +79,11 @@ impl<'a> Rows<'a> {
             Body::Payload { payloads, .. } => payloads.is_never_null().then_some(1),
             Body::Fields(columns) => columns.iter().all(|(_, column)| column.is_never_null()).then_some(columns.len()),
             Body::Json { .. } => Some(1),
-            Body::Items(_) | Body::Given(_) | Body::Keyed(_) => None,
+            Body::Items(_) | Body::Given(_) | Body::With(_) => None,
         };
         let plain = match &body {
             Body::Payload { payloads, .. } => payloads.plain(),
-            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) | Body::Keyed(_) => None,
+            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) | Body::With(_) => None,
         };
         Self {
             len,
@@ -110,10 +110,13 @@ impl<'a> Rows<'a> {
         self.body.columns()
     }
 
-    /// Adds a field with the key of the shard. Call it before [`Rows::routed`].
-    pub(super) fn keyed(self, key: KeptKey<'a>) -> Self {
-        let every_row = self.every_row.filter(|_| key.keys.is_never_null()).map(|count| count + 1);
-        Self { body: Body::Keyed(Box::new((self.body, key))), every_row, plain: None, ..self }
+    /// Adds fields. Call it before [`Rows::routed`].
+    pub(super) fn with(self, added: Added<'a>) -> Self {
+        if added.is_empty() {
+            return self;
+        }
+        let every_row = self.every_row.zip(added.count_of_every_row()).map(|(own, added)| own + added);
+        Self { body: Body::With(Box::new((self.body, added))), every_row, plain: None, ..self }
     }
 
     pub(super) fn routed(self, stream_keys: StreamKeys<'a>, entry_ids: EntryIds<'a>) -> Self {
@@ -138,7 +141,7 @@ impl<'a> Rows<'a> {
                 }
                 (names, columns.len())
             }
-            Body::Items(_) | Body::Given(_) | Body::Keyed(_) => (Vec::new(), 0),
+            Body::Items(_) | Body::Given(_) | Body::With(_) => (Vec::new(), 0),
         }
     }
 
@@ -164,7 +167,7 @@ impl<'a> Rows<'a> {
     /// Whether rows have several fields, some of which they may lack.
     pub(crate) fn is_sparse(&self) -> bool {
         match &self.body {
-            Body::Payload { .. } | Body::Json { .. } | Body::Items(_) | Body::Given(_) | Body::Keyed(_) => false,
+            Body::Payload { .. } | Body::Json { .. } | Body::Items(_) | Body::Given(_) | Body::With(_) => false,
             Body::Fields(columns) => !columns.iter().all(|(_, column)| column.is_never_null()),
         }
     }
@@ -179,9 +182,10 @@ impl<'a> Rows<'a> {
         self.entry_ids.are_own()
     }
 
-    /// Whether fields cannot be sent without their names: those of the only row, a message, and those with the key of a shard.
+    /// Whether fields cannot be sent without their names: those of the only row, a message, and those with
+    /// added fields.
     pub(crate) fn is_whole(&self) -> bool {
-        matches!(self.body, Body::Given(_) | Body::Keyed(_))
+        matches!(self.body, Body::Given(_) | Body::With(_))
     }
 
     /// A number that identifies the fields of this row. With up to 64 fields, bit `n` shows whether the row has field `n`; with
@@ -287,7 +291,7 @@ impl<'a> Rows<'a> {
     pub fn payload_buffer(&self, row: usize) -> Option<Buffer> {
         match &self.body {
             Body::Payload { payloads, .. } => payloads.buffer(row),
-            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) | Body::Keyed(_) => None,
+            Body::Fields(_) | Body::Json { .. } | Body::Items(_) | Body::Given(_) | Body::With(_) => None,
         }
     }
 
@@ -342,7 +346,7 @@ impl<'a> Body<'a> {
         match self {
             Self::Payload { .. } | Self::Items(_) | Self::Given(_) => &[],
             Self::Fields(columns) | Self::Json { members: columns, .. } => columns,
-            Self::Keyed(keyed) => keyed.0.columns(),
+            Self::With(with) => with.0.columns(),
         }
     }
 
@@ -359,18 +363,19 @@ impl<'a> Body<'a> {
             Body::Json { .. } => Ok(1),
             Body::Items(items) => items.count(row),
             Body::Given(given) => given.count(),
-            Body::Keyed(keyed) => {
-                let (body, key) = &**keyed;
+            Body::With(with) => {
+                let (body, added) = &**with;
                 let count = body.count_fields(row)?;
-                match body {
-                    Body::Items(items) if items.has_name(row, key.name) => {
-                        let name = key.name;
-                        let message =
-                            format!("the row has a field {name:?}, which is also the key_field of the endpoint");
-                        Err(Fault::new(code::BAD_VALUE, message))
-                    }
-                    _ => Ok(count + usize::from(key.is_in(row))),
-                }
+                let Body::Items(items) = body else { return Ok(count + added.count(row)) };
+                let message = if let Some(key) = added.key.as_ref().filter(|key| items.has_name(row, key.name)) {
+                    let name = key.name;
+                    format!("the row has a field {name:?}, which is also the key_field of the endpoint")
+                } else if let Some(name) = added.constants.names().iter().find(|name| items.has_name(row, name)) {
+                    format!("the row has a field {name:?}, which trace_context adds to every row")
+                } else {
+                    return Ok(count + added.count(row));
+                };
+                Err(Fault::new(code::BAD_VALUE, message))
             }
         }
     }
@@ -391,15 +396,16 @@ impl<'a> Body<'a> {
                 let Some(room) = room(scratch) else { return };
                 given.write_fields(&mut Line::new(room, out));
             }
-            Body::Keyed(keyed) => keyed.0.write_fields_and_key(&keyed.1, row, out, scratch),
+            Body::With(with) => with.0.write_fields_with(&with.1, row, out, scratch),
         }
     }
 
     #[inline(never)] // keeps it out of the code for other kinds of rows
-    fn write_fields_and_key(&self, key: &KeptKey<'_>, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
+    fn write_fields_with(&self, added: &Added<'_>, row: usize, out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         self.write_fields(row, out, scratch);
+        out.extend_from_slice(added.constants.bulk());
         let Some(room) = room(scratch) else { return };
-        key.write(row, &mut Line::new(room, out));
+        added.write_key(row, &mut Line::new(room, out));
     }
 
     fn write_payload(&self, row: usize, name: &[u8], out: &mut Vec<u8>, scratch: &mut Vec<u8>) {
@@ -418,7 +424,7 @@ impl<'a> Body<'a> {
                 json::write_object(members, row, &mut line);
                 line.end_bulk(start);
             }
-            Body::Fields(_) | Body::Items(_) | Body::Given(_) | Body::Keyed(_) => {}
+            Body::Fields(_) | Body::Items(_) | Body::Given(_) | Body::With(_) => {}
         }
     }
 }

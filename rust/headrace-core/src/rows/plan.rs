@@ -6,11 +6,11 @@ use std::sync::Arc;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Schema};
 
+use super::added::{Added, Constants, KeptKey};
 use super::batch::Rows;
 use super::column::Column;
 use super::entry_ids::EntryIds;
 use super::items::Items;
-use super::kept_key::KeptKey;
 use super::line::{Line, Piece};
 use super::shape::{Role, Shape};
 use super::stream_keys::{ShardKeys, StreamKeys};
@@ -74,6 +74,8 @@ pub struct RowPlan {
     /// With shards and their keys.
     key_field: Option<String>,
     entry_id: Option<Source>,
+    /// The fields that every row gets.
+    constants: Constants,
 }
 
 /// Which streams rows go to.
@@ -154,6 +156,7 @@ impl RowPlan {
             stream_key,
             key_field: None,
             entry_id: entry_id.map(|name| Source::new(schema, name, "hold entry IDs", Role::Text)).transpose()?,
+            constants: Constants::default(),
         })
     }
 
@@ -178,6 +181,19 @@ impl RowPlan {
         }
         let stream_key = KeyPlan::Shards(Arc::clone(shards), column.transpose()?);
         Ok(Self { stream_key, key_field: key_field.map(str::to_owned), ..self })
+    }
+
+    /// Adds fields that are the same for every row. Refuses other fields of these names.
+    pub(crate) fn with_constants(self, constants: Constants) -> Result<Self> {
+        if let BodyPlan::Fields(sources) = &self.body {
+            let is_taken = |name: &&String| sources.iter().any(|(start, _)| *start == Line::field_start(name));
+            if let Some(name) = constants.names().iter().find(is_taken) {
+                return Err(Error::schema(format!(
+                    "column {name:?} cannot be a field: trace_context adds a field of this name to every row (rename the column)"
+                )));
+            }
+        }
+        Ok(Self { constants, ..self })
     }
 
     /// Resolves the columns of a record batch, once for all its rows. Refuses a different schema.
@@ -208,13 +224,11 @@ impl RowPlan {
             }
             BodyPlan::FieldsFrom(source) => Rows::of_items(rows, source.bind_items(batch)?),
         };
-        let bound = match (&self.key_field, &self.stream_key) {
-            (Some(name), KeyPlan::Shards(_, Some(source))) => {
-                let keys = source.bind(batch)?;
-                bound.keyed(KeptKey { name, keys })
-            }
-            _ => bound,
+        let key = match (&self.key_field, &self.stream_key) {
+            (Some(name), KeyPlan::Shards(_, Some(source))) => Some(KeptKey { name, keys: source.bind(batch)? }),
+            _ => None,
         };
+        let bound = bound.with(Added { constants: &self.constants, key });
         Ok(bound.routed(stream_keys, entry_ids))
     }
 
