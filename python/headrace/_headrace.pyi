@@ -1,6 +1,6 @@
 """The native half of headrace. Use `headrace.Dispatcher`, `headrace.Endpoint` and `headrace.DeliveryReport` instead."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path

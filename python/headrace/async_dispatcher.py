@@ -19,8 +19,9 @@ from headrace.dispatcher_base import DispatcherBase, describe_options
 from headrace.endpoint import Endpoint
 from headrace.errors import ClosedError, ConfigError, StateError
 from headrace.failure import Failure
-from headrace.report import DeliveryReport, counted, delivery_error, not_delivered
+from headrace.report import DeliveryReport, delivery_error, not_delivered
 from headrace.retry import resolved
+from headrace.wording import counted
 
 if TYPE_CHECKING:
     from headrace._headrace import _ArrowArray, _ArrowStream, _Bytes, _Fields, _Layout, _More

@@ -10,8 +10,9 @@ from headrace import _headrace
 from headrace.dispatcher_base import DispatcherBase, describe_options
 from headrace.endpoint import Endpoint
 from headrace.failure import Failure
-from headrace.report import DeliveryReport, counted, delivery_error, not_delivered
+from headrace.report import DeliveryReport, delivery_error, not_delivered
 from headrace.retry import RetryPolicy, resolved
+from headrace.wording import counted
 
 if TYPE_CHECKING:
     from headrace._headrace import _Bytes, _Fields

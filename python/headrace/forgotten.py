@@ -3,7 +3,7 @@
 import sys
 import warnings
 
-from headrace.report import counted
+from headrace.wording import counted
 
 __all__ = ["ForgottenWarning"]
 

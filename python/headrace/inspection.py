@@ -10,7 +10,7 @@ from typing import Any, Final
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
-from headrace.report import counted
+from headrace.wording import counted
 
 __all__ = ["Inspection", "inspect"]
 

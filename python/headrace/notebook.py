@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.failure import Failure
-from headrace.report import counted
 from headrace.tables import COUNTERS
+from headrace.wording import counted
 
 if TYPE_CHECKING:
     from headrace import _headrace

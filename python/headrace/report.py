@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import ConnectionFailedError, DeliveryError
 from headrace.failure import Failure
 from headrace.tables import CONNECTION_CODES
+from headrace.wording import counted
 
 if TYPE_CHECKING:
     from headrace import _headrace
@@ -162,11 +163,6 @@ def outcomes(delivered: int, failed_by_code: Mapping[str, int]) -> str:
         shown.append(f"{len(failed_by_code) - len(shown):,} other codes")
     codes = f" ({', '.join(shown)})" if shown else ""
     return f"{delivered:,} delivered, {failed:,} failed{codes}"
-
-
-def counted(count: int, noun: str = "message", plural: str = "messages") -> str:
-    """A number with its noun: of messages, or of others."""
-    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def delivery_error(unhandled: Iterable[UnhandledFailures], *, delivered: int = 0) -> DeliveryError:

@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from headrace.report import counted, outcomes
+from headrace.report import outcomes
 from headrace.tables import COUNTERS
+from headrace.wording import counted
 
 if TYPE_CHECKING:
     from headrace import _headrace

@@ -107,6 +107,8 @@ class Episode:
         if self.client.group:
             rng = random.Random(self.rng.getrandbits(64))
             self.group = GroupChanges(self.testbed, self.ledger, self.rules, rng)
+        #: The first record of each process in its journal, which it continues.
+        self.first_records = [0] * self.client.processes
         self.processes = [self.start(self.journals[at], self.next_name(at)) for at in range(self.client.processes)]
         try:
             self.add_entries(self.rng.randint(0, 50))
@@ -149,6 +151,8 @@ class Episode:
 
     def restart(self) -> None:
         self.process.close()
+        self.update()
+        self.first_records[self.turn] = len(self.journals[self.turn].records)
         self.processes[self.turn] = self.start(self.journals[self.turn], self.next_name(self.turn))
 
     @contextmanager
@@ -430,9 +434,8 @@ class Episode:
 
     def has_read(self) -> bool:
         """Whether the process has read since it started: only then what is pending under its name is its own."""
-        records = self.journals[self.turn].records
-        opened = max((at for at, record in enumerate(records) if isinstance(record, Opened)), default=len(records))
-        return any(isinstance(record, Handed) and record.ids for record in records[opened:])
+        records = self.journals[self.turn].records[self.first_records[self.turn] :]
+        return any(isinstance(record, Handed) and record.ids for record in records)
 
     def _counts(self) -> bool:
         """Whether the server counts the entries that were added."""

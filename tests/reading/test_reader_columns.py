@@ -120,7 +120,7 @@ def test_schemas_that_cannot_be_read_are_refused(endpoint: Endpoint) -> None:
     with pytest.raises(ConfigError, match="mutually exclusive"):
         Reader(endpoint, schema=pa.schema({"a": pa.int8()}), fields=["a"])
     with pytest.raises(ConfigError, match='the name of a type, got "int"'):
-        Reader(endpoint, schema={"a": "int"})  # type: ignore[arg-type]
+        Reader(endpoint, schema={"a": "int"})
     with pytest.raises((ConfigError, SchemaError), match="union"):
         Reader(endpoint, schema=pa.schema({"union": pa.dense_union([pa.field("a", pa.int8())])}))
     with pytest.raises(ConfigError, match="once, got 'stream' twice"):
