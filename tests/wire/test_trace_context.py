@@ -117,19 +117,16 @@ LAYOUTS: dict[str, tuple[dict[str, Any], list[list[tuple[bytes, bytes]]]]] = {
     ("mode", "layout"),
     # exactly_once excludes entries of several rows.
     [
-        (mode, layout)
+        pytest.param(mode, layout, marks=[pytest.mark.needs("idmp")] if mode == "idmp" else [])
         for mode in MODES
         for layout in LAYOUTS
         if (mode, layout) == ("off", layout) or layout != "several"
     ],
 )
 def test_every_entry_of_a_batch_carries_the_context(
-    endpoint: Endpoint, client: redis.Redis, any_server: LocalServer, layout: str, mode: Any
+    endpoint: Endpoint, client: redis.Redis, layout: str, mode: Any
 ) -> None:
     keywords, expected = LAYOUTS[layout]
-    documented: Any = client
-    if mode == "idmp" and "IDMP" not in str(documented.execute_command("COMMAND", "DOCS", "XADD")).upper():
-        pytest.skip("the server has no IDMP")
     with Dispatcher(endpoint, trace_context=True, exactly_once=mode) as dispatcher, remote_span() as carried:
         assert [name for name, _ in carried] == [b"traceparent", b"tracestate"]
         dispatcher.produce_batch(TABLE, **keywords)
