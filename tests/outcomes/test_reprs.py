@@ -98,6 +98,7 @@ def test_a_reader_and_its_batches(server: LocalServer, connect: Connect) -> None
         assert repr(reader) == f"<Reader: stream '{'d' * 64}…' of {of}>"
 
 
+@pytest.mark.needs("redis-7.0")
 def test_a_reader_of_one_stream_says_where_it_is(server: LocalServer, connect: Connect) -> None:
     client = connect(server)
     add(client, 30)

@@ -256,6 +256,8 @@ class Chain:
 
     def _compare(self, place: Place) -> None:
         """What was reported must be what was passed over."""
+        # What was read of a stream that is gone is judged by what replaced it.
+        self._follow(place)
         if place.is_dubious or place.life is None:
             return
         text = f"{_at(place)}: {place.told} of {place.lost}{'' if place.is_exact else ', as a bound'}"

@@ -50,6 +50,8 @@ fn executions_that_found_defects_find_nothing() {
     let behind_an_entry_that_does_not_fit = [(23, 192_843)];
     let rest_of_a_page = [(1, 381_969)];
     let id_after_the_last_one = [(23, 212_164)];
+    let dropped_with_an_entry_that_does_not_fit = [(23, 952_089), (23, 1_060_520)];
+    let counted_as_lost_and_read = [(7, 871_938), (23, 909_344)];
     let found = [
         &held_up_by_a_refused_stream[..],
         &held_up_by_a_dropped_stream,
@@ -58,6 +60,8 @@ fn executions_that_found_defects_find_nothing() {
         &behind_an_entry_that_does_not_fit,
         &rest_of_a_page,
         &id_after_the_last_one,
+        &dropped_with_an_entry_that_does_not_fit,
+        &counted_as_lost_and_read,
     ];
     for (seed, execution) in found.into_iter().flatten() {
         check(&mut Seen::default(), &mut Chance::new(*seed, *execution));

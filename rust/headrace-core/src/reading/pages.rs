@@ -9,7 +9,7 @@ use super::buffers::Buffers;
 use super::exchange::Exchange;
 use super::position::Place;
 use super::standing::Standing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A batch or an error that a session returns for one of its streams.
 #[derive(Debug)]
@@ -22,11 +22,13 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// The number of entries of this stream in the batch.
+    /// The number of entries of this stream, also of those that do not fit.
     pub(super) fn entries_of(&self, stream: &[u8]) -> u64 {
         match &self.result {
-            Ok(batch) if *self.stream == *stream => batch.entries,
-            _ => 0,
+            _ if *self.stream != *stream => 0,
+            Ok(batch) => batch.entries,
+            Err(Error::Field { .. }) => 1,
+            Err(_) => 0,
         }
     }
 }

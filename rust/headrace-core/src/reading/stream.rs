@@ -119,7 +119,8 @@ impl Stream {
         let oldest = info.first_id.and_then(EntryId::previous).unwrap_or(info.last_id);
         let exact_up_to = if is_position { EntryId::default() } else { place.id.max(oldest) };
         let ids = Vec::new();
-        self.since = ReadSince { after: place.id, added: place.added, removed, ids, is_bound, exact_up_to };
+        let lost_up_to = EntryId::default();
+        self.since = ReadSince { after: place.id, added: place.added, removed, ids, is_bound, exact_up_to, lost_up_to };
         let has_id = is_position && place.id > EntryId::default();
         self.was_at_tail = has_id || (info.last_id <= place.id && info.last_id > EntryId::default());
         self.oldest_at_start = info.first_id;
@@ -230,8 +231,7 @@ impl Stream {
             self.since.ids.push(id);
             return;
         }
-        self.since.after = id;
-        self.since.added = self.since.added.map(|added| added.saturating_add(1));
+        self.since.read_on(id);
         self.has_anchor = true;
         if let Some(open) = &mut self.open {
             open.proven += 1;
@@ -263,17 +263,17 @@ impl Stream {
 
     /// Marks all entries as proven: `loss` is missing before those that were not.
     pub(crate) fn prove(&mut self, info: &StreamInfo, loss: Option<Loss>) {
-        let read = self.since.ids.len() as u64;
         let after = self.after();
         let added = match (info.added, loss) {
             // At the tail of the stream, the number of added entries is the server's.
             (Some(added), _) if info.last_id <= after => Some(added),
-            (_, Some(loss)) => self.since.added_with(read, loss, info),
+            (_, Some(loss)) => self.since.added_with(loss, info),
             _ => None,
         };
-        self.has_anchor |= read > 0;
+        let has_read = !self.since.ids.is_empty();
+        self.has_anchor |= has_read;
         // A replica that is late may receive more below the start.
-        self.since.is_bound = (self.since.is_bound && read == 0) || info.last_id < after;
+        self.since.is_bound = (self.since.is_bound && !has_read) || info.last_id < after;
         self.is_doubtful = false;
         self.since.ids.clear();
         (self.since.after, self.since.added, self.since.removed) = (after, added, info.removed());
@@ -281,6 +281,7 @@ impl Stream {
             self.since.exact_up_to = after;
         }
         if let Some(loss) = loss.filter(|loss| loss.entries > 0) {
+            self.since.note(loss, info);
             let before = self.lost.unwrap_or(Loss { entries: 0, exact: true });
             self.lost = Some(Loss { entries: before.entries + loss.entries, exact: before.exact && loss.exact });
         }

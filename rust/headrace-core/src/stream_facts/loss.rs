@@ -45,9 +45,16 @@ pub(crate) struct ReadSince {
     /// `added` is exact if XDEL deleted no entry after this one: this entry existed when `added` was the server's own number. An
     /// entry that was deleted before it was read is missing from `added` from then on.
     pub(crate) exact_up_to: EntryId,
+    /// Entries up to this one are in `added` although they were not read: they are lost. A replica that is late may return them.
+    pub(crate) lost_up_to: EntryId,
 }
 
 impl ReadSince {
+    /// The entries that were read since and are not in `added`.
+    fn uncounted(&self) -> &[EntryId] {
+        &self.ids[self.ids.partition_point(|id| *id <= self.lost_up_to)..]
+    }
+
     /// The loss since that moment, according to `info` after the entries were read. `None`: the server cannot tell, and entries
     /// may be lost.
     ///
@@ -60,9 +67,8 @@ impl ReadSince {
         if !has_passed {
             return Some(Loss { entries: 0, exact: true });
         }
-        let removed = info.removed()?;
-        let read_and_removed =
-            oldest.map_or(self.ids.len(), |oldest| self.ids.partition_point(|id| *id < oldest)) as u64;
+        let (removed, read) = (info.removed()?, self.uncounted());
+        let read_and_removed = oldest.map_or(read.len(), |oldest| read.partition_point(|id| *id < oldest)) as u64;
         let (since, is_counted) = match (self.added, self.removed) {
             // The stream was recreated before any of its entries was read.
             (Some(added), _) if info.added < Some(added) => (removed, false),
@@ -86,10 +92,26 @@ impl ReadSince {
         }
     }
 
-    /// The number of entries added up to the last of `read` more, after `loss`; `None`: unknown.
-    pub(crate) fn added_with(&self, read: u64, loss: Loss, info: &StreamInfo) -> Option<u64> {
+    /// The number of entries added up to the last one that was read, after `loss`; `None`: unknown.
+    pub(crate) fn added_with(&self, loss: Loss, info: &StreamInfo) -> Option<u64> {
         let before = self.added.filter(|before| !self.is_bound && info.added >= Some(*before))?;
-        Some(before.saturating_add(read).saturating_add(loss.entries))
+        Some(before.saturating_add(self.uncounted().len() as u64).saturating_add(loss.entries))
+    }
+
+    /// Counts an entry that was read, before which nothing is missing.
+    #[inline]
+    pub(crate) fn read_on(&mut self, id: EntryId) {
+        self.after = id;
+        if id > self.lost_up_to {
+            self.added = self.added.map(|added| added.saturating_add(1));
+        }
+    }
+
+    /// Notes that `loss`, which is in `added`, was computed from `info`.
+    pub(crate) fn note(&mut self, loss: Loss, info: &StreamInfo) {
+        if loss.entries > 0 {
+            self.lost_up_to = info.first_id.and_then(EntryId::previous).unwrap_or(info.last_id);
+        }
     }
 }
 
@@ -148,6 +170,25 @@ mod tests {
         assert_eq!(read(60, 61..=100).loss(&trimmed(100, 101)), Some(Loss { entries: 0, exact: true }));
         // Entries that were removed after those that were read must be requested again: they are lost too.
         assert_eq!(read(60, 61..=80).loss(&trimmed(100, 91)), Some(Loss { entries: 10, exact: true }));
+    }
+
+    #[test]
+    fn what_counts_as_lost_is_not_counted_again_when_a_replica_returns_it() {
+        let mut since = read(60, []);
+        let info = trimmed(100, 81);
+        let loss = since.loss(&info).unwrap_or_default();
+        assert_eq!(loss, Loss { entries: 20, exact: true });
+        since.added = since.added_with(loss, &info);
+        since.note(loss, &info);
+        (61..=80).for_each(|ms| since.read_on(id(ms)));
+        assert_eq!(since.added, Some(80));
+        since.read_on(id(81));
+        assert_eq!(since.added, Some(81));
+        // The same without a proof: all up to 90-0 are gone, of which 81-0 to 90-0 were not read.
+        let mut since = ReadSince { added: Some(80), lost_up_to: id(80), ..read(60, 71..=80) };
+        assert_eq!(since.loss(&trimmed(100, 91)), Some(Loss { entries: 10, exact: true }));
+        since.ids.push(id(81));
+        assert_eq!(since.loss(&trimmed(100, 91)), Some(Loss { entries: 9, exact: true }));
     }
 
     #[test]

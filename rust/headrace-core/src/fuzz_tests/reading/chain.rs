@@ -250,13 +250,20 @@ impl Chain {
     /// An entry was reported that does not fit its columns, after the loss that its error reports.
     pub fn bad(&mut self, history: &History, key: usize, id: EntryId, doubted: Option<Time>) -> Result<(), Wrong> {
         let first = self.place(key)?.life.unwrap_or(0);
-        let mut lives = lives_from(history, key, first);
-        let found = lives.find_map(|life| life.find(id).filter(|entry| entry.is_bad).map(|entry| (life, entry)));
-        let Some((life, entry)) = found else {
-            return Err(format!("s{key} {id}: an entry was refused that fits"));
-        };
-        self.pass(history, key, life, entry, doubted)?;
-        self.compare(history, key)
+        // Nothing but its ID says which entry it is: that of any life will do.
+        let mut wrong = format!("s{key} {id}: an entry was refused that fits");
+        for life in lives_from(history, key, first) {
+            let Some(entry) = life.find(id).filter(|entry| entry.is_bad) else { continue };
+            let mut chain = self.clone();
+            match chain.pass(history, key, life, entry, doubted).and_then(|()| chain.compare(history, key)) {
+                Ok(()) => {
+                    *self = chain;
+                    return Ok(());
+                }
+                Err(other) => wrong = other,
+            }
+        }
+        Err(wrong)
     }
 
     /// A loss was reported, before what is returned next.

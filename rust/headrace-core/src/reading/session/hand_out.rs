@@ -267,6 +267,18 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_does_not_fit_does_not_count_for_the_limit_when_its_stream_is_dropped() {
+        let mut session = session(&["s", "t"]);
+        *session.left() = 2;
+        answer(&mut session, &[info(1, 1), info(1, 2)]);
+        answer(&mut session, &[page(&[(1, "x")]), page(&[(1, "1"), (2, "2")])]);
+        assert!(session.is_ready() && session.drop_stream(b"s"));
+        assert_eq!(session.take().unwrap().result.unwrap().entries, 1);
+        answer(&mut session, &[page(&[(1, "1"), (2, "2")])]);
+        assert_eq!(session.take().unwrap().result.unwrap().last_id, EntryId { ms: 2, seq: 0 });
+    }
+
+    #[test]
     fn the_rest_of_a_page_is_not_read_when_another_stream_is_dropped_in_the_middle_of_it() {
         let mut session = session(&["s", "t"]);
         *session.left() = 2;

@@ -180,7 +180,8 @@ impl Session {
     /// Adds the error that reports a loss.
     fn fail(&mut self, at: usize, loss: Loss, info: &StreamInfo) {
         let stream = &mut self.streams[at];
-        stream.since.added = stream.since.added_with(0, loss, info);
+        stream.since.added = stream.since.added_with(loss, info);
+        stream.since.note(loss, info);
         // If the entries up to here were not counted, later counts of removed entries are compared with this one.
         stream.since.removed = info.removed();
         let (place, error) = (stream.proven(), data_loss(&stream.key, loss, info.first_id));
