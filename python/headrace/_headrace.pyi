@@ -189,7 +189,7 @@ class Dispatcher:
             MessageError: An argument has the wrong type or is out of range, or a field has the name of the payload's
                 field or of `ts`. Nothing was sent.
             ClosedError: The dispatcher is closed.
-            ConcurrentUseError: Another call is in progress.
+            ConcurrentUseError: A handler of signals or log records calls it in the middle of another call.
         """
 
     def produce_batch(
@@ -260,7 +260,7 @@ class Dispatcher:
             InternalError: A defect in headrace. The rows of the record batch that were not accepted fail: permanent,
                 `INTERNAL`, written no (unknown in a batch that was begun).
             ClosedError: The dispatcher is closed.
-            ConcurrentUseError: Another call is in progress.
+            ConcurrentUseError: A handler of signals or log records calls it in the middle of another call.
             KeyboardInterrupt: The rows of the record batch that were not accepted yet fail: retryable, `INTERRUPTED`,
                 written no (unknown in a batch that was begun).
             KeyboardInterrupt, SystemExit: Raised by the reader's own Python code, such as a generator behind
@@ -296,6 +296,7 @@ class Dispatcher:
             ConfigError: `exactly_once` is off.
             MessageError: The token or the version has the wrong type or is out of range.
             StateError: Messages are still waiting for their outcomes: call `flush` first.
+            ConcurrentUseError: Another call is in progress.
         """
 
     def skip_failed(self) -> None:
@@ -308,6 +309,7 @@ class Dispatcher:
 
         Raises:
             StateError: Messages are still waiting for their outcomes: call `flush` first.
+            ConcurrentUseError: Another call is in progress.
         """
 
     def poll(self) -> Report:

@@ -68,10 +68,12 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
     **No server.** If a connect fails, the rest of the batch (up to the next `flush`) fails without another attempt; the
     next batch connects again. With a `RetryPolicy` the call waits for the server instead.
 
-    **Threads and processes.** A dispatcher serves one caller at a time; a second one gets `ConcurrentUseError`. After a
-    fork the child's dispatcher is empty: messages produced before the fork belong to the parent. The GIL is released
-    while a call waits and while a record batch is encoded; Ctrl-C is noticed within 0.1 s. At exit the process does not
-    wait for a server: a `ForgottenWarning` states how many messages have no outcome.
+    **Threads and processes.** Any thread may call `produce`, `produce_batch`, `dispatch`, `poll` and `flush`, and a
+    call that waits does not stop the others. Messages of a thread stay in order, and reports cover those of all
+    threads. `begin`, `skip_failed` and `close` raise `ConcurrentUseError` beside another call. After a fork the child's
+    dispatcher is empty: messages produced before the fork belong to the parent. The GIL is released while a call waits
+    and while a record batch is encoded; Ctrl-C is noticed within 0.1 s. At exit the process does not wait for a server:
+    a `ForgottenWarning` states how many messages have no outcome.
 
     Args:
         endpoint: Where and how entries are stored.
@@ -121,13 +123,14 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
     def flush(self, timeout: float | None = None) -> DeliveryReport:  # type: ignore[override]
         """Wait until every message has an outcome, and return all outcomes that no report contains yet.
 
-        The ordinals of messages without an ID restart at 0. After Ctrl-C or an `InternalError` nothing is lost: call
+        Messages that other threads produce meanwhile are left to the next report. The ordinals of messages without an
+        ID restart at 0 if every message has an outcome. After Ctrl-C or an `InternalError` nothing is lost: call
         `flush` again.
 
         Args:
             timeout: Seconds to wait. Default None: as long as the server makes progress (at most `command_timeout`
-                without any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, and the
-                connection is replaced.
+                without any). After the timeout, messages without a reply fail as retryable `TIMEOUT`, those of other
+                threads too, and the connection is replaced.
         """
         return self._unread.add(super().flush(timeout))
 
@@ -141,6 +144,8 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
         entry_id: str | None = None,
     ) -> str:
         """Send one message now, after all others, and wait for its outcome, which no report contains.
+
+        Concurrent calls of several threads share round trips. Ctrl-C drops the outcome: the message may be written.
 
         Args:
             payload: As for `produce`.
@@ -156,6 +161,7 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
             ConnectionFailedError: The server could not be reached, or the connection was lost; `failures[0].written` is
                 `"unknown"` if the message may be in the stream.
             DeliveryError: The server refused the message, or it has no field.
+            ConfigError, MessageError: As for `produce`; or the dispatcher writes exactly once.
         """
         outcome = super().dispatch(payload, key, fields=fields, stream_key=stream_key, entry_id=entry_id)
         if isinstance(outcome, str):

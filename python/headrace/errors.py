@@ -112,7 +112,10 @@ class ClosedError(StateError):
 
 
 class ConcurrentUseError(StateError):
-    """Another call is in progress: a dispatcher, reader or consumer serves one caller at a time."""
+    """Another call is in progress, beside which this one cannot run.
+
+    A reader or consumer serves one caller at a time, and so do `begin`, `skip_failed` and `close` of a dispatcher.
+    """
 
 
 class LocalServerError(HeadraceError, RuntimeError):

@@ -21,7 +21,7 @@ import pytest
 import headrace
 from headrace import ClosedError, ConcurrentUseError, DeliveryError, Dispatcher, Endpoint, ForgottenWarning
 from headrace.testing import LocalServer
-from support.patience import NEVER, PATIENCE
+from support.patience import NEVER
 from support.pipelines import DELIVERED, KEY, connections, endpoint_to, labels, outcomes, produce_all, stored
 from support.processes import after_ticks, in_child, resume, stop, stopped, wait_until
 
@@ -154,47 +154,6 @@ def test_a_child_does_not_report_failures_of_the_parent(closed_port: int, report
 
 
 # --- threads
-
-
-def test_a_second_caller_is_refused_and_the_gil_is_released(any_server: LocalServer) -> None:
-    """While flush waits, another thread runs Python, and its call fails at once: the dispatcher is in use."""
-    refused: list[str] = []
-    waiting = threading.Event()
-
-    def other() -> None:
-        waiting.wait(PATIENCE)
-        calls: list[Callable[[], object]] = [
-            lambda: dispatcher.produce(b"x"),
-            lambda: dispatcher.produce_batch(pa.record_batch({"payload": ["x"]})),
-            dispatcher.poll,
-            dispatcher.flush,
-            lambda: dispatcher.dispatch(b"x"),
-            lambda: dispatcher.unreported,
-            dispatcher.close,
-        ]
-        for call in calls:
-            try:
-                call()
-            except ConcurrentUseError as error:
-                refused.append(str(error))
-        resume(any_server)  # flush can only end now
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    with Dispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
-        dispatcher.produce(b"first")
-        assert dispatcher.flush().ok
-        stop(any_server)
-        dispatcher.produce(b"second")
-        with after_ticks(2, waiting.set):
-            report = dispatcher.flush()
-        assert labels(report) == [DELIVERED]
-        thread.join()
-    in_use = (
-        "the dispatcher is in use by another call: it takes one caller at a time; create one per thread, in a "
-        "threading.local() for example"
-    )
-    assert refused == [in_use] * 7
 
 
 def test_a_signal_handler_is_refused_as_a_second_caller(any_server: LocalServer) -> None:

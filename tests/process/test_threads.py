@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
@@ -11,13 +10,14 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from headrace import ConcurrentUseError, Dispatcher
+from headrace import ConcurrentUseError, ConnectionFailedError, DeliveryReport, Dispatcher
 from headrace.testing import LocalServer
 from support import Certs
 from support.fixture_types import StartServer
+from support.in_use import is_in_use
 from support.patience import NEVER, PATIENCE
-from support.pipelines import DELIVERED, check_accounting, endpoint_to, labels, outcomes, stored
-from support.processes import stopped
+from support.pipelines import DELIVERED, check_accounting, endpoint_to, labels, outcomes
+from support.processes import stopped, wait_until
 
 Connect = Callable[..., Any]
 
@@ -63,35 +63,111 @@ def test_each_thread_may_have_its_own_dispatcher(
         check_accounting(client, sent, its)
 
 
-def test_threads_that_share_a_dispatcher_lose_no_messages(any_server: LocalServer, connect: Connect) -> None:
-    """A call is refused or done: refused messages are not accepted, and none is accepted twice."""
-    taken: list[list[bytes]] = [[] for _ in range(THREADS)]
-    refused: Counter[int] = Counter()
+def test_threads_that_share_a_dispatcher_keep_their_order(any_server: LocalServer, connect: Connect) -> None:
+    """Every message of every thread is stored once, and has one outcome in one report or from `dispatch`."""
     start = threading.Barrier(THREADS, timeout=PATIENCE)
+    reports: list[DeliveryReport] = []
+    dispatched: list[tuple[str, bytes]] = []
+
+    def payload(number: int, row: int) -> bytes:
+        return b"%d-%d " % (number, row) + b"x" * 2_000
 
     def work(number: int) -> None:
         start.wait()
-        for row in range(300):
-            payload = b"%d-%d" % (number, row) + b"x" * 2_000
-            try:
-                # Conversions that run Python code, and waits, let other threads run.
-                dispatcher.produce(memoryview(payload))
-                taken[number].append(payload)
-                if row % 10 == 0:
-                    dispatcher.flush(timeout=None)
-            except ConcurrentUseError:
-                refused[number] += 1
+        for row in range(0, 300, 3):
+            # Conversions that run Python code, and waits, let other threads run.
+            dispatcher.produce(memoryview(payload(number, row)), message_id=number * 1_000 + row)
+            if row % 2:
+                columns = {"payload": [payload(number, row + 1)], "id": [number * 1_000 + row + 1]}
+                dispatcher.produce_batch(pa.record_batch(columns), message_id="id")
+            else:
+                dispatcher.produce(payload(number, row + 1), message_id=number * 1_000 + row + 1)
+            dispatched.append((dispatcher.dispatch(payload(number, row + 2)), payload(number, row + 2)))
+            if row % 10 == 0:
+                reports.append(dispatcher.flush())
+            elif row % 10 == 5:
+                reports.append(dispatcher.poll())
 
     with Dispatcher(endpoint_to(any_server), window_max_entries=4) as dispatcher:
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(work, range(THREADS)))
-        _ = dispatcher.flush().ok
-    kept = [payload for _, payload in stored(connect(any_server))]
-    assert sorted(kept) == sorted(payload for payloads in taken for payload in payloads)
-    assert refused.total() > 0, "they never met"
-    for number, payloads in enumerate(taken):
-        mine = [payload for payload in kept if payload.startswith(b"%d-" % number)]
-        assert mine == payloads, "a thread's own messages stay in order"
+        reports.append(dispatcher.flush())
+    entries = connect(any_server).xrange("events")
+    by_id = {entry_id.decode(): fields[b"payload"] for entry_id, fields in entries}
+    assert [by_id[entry_id] for entry_id, _ in dispatched] == [payload for _, payload in dispatched]
+    reported = [outcome for report in reports for outcome in outcomes(report)]
+    assert [outcome.label for outcome in reported] == [DELIVERED] * (THREADS * 200)
+    expected = [str(number * 1_000 + row) for number in range(THREADS) for row in range(300) if row % 3 < 2]
+    assert sorted(outcome.message_id for outcome in reported) == sorted(expected)
+    stored = [fields[b"payload"] for _, fields in entries]
+    for number in range(THREADS):
+        mine = [payload for payload in stored if payload.startswith(b"%d-" % number)]
+        assert mine == [payload(number, row) for row in range(300)], "a thread's own messages stay in order"
+
+
+def test_a_thread_that_waits_does_not_stop_the_others(any_server: LocalServer) -> None:
+    """Neither `flush`, nor `dispatch`, nor a call that waits for room; also if no two calls had met before."""
+    for wait in (
+        lambda dispatcher: dispatcher.flush(),
+        lambda dispatcher: dispatcher.dispatch(b"waits"),
+        lambda dispatcher: [dispatcher.produce(b"waits") for _ in range(200)],
+        lambda dispatcher: dispatcher.produce_batch(pa.record_batch({"payload": ["waits"] * 200})),
+    ):
+        with Dispatcher(endpoint_to(any_server, command_timeout=NEVER), window_max_entries=100) as dispatcher:
+            assert dispatcher.dispatch(b"first")
+            with ThreadPoolExecutor(1) as pool:
+                with stopped(any_server):
+                    dispatcher.produce(b"in flight")
+                    waiting = pool.submit(wait, dispatcher)
+                    wait_until(lambda dispatcher=dispatcher: is_in_use(dispatcher))
+                    assert labels(dispatcher.poll()) == []
+                    assert dispatcher.unreported > 0
+                    if not dispatcher.closed and dispatcher.unreported < 90:
+                        dispatcher.produce(b"beside it")
+                        dispatcher.produce_batch(pa.record_batch({"payload": ["beside it"]}))
+                    assert not waiting.done()
+                waiting.result()
+            _ = dispatcher.flush().ok
+
+
+def test_a_timeout_of_one_thread_ends_the_wait_of_the_others(any_server: LocalServer) -> None:
+    with (
+        Dispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        assert dispatcher.dispatch(b"first")
+        with stopped(any_server):
+            dispatcher.produce(b"x")
+            waiting = pool.submit(dispatcher.flush)
+            wait_until(lambda: is_in_use(dispatcher))
+            dispatching = pool.submit(dispatcher.dispatch, b"y")
+            wait_until(lambda: dispatcher.stats().messages == 3)
+            mine = dispatcher.flush(timeout=0.1)
+            theirs = waiting.result()
+            with pytest.raises(ConnectionFailedError) as caught:
+                dispatching.result()
+        assert sorted(labels(mine, theirs)) == [("retryable", "TIMEOUT", "unknown")]
+        (failure,) = caught.value.failures
+        assert (failure.code, failure.written) == ("TIMEOUT", "unknown")
+        assert dispatcher.dispatch(b"afterwards")
+
+
+def test_calls_that_go_with_no_other_say_so(any_server: LocalServer) -> None:
+    endpoint = endpoint_to(any_server, command_timeout=NEVER)
+    with Dispatcher(endpoint, exactly_once="script") as dispatcher, ThreadPoolExecutor(1) as pool:
+        dispatcher.produce(b"first")
+        assert dispatcher.flush().ok
+        with stopped(any_server):
+            dispatcher.produce(b"x")
+            waiting = pool.submit(dispatcher.flush)
+            wait_until(lambda: is_in_use(dispatcher))
+            close = super(Dispatcher, dispatcher).close
+            for call in (lambda: dispatcher.begin("token"), dispatcher.skip_failed, close):
+                with pytest.raises(ConcurrentUseError, match="in use by another call"):
+                    call()
+            assert not waiting.done()
+        assert labels(waiting.result()) == [DELIVERED]
+        dispatcher.begin("token")
 
 
 def test_a_waiting_thread_does_not_block_other_threads(any_server: LocalServer, start_server: StartServer) -> None:

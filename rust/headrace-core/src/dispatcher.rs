@@ -3,6 +3,8 @@
 mod event_loop;
 mod layout;
 mod options;
+mod routed;
+mod shared;
 mod tasks;
 
 use std::fmt;
@@ -35,6 +37,8 @@ use crate::shards::Shards;
 pub use event_loop::{LoopDispatcher, Progress};
 pub use layout::{JsonColumns, LAYOUT_OPTIONS, LayoutOptions};
 pub use options::{DISPATCHER_OPTIONS, DispatcherOptions};
+pub use routed::RoutedDispatcher;
+pub use shared::SharedDispatcher;
 pub use tasks::TaskDispatcher;
 
 /// The longest token, in bytes.
@@ -145,6 +149,16 @@ impl Dispatcher {
         Ok(self.producer.has_room())
     }
 
+    /// Whether the window has no room for another message.
+    fn is_window_full(&self) -> bool {
+        !self.producer.has_room_in_window()
+    }
+
+    /// Whether a quarter of the window is free.
+    fn has_ample_room(&self) -> bool {
+        self.producer.has_ample_room()
+    }
+
     /// Waits until there is room for one more message.
     pub fn make_room(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
@@ -180,10 +194,30 @@ impl Dispatcher {
         })
     }
 
+    /// Takes a message without waiting, and returns whether there was room for it.
+    #[inline]
+    fn take(&mut self, message: &Message<'_>, id: IdArgument<'_>) -> Result<bool> {
+        let produced = match *message {
+            Message { payload: Some(payload), fields: [], stream_key: None, entry_id: None, key: None } => {
+                self.produce(payload, id)
+            }
+            _ => self.produce_message(message, id),
+        };
+        match produced {
+            Err(Error::Full) => Ok(false),
+            produced => produced.map(|()| true),
+        }
+    }
+
     /// Waits until there is room for this message.
     pub fn make_room_for(&mut self, message: &Message<'_>, watch: &mut dyn Watch) -> Result<()> {
+        self.make_room_in(message.stream_key.is_some(), watch)
+    }
+
+    /// Waits until there is room for a message, which may name a stream of its own.
+    fn make_room_in(&mut self, names_stream: bool, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        self.producer.route(message.stream_key.is_some());
+        self.producer.route(names_stream);
         let made = self.guarded(|dispatcher| dispatcher.producer.make_room(watch));
         self.producer.give_back();
         made
@@ -378,14 +412,14 @@ impl Dispatcher {
     /// it panics, the same number of rows still get an outcome: permanent, `INTERNAL`.
     pub fn produce_rows(&mut self, batch: &RecordBatch, from: usize, plan: &mut BatchPlan) -> Result<usize> {
         self.enter()?;
-        let batch = &batch.slice(from, plan.slice_rows().min(batch.num_rows() - from));
-        let (count, carries_time) = (batch.num_rows(), plan.carries_time());
+        let slice = &batch.slice(from, plan.slice_rows().min(batch.num_rows() - from));
+        let (count, carries_time) = (slice.num_rows(), plan.carries_time());
         let first = self.passed();
         let bound = contain(|| {
             fail::point("bind");
-            plan.bind(batch, first)
+            plan.bind(slice, first)
         });
-        let Ok(bound) = bound else { return Err(self.give_up_batch(batch, plan)) };
+        let Ok(bound) = bound else { return Err(self.give_up_batch(slice, plan)) };
         let (mut rows, ids) = bound?;
         let taken = self.guarded(|dispatcher| {
             let taken = dispatcher.take_first_rows(&mut rows, ids.as_ref(), count, carries_time);
@@ -394,7 +428,7 @@ impl Dispatcher {
         });
         match taken? {
             Ok(taken) => Ok(taken),
-            Err(row) => Err(Error::Internal { message: plan.describe(batch, row) }),
+            Err(row) => Err(Error::Internal { message: plan.describe(batch, from + row) }),
         }
     }
 
@@ -433,6 +467,33 @@ impl Dispatcher {
         }
         self.unreported += count as u64;
         self.producer.recorder().counters().messages.add(count as u64);
+    }
+
+    /// Fails the rows of a record batch from `from` on: nothing of them was sent.
+    #[cold]
+    fn refuse_rows(&mut self, batch: &RecordBatch, from: usize, plan: &mut BatchPlan, fault: &Fault) {
+        let batch = &batch.slice(from, batch.num_rows() - from);
+        let first = self.passed();
+        let Ok(Ok((rows, ids))) = contain(|| plan.bind(batch, first)) else {
+            self.give_up_batch(batch, plan);
+            return;
+        };
+        let refused = self.guarded(|dispatcher| {
+            dispatcher.add_ids(ids.as_ref(), batch.num_rows());
+            let failure = dispatcher.producer.unsent(fault);
+            dispatcher.producer.push_failed_rows(&failure, &rows, 0..batch.num_rows());
+            Ok(())
+        });
+        drop(refused);
+    }
+
+    /// Sends what an open connection takes now, at the end of a record batch.
+    fn send_rows(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.guarded(|dispatcher| {
+            dispatcher.producer.poll();
+            dispatcher.producer.report_waits(watch);
+            Ok(())
+        })
     }
 
     /// Fails all rows of a record batch whose columns a panic left unread.
@@ -559,10 +620,20 @@ impl Dispatcher {
     /// `timeout`: after this time, messages without a reply fail (`TIMEOUT`), and the connection is replaced. If `watch`
     /// interrupts it, nothing is lost: another flush continues.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<DeliveryReport> {
+        self.flush_from(Instant::now(), timeout, watch)
+    }
+
+    /// As [`flush`](Self::flush), for a call that began to wait at `started`.
+    fn flush_from(
+        &mut self,
+        started: Instant,
+        timeout: Option<Duration>,
+        watch: &mut dyn Watch,
+    ) -> Result<DeliveryReport> {
         self.enter()?;
         self.guarded(|dispatcher| {
-            let started = Instant::now();
-            let drained = dispatcher.producer.drain(timeout.and_then(|timeout| started.checked_add(timeout)), watch);
+            let drained =
+                dispatcher.producer.drain(timeout.and_then(|timeout| Instant::now().checked_add(timeout)), watch);
             dispatcher.producer.recorder().counters().flushed(started.elapsed());
             drained?;
             // After this point, an interrupt would lose the report; before it, the outcomes stay here.

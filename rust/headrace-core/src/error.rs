@@ -132,6 +132,11 @@ pub enum Error {
         /// The whole sentence; it names the stream and the group.
         message: String,
     },
+    /// Another call uses the object, and this one cannot go on beside it.
+    InUse {
+        /// The whole sentence.
+        message: String,
+    },
     /// The object was closed before.
     Closed {
         /// `dispatcher`, `reader` or `consumer`.
@@ -192,6 +197,7 @@ impl fmt::Display for Error {
             | Self::Schema { message }
             | Self::Message { message }
             | Self::State { message }
+            | Self::InUse { message }
             | Self::Connection { message }
             | Self::Command { message, .. }
             | Self::GroupMissing { message, .. }

@@ -8,7 +8,8 @@
 //!
 //! Writing: [`Dispatcher`] takes messages and record batches, and returns a [`DeliveryReport`] with one outcome for each. Its
 //! producer encodes them for its lanes, one to each node; a lane owns a connection, which knows no socket and no clock, and its
-//! socket. [`LoopDispatcher`] is the same for an event loop, and [`TaskDispatcher`] for the tasks on one.
+//! socket. [`LoopDispatcher`] is the same for an event loop, [`TaskDispatcher`] for the tasks on one, and [`SharedDispatcher`] for
+//! threads.
 //!
 //! Reading: [`Reader`] returns record batches by position, and [`consumer::Consumer`] those of a consumer group. Their sessions
 //! write requests and read replies, without a socket or a clock; a pool moves the bytes over its channels, and a ledger records
@@ -106,7 +107,7 @@ pub use data_source::{data_source_options, data_source_read_options};
 pub use dead_letters::{DeadLetter, PackedFields, dead_letters};
 pub use dispatcher::{
     DISPATCHER_OPTIONS, Dispatcher, DispatcherOptions, IdArgument, JsonColumns, LAYOUT_OPTIONS, LayoutOptions,
-    LoopDispatcher, Progress, TaskDispatcher, wrong_version,
+    LoopDispatcher, Progress, RoutedDispatcher, SharedDispatcher, TaskDispatcher, wrong_version,
 };
 pub use endpoint::Endpoint;
 pub use entries::FieldsAt;

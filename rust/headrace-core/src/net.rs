@@ -8,6 +8,7 @@
 //!
 //! This module never retries, and never repairs a failed connection: [`Transport::abort`] it and connect again.
 
+mod alarm;
 mod block_on;
 mod change;
 mod cluster_nodes;
@@ -38,6 +39,7 @@ pub(crate) mod tests;
 mod tls;
 mod within;
 
+pub(crate) use alarm::Alarm;
 pub(crate) use block_on::block_on;
 pub use change::ServerChange;
 pub(crate) use cluster_nodes::{ask_any, ask_connected, confirm, connect_to_node, is_redirect, replicas_of};
@@ -60,4 +62,4 @@ pub(crate) use shard_registry::ShardRegistry;
 #[cfg(any(test, fuzzing))]
 pub(crate) use socket::Readiness;
 pub(crate) use stream::{Transport, Wanted};
-pub(crate) use within::within;
+pub(crate) use within::{unless, within};

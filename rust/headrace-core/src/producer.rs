@@ -1,6 +1,6 @@
 //! Encodes messages for its lanes, drives them, and collects the outcomes in the order of the messages.
 //!
-//! One thread, no locks: every public call of the dispatcher runs the loop here as far as it needs to. The [`Encoder`] turns
+//! No threads, no locks: every public call of the dispatcher runs the loop here as far as it needs to. The [`Encoder`] turns
 //! messages into commands, the [`Sender`] moves them: each [`Lane`](lane::Lane) has one connection, to the only server or to a
 //! node. What replies and losses mean is decided in [`connection`](crate::connection).
 
@@ -149,6 +149,16 @@ impl Producer {
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.sender.has_room(self.dedup.runs_in_window())
+    }
+
+    /// Whether there is room in the window.
+    pub(crate) fn has_room_in_window(&self) -> bool {
+        self.sender.has_room_in_window()
+    }
+
+    /// Whether a quarter of the window is free.
+    pub(crate) fn has_ample_room(&self) -> bool {
+        self.sender.has_ample_room()
     }
 
     /// The failure of every message of the endpoint's stream in this batch, if connecting failed. `None` if messages go to

@@ -1,11 +1,11 @@
-//! The dispatcher for Python: one caller at a time. The GIL is held only to read arguments.
+//! The dispatcher for Python. The GIL is held only to read arguments.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
-use headrace_core::{Counters, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument};
+use headrace_core::{Dispatcher, DispatcherOptions, EntryId, Error, IdArgument, Message, SharedDispatcher};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
@@ -16,39 +16,14 @@ use crate::endpoint::PyEndpoint;
 use crate::errors::to_py;
 use crate::layout::layout;
 use crate::message::{Parts, given_id, with_bytes, with_message};
-use crate::one_caller::{self, ONE_CALLER};
 use crate::options::option_values;
 use crate::panics::contained;
 use crate::report::PyReport;
-use crate::signals::without_gil;
+use crate::signals::{Logged, without_gil};
 
 /// The native half of `headrace.Dispatcher`, which documents it.
 #[pyclass(frozen, subclass, name = "Dispatcher", module = "headrace._headrace")]
-pub(crate) struct PyDispatcher {
-    inner: Mutex<Dispatcher>,
-    /// The process that created it: a fork may copy the lock while another thread holds it.
-    process: u32,
-    counters: Arc<Counters>,
-}
-
-impl PyDispatcher {
-    /// Locks the dispatcher for this call, including against a signal handler that runs during it.
-    #[inline]
-    fn lock(&self) -> PyResult<MutexGuard<'_, Dispatcher>> {
-        one_caller::lock(&self.inner, || {
-            if self.is_stuck() {
-                "the process was forked while a thread used the dispatcher: create a new one in the child".to_owned()
-            } else {
-                format!("the dispatcher is in use by another call: {ONE_CALLER}")
-            }
-        })
-    }
-
-    /// Whether the lock can never be released: a fork copied it while another thread was in a call.
-    fn is_stuck(&self) -> bool {
-        self.process != std::process::id() && self.inner.try_lock().is_err()
-    }
-}
+pub(crate) struct PyDispatcher(SharedDispatcher);
 
 // The doc comments of methods are their Python docstrings; tools/stub_docstrings.py copies them into the stub.
 #[allow(clippy::doc_markdown)] // Python's names, in Python's markup
@@ -60,9 +35,8 @@ impl PyDispatcher {
     fn new(endpoint: &Bound<'_, PyEndpoint>, options: &Bound<'_, PyDict>, text: bool) -> PyResult<Self> {
         let form = if text { Form::Text } else { Form::Typed };
         let options = DispatcherOptions::new(option_values(options)?, form).map_err(|e| to_py(&e))?;
-        let mut inner = Dispatcher::new(endpoint.get().0.clone(), options).map_err(|e| to_py(&e))?;
-        let counters = inner.counters();
-        Ok(Self { inner: Mutex::new(inner), process: std::process::id(), counters })
+        let dispatcher = Dispatcher::new(endpoint.get().0.clone(), options).map_err(|e| to_py(&e))?;
+        Ok(Self(SharedDispatcher::new(dispatcher, Box::new(Logged))))
     }
 
     /// Produce one message: a payload, fields, or both. Waits only for room in the window.
@@ -90,7 +64,7 @@ impl PyDispatcher {
     ///     MessageError: An argument has the wrong type or is out of range, or a field has the name of the payload's
     ///         field or of `ts`. Nothing was sent.
     ///     ClosedError: The dispatcher is closed.
-    ///     ConcurrentUseError: Another call is in progress.
+    ///     ConcurrentUseError: A handler of signals or log records calls it in the middle of another call.
     #[pyo3(
         signature = (payload = None, message_id = None, key = None, *, fields = None, stream_key = None, entry_id = None)
     )]
@@ -106,14 +80,13 @@ impl PyDispatcher {
         entry_id: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         contained(py, || {
-            let mut inner = self.lock()?;
             let id = given_id(message_id)?;
             let (Some(payload), None, None, None, None) = (payload, key, fields, stream_key, entry_id) else {
                 let parts = Parts { payload, key, fields, stream_key, entry_id };
-                return produce_message(py, &mut inner, id, parts);
+                return with_message(parts, |message| produce_when_room(py, &self.0, message, id));
             };
-            with_bytes("payload", payload, |payload| match inner.produce(payload, id) {
-                Err(Error::Full) => produce_when_room(py, &mut inner, |dispatcher| dispatcher.produce(payload, id)),
+            with_bytes("payload", payload, |payload| match self.0.try_produce(payload, id) {
+                Err(Error::Full) => produce_when_room(py, &self.0, &Message::new(payload), id),
                 taken => taken.map_err(|error| to_py(&error)),
             })
         })
@@ -171,7 +144,7 @@ impl PyDispatcher {
     ///     InternalError: A defect in headrace. The rows of the record batch that were not accepted fail: permanent,
     ///         `INTERNAL`, written no (unknown in a batch that was begun).
     ///     ClosedError: The dispatcher is closed.
-    ///     ConcurrentUseError: Another call is in progress.
+    ///     ConcurrentUseError: A handler of signals or log records calls it in the middle of another call.
     ///     KeyboardInterrupt: The rows of the record batch that were not accepted yet fail: retryable, `INTERRUPTED`,
     ///         written no (unknown in a batch that was begun).
     ///     KeyboardInterrupt, SystemExit: Raised by the reader's own Python code, such as a generator behind
@@ -187,13 +160,12 @@ impl PyDispatcher {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         contained(py, || {
-            let mut inner = self.lock()?;
             let layout = layout(keywords)?;
             let mut reader = read(data)?;
-            let mut plan = layout.plan(&mut inner, reader.schema()).map_err(|e| to_py(&e))?;
-            reader.read_only(&plan.columns());
-            let dispatcher = &mut *inner;
+            let dispatcher = &self.0;
             without_gil(py, |signals| {
+                let mut plan = layout.plan(|layout| dispatcher.plan(reader.schema(), layout, signals))?;
+                reader.read_only(&plan.columns());
                 for batch in reader {
                     dispatcher.produce_batch(&batch?, &mut plan, signals)?;
                 }
@@ -230,11 +202,12 @@ impl PyDispatcher {
     ///     ConfigError: `exactly_once` is off.
     ///     MessageError: The token or the version has the wrong type or is out of range.
     ///     StateError: Messages are still waiting for their outcomes: call `flush` first.
+    ///     ConcurrentUseError: Another call is in progress.
     #[pyo3(signature = (token, version = Given(None)), text_signature = "($self, token, version=0)")]
     fn begin(&self, py: Python<'_>, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
         contained(py, || {
             let (token, version) = (batch_name::token(token)?, batch_name::version(version)?);
-            self.lock()?.begin(token, version).map_err(|e| to_py(&e))
+            py.detach(|| self.0.begin(token, version)).map_err(|error| to_py(&error))
         })
     }
 
@@ -247,32 +220,27 @@ impl PyDispatcher {
     ///
     /// Raises:
     ///     StateError: Messages are still waiting for their outcomes: call `flush` first.
+    ///     ConcurrentUseError: Another call is in progress.
     fn skip_failed(&self, py: Python<'_>) -> PyResult<()> {
-        contained(py, || self.lock()?.skip_failed().map_err(|e| to_py(&e)))
+        contained(py, || py.detach(|| self.0.skip_failed()).map_err(|error| to_py(&error)))
     }
 
     /// Return the outcomes since the last report; `headrace.Dispatcher.poll` wraps it.
     fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {
-        contained(py, || {
-            let mut inner = self.lock()?;
-            let dispatcher = &mut *inner;
-            without_gil(py, |signals| dispatcher.poll(signals)).map(PyReport)
-        })
+        contained(py, || without_gil(py, |signals| self.0.poll(signals)).map(PyReport))
     }
 
     /// Wait for all outcomes and return them; `headrace.Dispatcher.flush` wraps it.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<PyReport> {
         contained(py, || {
-            let mut inner = self.lock()?;
             if let Some(seconds) = timeout.filter(|seconds| seconds.is_nan() || *seconds < 0.0) {
                 let message = format!("timeout must be a number of seconds of at least 0, got {seconds}");
                 return Err(to_py(&Error::config("timeout", message)));
             }
             // A timeout too long for a `Duration` never ends.
             let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            let dispatcher = &mut *inner;
-            without_gil(py, |signals| dispatcher.flush(timeout, signals)).map(PyReport)
+            without_gil(py, |signals| self.0.flush(timeout, signals)).map(PyReport)
         })
     }
 
@@ -288,10 +256,8 @@ impl PyDispatcher {
         entry_id: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         contained(py, || {
-            let mut inner = self.lock()?;
             let outcome = with_message(Parts { payload, key, fields, stream_key, entry_id }, |message| {
-                let dispatcher = &mut *inner;
-                without_gil(py, |signals| dispatcher.dispatch(message, signals))
+                without_gil(py, |signals| self.0.dispatch(message, signals))
             })?;
             outcome_to_py(py, outcome)
         })
@@ -299,35 +265,30 @@ impl PyDispatcher {
 
     /// Close the connection without a flush; `headrace.Dispatcher.close` wraps it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        contained(py, || {
-            let mut inner = self.lock()?;
-            let dispatcher = &mut *inner;
-            py.detach(|| dispatcher.close());
-            Ok(())
-        })
+        contained(py, || py.detach(|| self.0.close()).map_err(|error| to_py(&error)))
     }
 
     /// The counters so far; `headrace.Dispatcher.stats` reads them.
     #[getter]
     fn counters(&self) -> PyCounters {
-        PyCounters(Arc::clone(&self.counters))
+        PyCounters(Arc::clone(self.0.counters()))
     }
 
     /// The Rust debug output, for the test that looks for secrets in it.
-    fn _debug(&self) -> PyResult<String> {
-        Ok(format!("{:#?}", *self.lock()?))
+    fn _debug(&self, py: Python<'_>) -> String {
+        py.detach(|| format!("{:#?}", self.0))
     }
 
     /// The number of messages whose outcome no report contains yet.
     #[getter]
-    fn unreported(&self) -> PyResult<u64> {
-        if self.is_stuck() { Ok(0) } else { Ok(self.lock()?.unreported()) }
+    fn unreported(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.0.unreported()).map_err(|error| to_py(&error))
     }
 
     /// Whether the dispatcher is closed.
     #[getter]
-    fn closed(&self) -> PyResult<bool> {
-        if self.is_stuck() { Ok(true) } else { Ok(self.lock()?.is_closed()) }
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        py.detach(|| self.0.is_closed()).map_err(|error| to_py(&error))
     }
 }
 
@@ -341,38 +302,14 @@ fn outcome_to_py(py: Python<'_>, outcome: Result<EntryId, Failure>) -> PyResult<
     }
 }
 
-/// Takes a message once there is room for it. Separate from the call that finds room: the compiler computes before a loop what
-/// each of its turns needs.
+/// Takes a message, once there is room for it. Separate from the most common call.
 #[cold]
 #[inline(never)]
 fn produce_when_room(
     py: Python<'_>,
-    dispatcher: &mut Dispatcher,
-    mut produce: impl FnMut(&mut Dispatcher) -> headrace_core::Result<()>,
-) -> PyResult<()> {
-    loop {
-        without_gil(py, |signals| dispatcher.make_room(signals))?;
-        match produce(dispatcher) {
-            Err(Error::Full) => {}
-            taken => return taken.map_err(|error| to_py(&error)),
-        }
-    }
-}
-
-/// Takes a message with more than a payload and its ID. Separate from the most common call.
-#[inline(never)]
-fn produce_message(
-    py: Python<'_>,
-    dispatcher: &mut Dispatcher,
+    dispatcher: &SharedDispatcher,
+    message: &Message<'_>,
     id: IdArgument<'_>,
-    parts: Parts<'_, '_>,
 ) -> PyResult<()> {
-    with_message(parts, |message| {
-        loop {
-            match dispatcher.produce_message(message, id) {
-                Err(Error::Full) => without_gil(py, |signals| dispatcher.make_room_for(message, signals))?,
-                taken => return taken.map_err(|error| to_py(&error)),
-            }
-        }
-    })
+    without_gil(py, |signals| dispatcher.produce(message, id, signals))
 }

@@ -54,6 +54,7 @@ pub(crate) fn to_py(error: &Error) -> PyErr {
         Error::State { .. } => raise("StateError", message),
         Error::Reader { message } => crate::reader::to_py(message),
         Error::Internal { .. } => raise("InternalError", message),
+        Error::InUse { .. } => raise("ConcurrentUseError", message),
         Error::Closed { .. } => raise("ClosedError", message),
         // The binding raises the exception of the signal handler; this is for calls without one.
         Error::Interrupted => pyo3::exceptions::PyKeyboardInterrupt::new_err(()),

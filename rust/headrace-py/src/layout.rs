@@ -1,10 +1,7 @@
 //! The keyword arguments of `produce_batch`, each converted on its own; the core checks how they fit together.
 
-use arrow_schema::SchemaRef;
 use headrace_core::ipc::Codec;
-use headrace_core::{
-    BatchLayout, BatchPlan, Dispatcher, Error, JsonColumns, LAYOUT_OPTIONS, LayoutOptions, MAX_ROWS_PER_ENTRY,
-};
+use headrace_core::{BatchLayout, BatchPlan, Error, JsonColumns, LAYOUT_OPTIONS, LayoutOptions, MAX_ROWS_PER_ENTRY};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
@@ -21,9 +18,12 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Resolves the layout against a schema.
-    pub(crate) fn plan(&self, dispatcher: &mut Dispatcher, schema: &SchemaRef) -> headrace_core::Result<BatchPlan> {
-        dispatcher.plan(schema, &self.batch)?.with_constants(&self.constants)
+    /// The plan that a dispatcher makes of the layout, with the constants.
+    pub(crate) fn plan(
+        &self,
+        plan: impl FnOnce(&BatchLayout) -> headrace_core::Result<BatchPlan>,
+    ) -> headrace_core::Result<BatchPlan> {
+        plan(&self.batch)?.with_constants(&self.constants)
     }
 }
 

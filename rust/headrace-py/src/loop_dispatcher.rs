@@ -216,7 +216,7 @@ impl PyLoopDispatcher {
     /// The number of messages that have no outcome yet.
     #[getter]
     fn unsettled(&self) -> PyResult<u64> {
-        let dispatcher = &self.lock()?.dispatcher;
+        let dispatcher = &mut self.lock()?.dispatcher;
         Ok(dispatcher.taken() - dispatcher.settled())
     }
 }
@@ -236,7 +236,7 @@ struct OpenBatch {
 
 impl OpenBatch {
     fn plan(&mut self, dispatcher: &mut Dispatcher) -> headrace_core::Result<()> {
-        let plan = self.layout.plan(dispatcher, self.reader.schema())?;
+        let plan = self.layout.plan(|layout| dispatcher.plan(self.reader.schema(), layout))?;
         self.reader.read_only(&plan.columns());
         self.plan = Some(plan);
         Ok(())

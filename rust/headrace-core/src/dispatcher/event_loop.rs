@@ -63,8 +63,16 @@ impl LoopDispatcher {
     /// Sends nothing yet. `watch` is notified as in other calls; it is not asked whether to continue, because nothing blocks.
     pub fn new(dispatcher: Dispatcher, watch: Box<dyn Watch>) -> Self {
         let deferral = Arc::default();
-        let watch = Deferring { watch, deferral: Arc::clone(&deferral) };
+        let watch = Deferring { watch, deferral: Arc::clone(&deferral), reads_inline: false };
         Self { state: State::Here(Box::new(dispatcher), watch), deferral }
+    }
+
+    /// Looks passwords and files up in the call that connects: it may block, and raises what a callable raised.
+    pub(super) fn reading_inline(mut self) -> Self {
+        if let State::Here(_, watch) = &mut self.state {
+            watch.reads_inline = true;
+        }
+        self
     }
 
     /// The dispatcher, to produce messages, which [`advance`](Self::advance) sends. `None`: a connection is being opened, and
@@ -169,6 +177,7 @@ impl fmt::Debug for LoopDispatcher {
 struct Deferring {
     watch: Box<dyn Watch>,
     deferral: Arc<Mutex<Deferral>>,
+    reads_inline: bool,
 }
 
 impl Deferring {
@@ -204,6 +213,10 @@ impl Watch for Deferring {
 
     fn defers(&self) -> bool {
         true
+    }
+
+    fn reads_inline(&self) -> bool {
+        self.reads_inline
     }
 
     fn defer(&mut self, wait: DeferredWait<'_>) {

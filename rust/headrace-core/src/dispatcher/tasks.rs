@@ -1,8 +1,8 @@
 //! A dispatcher for tasks on an event loop: some await the outcome of their own message, and a report has all others.
 
-use std::time::Duration;
+use std::time::Instant;
 
-use super::{Dispatcher, IdArgument, LoopDispatcher, Message, Progress};
+use super::{Dispatcher, IdArgument, LoopDispatcher, Message, Progress, RoutedDispatcher};
 use crate::error::{Error, Result};
 use crate::net::Watch;
 use crate::producer::ExactlyOnce;
@@ -11,24 +11,21 @@ use crate::report::{AwaitedOutcome, DeliveryReport, OutcomeRouter};
 /// Why a batch that tasks produce cannot be repeated under its token.
 const NO_ORDER: &str = "tasks do not produce in the same order in every run";
 
-/// A [`LoopDispatcher`] that knows which of its messages are awaited by tasks.
+/// A [`RoutedDispatcher`] for messages whose order is that of tasks.
 ///
 /// With a script, a message that failed blocks those after it. Here they wait instead: once none is without an outcome, the
 /// failures count as handled, as after [`Dispatcher::skip_failed`].
 #[derive(Debug)]
 pub struct TaskDispatcher {
-    inner: LoopDispatcher,
-    router: OutcomeRouter,
-    /// Messages that were taken, and those of them that have an outcome.
-    taken: u64,
-    settled: u64,
+    inner: RoutedDispatcher,
     is_script: bool,
     /// Whether failures must be skipped before more messages are taken: these would fail too.
     is_to_skip: bool,
 }
 
 impl TaskDispatcher {
-    /// Sends nothing yet; `watch` is that of [`LoopDispatcher::new`]. Refuses messages that are identified by their number.
+    /// Sends nothing yet; `watch` is that of [`LoopDispatcher::new`]. Refuses messages that are
+    /// identified by their number.
     pub fn new(dispatcher: Dispatcher, watch: Box<dyn Watch>) -> Result<Self> {
         if matches!(dispatcher.exactly_once, Some(ExactlyOnce::Idmp { by_message_id: false, .. })) {
             let message = format!(
@@ -38,49 +35,28 @@ impl TaskDispatcher {
         }
         Ok(Self {
             is_script: matches!(dispatcher.exactly_once, Some(ExactlyOnce::Script { .. })),
-            inner: LoopDispatcher::new(dispatcher, watch),
-            router: OutcomeRouter::default(),
-            taken: 0,
-            settled: 0,
+            inner: RoutedDispatcher::new(LoopDispatcher::new(dispatcher, watch), OutcomeRouter::default()),
             is_to_skip: false,
         })
     }
 
     /// The number of messages that were taken.
-    pub fn taken(&self) -> u64 {
-        self.taken
+    pub fn taken(&mut self) -> u64 {
+        self.inner.taken()
     }
 
     /// The number of messages that have an outcome.
     pub fn settled(&self) -> u64 {
-        self.settled
+        self.inner.settled()
     }
 
-    /// Takes one message if there is room for it now, and returns whether it was taken. `is_awaited`: a task awaits its outcome.
+    /// As [`RoutedDispatcher::produce`].
     #[inline]
     pub fn produce(&mut self, message: &Message<'_>, id: IdArgument<'_>, is_awaited: bool) -> Result<bool> {
         if self.is_to_skip {
             return Ok(false);
         }
-        let Some(dispatcher) = self.inner.dispatcher() else { return Ok(false) };
-        let produced = match *message {
-            Message { payload: Some(payload), fields: [], stream_key: None, entry_id: None, key: None } => {
-                dispatcher.produce(payload, id)
-            }
-            _ => dispatcher.produce_message(message, id),
-        };
-        match produced {
-            Ok(()) => {
-                self.router.expect(is_awaited, 1);
-                self.taken += 1;
-                Ok(true)
-            }
-            Err(Error::Full) => Ok(false),
-            Err(error) => {
-                self.expect_unawaited();
-                Err(error)
-            }
-        }
+        self.inner.produce(message, id, is_awaited)
     }
 
     /// Lets `take` plan or produce messages that no task awaits. `None`: there is no room for any now.
@@ -88,32 +64,25 @@ impl TaskDispatcher {
         if self.is_to_skip {
             return None;
         }
-        let taken = take(self.inner.dispatcher()?);
-        self.expect_unawaited();
-        Some(taken)
+        self.inner.dispatcher().map(take)
     }
 
-    /// As [`LoopDispatcher::advance`]. The report is for [`settle`](Self::settle).
+    /// As [`RoutedDispatcher::advance`].
     pub fn advance(&mut self) -> Result<Progress> {
         self.inner.advance()
     }
 
-    /// Gives messages without a reply the outcome `TIMEOUT`, and numbers messages from 0 again. The report is for
-    /// [`settle`](Self::settle).
+    /// As [`RoutedDispatcher::end_batch`].
     pub fn end_batch(&mut self, watch: &mut dyn Watch) -> Result<Option<DeliveryReport>> {
-        self.inner.interrupt();
-        self.inner.dispatcher().map(|dispatcher| dispatcher.flush(Some(Duration::ZERO), watch)).transpose()
+        self.inner.end_batch(Instant::now(), watch)
     }
 
-    /// Passes the outcomes of a report on: those that are awaited to `receive`, which returns whether they still are, and all
-    /// others to [`report`](Self::report).
+    /// As [`RoutedDispatcher::settle`].
     pub fn settle(&mut self, report: &DeliveryReport, receive: impl FnMut(AwaitedOutcome<'_>) -> bool) {
-        self.settled += report.delivered() + report.failed();
         self.is_to_skip |= self.is_script && report.failed() > 0;
-        // Even without outcomes: it counts retries.
-        self.router.route(report, receive);
+        self.inner.settle(report, receive);
         if self.is_to_skip
-            && self.settled == self.taken
+            && self.inner.settled() == self.inner.taken()
             && let Some(dispatcher) = self.inner.dispatcher()
             // Not while a WAIT is in flight, with nothing to confirm: its reply leads here again.
             && dispatcher.skip_failed().is_ok()
@@ -124,12 +93,12 @@ impl TaskDispatcher {
 
     /// As [`OutcomeRouter::put_back`].
     pub fn put_back(&mut self, awaited: AwaitedOutcome<'_>) {
-        self.router.put_back(awaited);
+        self.inner.put_back(awaited);
     }
 
     /// The outcomes since the last report, except those that tasks received.
     pub fn report(&mut self) -> DeliveryReport {
-        self.router.take()
+        self.inner.report()
     }
 
     /// As [`Dispatcher::begin`], for messages that are identified by their IDs.
@@ -140,25 +109,12 @@ impl TaskDispatcher {
         }
         match self.inner.dispatcher() {
             Some(dispatcher) => dispatcher.begin(token, version),
-            None => Err(Error::State { message: "messages wait for their outcomes: flush before begin".to_owned() }),
+            None => Err(Error::state("messages wait for their outcomes: flush before begin")),
         }
     }
 
     /// Closes the connections. Messages without an outcome are given up.
     pub fn close(&mut self) {
-        self.inner.interrupt();
-        if let Some(dispatcher) = self.inner.dispatcher() {
-            dispatcher.close();
-        }
-    }
-
-    /// Records that the messages that the last call took, if any, are not awaited.
-    fn expect_unawaited(&mut self) {
-        let Some(dispatcher) = self.inner.dispatcher() else { return };
-        let more = dispatcher.unreported() - (self.taken - self.settled);
-        if more > 0 {
-            self.router.expect(false, more);
-            self.taken += more;
-        }
+        self.inner.close();
     }
 }

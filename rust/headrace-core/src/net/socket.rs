@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -50,6 +50,22 @@ pub(super) fn poll_any<'a>(sockets: impl Iterator<Item = (BorrowedFd<'a>, bool)>
         sockets.map(|(socket, writable)| PollFd::from_borrowed_fd(socket, wanted(writable))).collect();
     let timeout = Timespec::try_from(timeout).ok();
     rustix::event::poll(&mut fds, timeout.as_ref()) == Err(rustix::io::Errno::INTR)
+}
+
+/// Waits for `timeout` at most until one of several descriptors is readable, or writable if its flag is set. Returns whether the
+/// first one is ready, and whether a signal ended the wait. Others may close the descriptors meanwhile.
+#[expect(unsafe_code, reason = "rustix takes only descriptors that stay open")]
+pub(super) fn poll_raw(sockets: impl Iterator<Item = (RawFd, bool)>, timeout: Duration) -> (bool, bool) {
+    let wanted = |writable| if writable { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+    let mut fds: Vec<_> =
+        sockets.map(|(fd, writable)| libc::pollfd { fd, events: wanted(writable), revents: 0 }).collect();
+    // Rounded up: a wait that ends early would be repeated without a pause.
+    let millis = libc::c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX);
+    // SAFETY: poll(2) reads and writes the entries of the vector, which outlives the call. A descriptor that is closed, or is
+    // another file by now, ends the wait early or not at all.
+    let ready = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
+    let interrupted = ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+    (fds.first().is_some_and(|fd| fd.revents != 0), interrupted)
 }
 
 /// Waits for `timeout` at most. A hang-up or an error counts as readable: the read that follows reports it.

@@ -1,4 +1,4 @@
-//! A time at which every wait of a call ends.
+//! A time, or something else, that ends every wait of a call.
 
 use std::fmt;
 use std::time::Instant;
@@ -15,7 +15,16 @@ pub(crate) fn within<T>(
     watch: &mut dyn Watch,
     call: impl FnOnce(&mut dyn Watch) -> Result<T>,
 ) -> Result<Option<T>> {
-    let mut within = Within { until, watch, is_over: false };
+    unless(&mut || until.is_some_and(|until| until <= Instant::now()), watch, call)
+}
+
+/// Runs `call`, whose waits all end when `ends` returns true. `None`: it ended a wait.
+pub(crate) fn unless<T>(
+    ends: &mut (dyn FnMut() -> bool + Send),
+    watch: &mut dyn Watch,
+    call: impl FnOnce(&mut dyn Watch) -> Result<T>,
+) -> Result<Option<T>> {
+    let mut within = Within { ends, watch, is_over: false };
     match call(&mut within) {
         Err(Error::Interrupted) if within.is_over => Ok(None),
         done => done.map(Some),
@@ -23,10 +32,9 @@ pub(crate) fn within<T>(
 }
 
 struct Within<'w> {
-    /// `None`: never.
-    until: Option<Instant>,
+    ends: &'w mut (dyn FnMut() -> bool + Send),
     watch: &'w mut dyn Watch,
-    /// Whether the time has ended a wait.
+    /// Whether a wait was ended.
     is_over: bool,
 }
 
@@ -35,7 +43,7 @@ impl Watch for Within<'_> {
         if self.watch.interrupted() {
             return true;
         }
-        self.is_over |= self.until.is_some_and(|until| until <= Instant::now());
+        self.is_over |= (self.ends)();
         self.is_over
     }
 

@@ -240,6 +240,11 @@ pub(crate) struct IdCursor {
 }
 
 impl IdCursor {
+    /// Gives the ordinal of the last message to the next one.
+    pub(crate) fn skip_ordinal(&mut self) {
+        self.ordinal -= 1;
+    }
+
     /// The position before the first ID, whose message has this ordinal.
     pub(crate) fn new(ordinal: u64) -> Self {
         Self { segment: 0, at: 0, ordinal }

@@ -128,6 +128,11 @@ impl Recorder {
         self.delivered + self.failed
     }
 
+    /// Whether the next report would have neither outcomes nor counts.
+    pub(super) fn is_empty(&self) -> bool {
+        self.recorded() == 0 && self.retries == 0 && self.possible_duplicates == 0
+    }
+
     /// Returns the recorded outcomes as a report. If `restart` is true, the next message's ordinal is 0, which requires that
     /// every message has an outcome.
     pub(crate) fn take(&mut self, restart: bool) -> DeliveryReport {

@@ -29,9 +29,18 @@ pub struct OutcomeRouter {
     expected: VecDeque<(bool, u64)>,
     /// The outcomes for the next report.
     unclaimed: Recorder,
+    /// Whether awaited messages take no ordinals.
+    skips_awaited: bool,
+    /// How many ordinals of the dispatcher they have taken since these began at 0.
+    skipped: u64,
 }
 
 impl OutcomeRouter {
+    /// A router whose reports number only the messages that nobody awaits. Its callers give no outcome back.
+    pub fn skipping_awaited() -> Self {
+        Self { skips_awaited: true, ..Self::default() }
+    }
+
     /// Records that the dispatcher accepted `count` more messages.
     #[inline]
     pub fn expect(&mut self, is_awaited: bool, count: u64) {
@@ -46,7 +55,10 @@ impl OutcomeRouter {
     pub fn route(&mut self, report: &DeliveryReport, mut receive: impl FnMut(AwaitedOutcome<'_>) -> bool) {
         let data = report.data();
         self.unclaimed.add_retries(data);
-        let mut ids = IdCursor::new(data.first_ordinal);
+        if data.first_ordinal == 0 {
+            self.skipped = 0;
+        }
+        let mut ids = IdCursor::new(data.first_ordinal - self.skipped);
         for run in data.outcomes.runs() {
             let mut at = 0;
             while at < run.count() {
@@ -54,6 +66,10 @@ impl OutcomeRouter {
                 if is_awaited {
                     for nth in at..at + more {
                         let awaited = awaited(data, run, nth, ids.next(&data.ids));
+                        if self.skips_awaited {
+                            self.skipped += 1;
+                            ids.skip_ordinal();
+                        }
                         if !receive(awaited) {
                             self.put_back(awaited);
                         }
@@ -77,6 +93,16 @@ impl OutcomeRouter {
         }
     }
 
+    /// The number of outcomes for the next report.
+    pub fn unclaimed(&self) -> u64 {
+        self.unclaimed.recorded()
+    }
+
+    /// Whether [`take`](Self::take) would return the next report unchanged, if nobody awaits a message of it.
+    pub fn is_idle(&self) -> bool {
+        self.expected.is_empty() && self.unclaimed.is_empty() && self.skipped == 0
+    }
+
     /// Returns a report of all outcomes since the last one that were not passed to a caller.
     pub fn take(&mut self) -> DeliveryReport {
         self.unclaimed.take(false)
@@ -84,7 +110,7 @@ impl OutcomeRouter {
 
     /// Resets the router in a forked child, where its content belongs to the parent.
     pub fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self { skips_awaited: self.skips_awaited, ..Self::default() };
     }
 
     /// Whether the next messages are awaited, and the number of messages this holds for, at most `most`.

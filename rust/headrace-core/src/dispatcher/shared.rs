@@ -1,0 +1,468 @@
+//! A dispatcher for threads: a call that waits does not keep the others from their work.
+
+mod awaiting;
+mod caller;
+mod state;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use super::{Dispatcher, IdArgument, Message, not_encoded};
+use crate::batch::{BatchLayout, BatchPlan};
+use crate::command::EntryId;
+use crate::contain::contain;
+use crate::counters::Counters;
+use crate::error::{Error, Failure, Fault, Result, code};
+use crate::net::{Watch, unless};
+use crate::report::DeliveryReport;
+
+use caller::Goal;
+use state::{Pause, State, WATCH_EVERY};
+
+/// A [`Dispatcher`] that any number of threads may call at the same time.
+///
+/// Messages of one thread stay in order. Reports cover the messages of all threads, except those of
+/// [`dispatch`](Self::dispatch), which shares round trips with other calls.
+///
+/// ```text
+///                    a call that must wait
+///                             │
+///          nobody drives      ▼      another call drives
+///        ┌────────────── is it done? ───────────────┐
+///        ▼                    ▲                     ▼
+///   move all messages         │           ring, so that it looks at
+///   without waiting ──────────┤           what is new, then sleep
+///        │ nothing moves      │                     │
+///        ▼                    │   woken: by its     │
+///   wait for sockets ─────────┴── outcome, by room, ┘
+///   and the alarm                 or to drive
+/// ```
+///
+/// One of the calls that wait *drives*: it moves the messages of all calls, and waits for the sockets without the lock. As long
+/// as no two calls have met, a call keeps the lock while it waits, and drives as a [`Dispatcher`] of one thread does, which needs
+/// fewer steps.
+pub struct SharedDispatcher {
+    state: Mutex<State>,
+    /// Whether two calls have met.
+    have_met: AtomicBool,
+    /// The thread that may run the caller's code while it has the lock: handlers of signals and of log records. 0: none.
+    holder: AtomicUsize,
+    /// The process that created it: a fork may copy the lock while another thread has it.
+    process: u32,
+    counters: Arc<Counters>,
+    is_exactly_once: bool,
+}
+
+impl SharedDispatcher {
+    /// Sends nothing yet. `watch` is that of [`LoopDispatcher::new`](super::LoopDispatcher::new), for what is done for several
+    /// calls.
+    pub fn new(mut dispatcher: Dispatcher, watch: Box<dyn Watch>) -> Self {
+        let (counters, is_exactly_once) = (dispatcher.counters(), dispatcher.exactly_once.is_some());
+        Self {
+            state: Mutex::new(State::new(dispatcher, watch)),
+            have_met: AtomicBool::new(false),
+            holder: AtomicUsize::new(0),
+            process: std::process::id(),
+            counters,
+            is_exactly_once,
+        }
+    }
+
+    /// The dispatcher's counters, which outlive it.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Takes one message if that needs no wait at all, neither for room nor for another call: otherwise [`Error::Full`], and
+    /// [`produce`](Self::produce) takes it.
+    #[inline]
+    pub fn try_produce(&self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
+        match self.state.try_lock() {
+            Ok(mut state) => match state.inner.dispatcher() {
+                Some(dispatcher) => dispatcher.produce(payload, id),
+                None => Err(Error::Full),
+            },
+            Err(_) => Err(Error::Full),
+        }
+    }
+
+    /// Takes one message. Waits for room.
+    pub fn produce(&self, message: &Message<'_>, id: IdArgument<'_>, watch: &mut dyn Watch) -> Result<()> {
+        self.take(
+            watch,
+            |dispatcher| dispatcher.take(message, id).map(|taken| taken.then_some(())),
+            |dispatcher, watch| dispatcher.make_room_for(message, watch),
+        )
+    }
+
+    /// As [`Dispatcher::plan`].
+    pub fn plan(&self, schema: &SchemaRef, layout: &BatchLayout, watch: &mut dyn Watch) -> Result<BatchPlan> {
+        self.take(watch, |dispatcher| dispatcher.plan(schema, layout).map(Some), |_, _| Ok(()))
+    }
+
+    /// As [`Dispatcher::produce_batch`]. Messages of other calls may come between its rows.
+    pub fn produce_batch(&self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
+        // Refuses IDs that are too long before any row is taken. Rows whose columns panic get an outcome below.
+        contain(|| plan.ids(batch)).unwrap_or(Ok(None))?;
+        let (has_stream_keys, slice_rows) = (plan.has_stream_keys(), plan.slice_rows());
+        let mut row = 0;
+        while row < batch.num_rows() {
+            // Bad rows take no room in the window, and so never wait.
+            let taken = if self.lock()?.is_watch_due() && watch.interrupted() {
+                Err(Error::Interrupted)
+            } else {
+                self.take(
+                    watch,
+                    |dispatcher| Ok(Some(dispatcher.produce_rows(batch, row, plan)?).filter(|taken| *taken > 0)),
+                    |dispatcher, watch| dispatcher.make_room_in(has_stream_keys, watch),
+                )
+            };
+            match taken {
+                Ok(taken) => row += taken,
+                Err(error) => {
+                    match error {
+                        // The rows of the slice have an outcome.
+                        Error::Internal { .. } => self.refuse_rows(batch, row + slice_rows, plan, &not_encoded())?,
+                        Error::Interrupted => self.refuse_rows(batch, row, plan, &not_sent())?,
+                        _ => {}
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        let mut state = self.lock()?;
+        let _holder = self.hold();
+        state.inner.dispatcher().map_or(Ok(()), |dispatcher| dispatcher.send_rows(watch))
+    }
+
+    /// Fails the rows of a record batch from `from` on.
+    #[cold]
+    fn refuse_rows(&self, batch: &RecordBatch, from: usize, plan: &mut BatchPlan, fault: &Fault) -> Result<()> {
+        if from < batch.num_rows()
+            && let Some(dispatcher) = self.lock()?.inner.recall()
+        {
+            dispatcher.refuse_rows(batch, from, plan, fault);
+        }
+        Ok(())
+    }
+
+    /// Sends one message and waits for its outcome, which is in no report. An interrupt drops it.
+    pub fn dispatch(
+        &self,
+        message: &Message<'_>,
+        watch: &mut dyn Watch,
+    ) -> Result<std::result::Result<EntryId, Failure>> {
+        if self.is_exactly_once {
+            let message = "dispatch is not for exactly_once: produce the message and flush";
+            return Err(Error::config("exactly_once", message));
+        }
+        let mut take = |state: &mut State| state.dispatch(message).transpose();
+        let (state, awaiting) = self.wait(self.lock()?, Goal::Room { is_full: false }, None, watch, &mut take)?;
+        let awaiting = awaiting.unwrap_or(Err(Error::Interrupted))?;
+        let mut state = state;
+        state.ring();
+        let mut watched = Instant::now();
+        loop {
+            let rested = self.rest(state, Instant::now() + WATCH_EVERY);
+            // A call that did not drive needs no lock to see its outcome.
+            if let Some(outcome) = awaiting.outcome() {
+                if !matches!(rested, Ok(Rested::Parked)) {
+                    self.lock()?.hand_over();
+                }
+                return Ok(outcome);
+            }
+            let is_asked = rested.and_then(|rested| check(&mut watched, rested, watch));
+            state = self.lock()?;
+            if is_asked.is_err() {
+                awaiting.leave();
+                state.hand_over();
+            }
+            is_asked?;
+            if awaiting.is_left() {
+                return Err(forked());
+            }
+        }
+    }
+
+    /// As [`Dispatcher::poll`].
+    pub fn poll(&self, watch: &mut dyn Watch) -> Result<DeliveryReport> {
+        let mut state = self.lock()?;
+        let _holder = self.hold();
+        let polled = state.collect(|dispatcher| dispatcher.poll(watch));
+        // The call that drives may wait for a socket that is closed now.
+        state.ring();
+        polled.unwrap_or_else(|| Ok(state.inner.report()))
+    }
+
+    /// As [`Dispatcher::flush`], for the messages that any thread produced before this call. After the timeout, those of other
+    /// threads fail too. The ordinals start again if no message is without an outcome at the end.
+    pub fn flush(&self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<DeliveryReport> {
+        let started = Instant::now();
+        let mut state = self.lock()?;
+        let flushed = self.alone(&mut state, watch, |state, watch| {
+            state.collect(|dispatcher| dispatcher.flush(timeout, watch)).transpose()
+        })?;
+        if let Some(report) = flushed {
+            return Ok(report);
+        }
+        let until = timeout.and_then(|timeout| started.checked_add(timeout));
+        let taken = state.inner.taken();
+        let done = |state: &mut State| (state.inner.settled() >= taken).then_some(());
+        let (mut state, reached) = self.wait(state, Goal::Outcomes { taken }, until, watch, done)?;
+        if reached.is_some() && state.inner.taken() > state.inner.settled() {
+            self.counters.flushed(started.elapsed());
+        } else {
+            state.end_batch(started, watch)?;
+        }
+        Ok(state.inner.report())
+    }
+
+    /// As [`Dispatcher::begin`]. Refuses to run beside another call.
+    pub fn begin(&self, token: &str, version: u64) -> Result<()> {
+        self.exclusive()?.idle("begin")?.begin(token, version)
+    }
+
+    /// As [`Dispatcher::skip_failed`]. Refuses to run beside another call.
+    pub fn skip_failed(&self) -> Result<()> {
+        self.exclusive()?.idle("skip_failed")?.skip_failed()
+    }
+
+    /// As [`Dispatcher::close`]. Refuses to run beside another call.
+    pub fn close(&self) -> Result<()> {
+        self.exclusive()?.inner.close();
+        Ok(())
+    }
+
+    /// How many messages have no outcome in a report, and none that a call returns.
+    pub fn unreported(&self) -> Result<u64> {
+        if self.is_stuck() { Ok(0) } else { Ok(self.lock()?.unreported()) }
+    }
+
+    /// Whether [`close`](Self::close) was called.
+    pub fn is_closed(&self) -> Result<bool> {
+        if self.is_stuck() {
+            return Ok(true);
+        }
+        Ok(self.lock()?.inner.dispatcher().is_some_and(|dispatcher| dispatcher.is_closed()))
+    }
+
+    /// Lets `take` take messages, and makes room for them first where there is none.
+    fn take<T>(
+        &self,
+        watch: &mut dyn Watch,
+        mut take: impl FnMut(&mut Dispatcher) -> Result<Option<T>>,
+        mut make_room: impl FnMut(&mut Dispatcher, &mut dyn Watch) -> Result<()>,
+    ) -> Result<T> {
+        let mut state = self.lock()?;
+        while let Some(dispatcher) = state.inner.dispatcher() {
+            if let Some(taken) = take(dispatcher)? {
+                return Ok(taken);
+            }
+            let made = self.alone(&mut state, watch, |state, watch| {
+                state.inner.dispatcher().map(|dispatcher| make_room(dispatcher, watch)).transpose()
+            })?;
+            if made.is_none() {
+                break;
+            }
+        }
+        let is_full = state.is_full();
+        let (_state, taken) = self.wait(state, Goal::Room { is_full }, None, watch, |state| {
+            if state.has_room(is_full) { take(state.inner.dispatcher()?).transpose() } else { None }
+        })?;
+        taken.unwrap_or(Err(Error::Interrupted))
+    }
+
+    /// Runs a call that keeps the lock while it waits, until other calls come. `None`: they have come.
+    fn alone<T>(
+        &self,
+        state: &mut State,
+        watch: &mut dyn Watch,
+        call: impl FnOnce(&mut State, &mut dyn Watch) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        if self.have_met.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let _holder = self.hold();
+        let mut have_met = || self.have_met.load(Ordering::Acquire);
+        Ok(unless(&mut have_met, watch, |watch| call(state, watch))?.flatten())
+    }
+
+    /// Waits without the lock until `done` returns something, and drives if no other call does. `None`: the deadline came first.
+    fn wait<'a, T>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        goal: Goal,
+        deadline: Option<Instant>,
+        watch: &mut dyn Watch,
+        mut done: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<(MutexGuard<'a, State>, Option<T>)> {
+        if let Some(done) = done(&mut state) {
+            return Ok((state, Some(done)));
+        }
+        let caller = state.enter(goal);
+        let mut watched = Instant::now();
+        let waited = loop {
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                break Ok(None);
+            }
+            let until = deadline.map_or(now + WATCH_EVERY, |deadline| deadline.min(now + WATCH_EVERY));
+            let is_asked = self.rest(state, until).and_then(|rested| check(&mut watched, rested, watch));
+            state = self.lock()?;
+            if let Err(error) = is_asked {
+                break Err(error);
+            }
+            if let Some(done) = done(&mut state) {
+                break Ok(Some(done));
+            }
+            if !state.has(caller) {
+                break Err(forked());
+            }
+        };
+        state.leave(caller);
+        Ok((state, waited?))
+    }
+
+    /// Sleeps without the lock until another call that drives wakes this one. If there is none, drives: moves the messages of all
+    /// calls and, if none has an outcome then, waits for the sockets.
+    fn rest(&self, mut state: MutexGuard<'_, State>, until: Instant) -> Result<Rested> {
+        if state.is_driven() {
+            drop(state);
+            thread::park_timeout(until.saturating_duration_since(Instant::now()));
+            return Ok(Rested::Parked);
+        }
+        let holding = self.hold();
+        let pause = state.advance()?;
+        drop(holding);
+        let Some(Pause { sockets, deadline }) = pause else { return Ok(Rested::Moved) };
+        let alarm = state.sleep();
+        drop(state);
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        let is_signalled = alarm.wait(&sockets, until.saturating_duration_since(Instant::now()));
+        self.lock()?.wake_up();
+        Ok(if is_signalled { Rested::Signalled } else { Rested::Moved })
+    }
+
+    /// Locks the state for a call. Waits for calls that are at work, not for those that wait.
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => self.mended(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                self.refuse_to_wait_forever()?;
+                self.have_met.store(true, Ordering::Release);
+                self.state.lock().unwrap_or_else(|poisoned| self.mended(poisoned.into_inner()))
+            }
+        };
+        state.forget_after_fork();
+        Ok(state)
+    }
+
+    /// Locks the state for a call that goes with no other.
+    fn exclusive(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => self.mended(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                self.refuse_to_wait_forever()?;
+                return Err(in_use());
+            }
+        };
+        state.forget_after_fork();
+        if state.is_awaited() { Err(in_use()) } else { Ok(state) }
+    }
+
+    /// A call panicked with the lock. The core contains its own panics, so its state is consistent.
+    fn mended<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.state.clear_poison();
+        state.wake_up();
+        state
+    }
+
+    /// Refuses to wait for a lock that is never released.
+    fn refuse_to_wait_forever(&self) -> Result<()> {
+        if self.is_forked() {
+            let message = "the process was forked while a thread used the dispatcher: create a new one in the child";
+            return Err(Error::InUse { message: message.to_owned() });
+        }
+        if self.holder.load(Ordering::Acquire) == this_thread() { Err(in_use()) } else { Ok(()) }
+    }
+
+    /// Whether the lock can never be released: a fork copied it while another thread had it.
+    fn is_stuck(&self) -> bool {
+        self.is_forked() && matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Notes that this thread may run the caller's code with the lock, until the guard is dropped.
+    fn hold(&self) -> Holding<'_> {
+        self.holder.store(this_thread(), Ordering::Release);
+        Holding(&self.holder)
+    }
+}
+
+impl fmt::Debug for SharedDispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.lock() {
+            Ok(state) => f.debug_tuple("SharedDispatcher").field(&state.inner).finish(),
+            Err(_) => f.write_str("SharedDispatcher(in use)"),
+        }
+    }
+}
+
+/// See [`SharedDispatcher::hold`].
+struct Holding<'a>(&'a AtomicUsize);
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// A number of the current thread, not 0: the address of one of its own bytes.
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
+/// How a call rested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rested {
+    /// Another call drove.
+    Parked,
+    /// It drove.
+    Moved,
+    /// It drove until a signal came.
+    Signalled,
+}
+
+/// Asks the watch, unless it was asked a short time ago. Not with the lock: a handler of signals may call the dispatcher.
+fn check(watched: &mut Instant, rested: Rested, watch: &mut dyn Watch) -> Result<()> {
+    let now = Instant::now();
+    if rested != Rested::Signalled && now.saturating_duration_since(*watched) < WATCH_EVERY {
+        return Ok(());
+    }
+    *watched = now;
+    if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+fn forked() -> Error {
+    Error::state("the process was forked during the call: its messages belong to the parent")
+}
+
+fn not_sent() -> Fault {
+    Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent")
+}
+
+fn in_use() -> Error {
+    Error::InUse { message: "the dispatcher is in use by another call".to_owned() }
+}
