@@ -17,7 +17,7 @@ from support.fixture_types import StartServer
 from support.in_use import is_in_use
 from support.patience import NEVER, PATIENCE
 from support.pipelines import DELIVERED, check_accounting, endpoint_to, labels, outcomes
-from support.processes import stopped, wait_until
+from support.processes import in_child, stopped, wait_until
 
 Connect = Callable[..., Any]
 
@@ -168,6 +168,42 @@ def test_calls_that_go_with_no_other_say_so(any_server: LocalServer) -> None:
             assert not waiting.done()
         assert labels(waiting.result()) == [DELIVERED]
         dispatcher.begin("token")
+
+
+def test_threads_of_a_child_share_its_copy(any_server: LocalServer) -> None:
+    """As in a server that forks its workers: a child's own threads may meet, too."""
+    with Dispatcher(endpoint_to(any_server)) as dispatcher:
+        assert dispatcher.dispatch(b"parent")
+
+        def child() -> int:
+            def work(number: int) -> list[str]:
+                start.wait()
+                for _ in range(2_000):
+                    dispatcher.produce(b"x")
+                return [dispatcher.dispatch(b"%d" % number) for _ in range(20)]
+
+            start = threading.Barrier(THREADS, timeout=PATIENCE)
+            with ThreadPoolExecutor(THREADS) as pool:
+                entries = [entry for each in pool.map(work, range(THREADS)) for entry in each]
+            assert dispatcher.flush().delivered == THREADS * 2_000
+            return len(set(entries))
+
+        assert in_child(child) == THREADS * 20
+        assert dispatcher.dispatch(b"parent")
+
+
+def test_a_flush_beside_a_dispatch_does_not_keep_it_waiting(any_server: LocalServer) -> None:
+    """The call that drives waits without the lock; another one must not wait with it."""
+    with Dispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher, ThreadPoolExecutor(1) as pool:
+        assert dispatcher.dispatch(b"first")
+        with stopped(any_server):
+            dispatching = pool.submit(dispatcher.dispatch, b"x")
+            wait_until(lambda: is_in_use(dispatcher))
+            dispatcher.produce(b"y")
+            assert labels(dispatcher.flush(timeout=0.1)) == [("retryable", "TIMEOUT", "unknown")]
+            with pytest.raises(ConnectionFailedError):
+                dispatching.result()
+        assert dispatcher.dispatch(b"last")
 
 
 def test_a_waiting_thread_does_not_block_other_threads(any_server: LocalServer, start_server: StartServer) -> None:

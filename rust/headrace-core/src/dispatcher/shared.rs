@@ -5,7 +5,7 @@ mod caller;
 mod state;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +24,9 @@ use crate::report::DeliveryReport;
 
 use caller::Goal;
 use state::{Pause, State, WATCH_EVERY};
+
+/// How long a child waits for a lock that a thread of its parent may have had as it was forked.
+const STUCK: Duration = Duration::from_millis(200);
 
 /// A [`Dispatcher`] that any number of threads may call at the same time.
 ///
@@ -53,8 +56,8 @@ pub struct SharedDispatcher {
     have_met: AtomicBool,
     /// The thread that may run the caller's code while it has the lock: handlers of signals and of log records. 0: none.
     holder: AtomicUsize,
-    /// The process that created it: a fork may copy the lock while another thread has it.
-    process: u32,
+    /// The process that used it last: a fork may copy the lock while another thread has it.
+    process: AtomicU32,
     counters: Arc<Counters>,
     is_exactly_once: bool,
 }
@@ -68,7 +71,7 @@ impl SharedDispatcher {
             state: Mutex::new(State::new(dispatcher, watch)),
             have_met: AtomicBool::new(false),
             holder: AtomicUsize::new(0),
-            process: std::process::id(),
+            process: AtomicU32::new(std::process::id()),
             counters,
             is_exactly_once,
         }
@@ -144,11 +147,14 @@ impl SharedDispatcher {
     /// Fails the rows of a record batch from `from` on.
     #[cold]
     fn refuse_rows(&self, batch: &RecordBatch, from: usize, plan: &mut BatchPlan, fault: &Fault) -> Result<()> {
+        let mut state = self.lock()?;
         if from < batch.num_rows()
-            && let Some(dispatcher) = self.lock()?.inner.recall()
+            && let Some(dispatcher) = state.inner.recall()
         {
             dispatcher.refuse_rows(batch, from, plan, fault);
         }
+        // The call that drives may wait for a socket that is closed now.
+        state.ring();
         Ok(())
     }
 
@@ -195,8 +201,9 @@ impl SharedDispatcher {
         let mut state = self.lock()?;
         let _holder = self.hold();
         let polled = state.collect(|dispatcher| dispatcher.poll(watch));
-        // The call that drives may wait for a socket that is closed now.
+        // The call that drives may wait for a socket that is closed now, and one that was to drive may have its outcome.
         state.ring();
+        state.hand_over();
         polled.unwrap_or_else(|| Ok(state.inner.report()))
     }
 
@@ -241,15 +248,18 @@ impl SharedDispatcher {
 
     /// How many messages have no outcome in a report, and none that a call returns.
     pub fn unreported(&self) -> Result<u64> {
-        if self.is_stuck() { Ok(0) } else { Ok(self.lock()?.unreported()) }
+        match self.lock() {
+            Err(Error::InUse { .. }) if self.is_forked() => Ok(0),
+            state => Ok(state?.unreported()),
+        }
     }
 
     /// Whether [`close`](Self::close) was called.
     pub fn is_closed(&self) -> Result<bool> {
-        if self.is_stuck() {
-            return Ok(true);
+        match self.lock() {
+            Err(Error::InUse { .. }) if self.is_forked() => Ok(true),
+            state => Ok(state?.inner.dispatcher().is_some_and(|dispatcher| dispatcher.is_closed())),
         }
-        Ok(self.lock()?.inner.dispatcher().is_some_and(|dispatcher| dispatcher.is_closed()))
     }
 
     /// Lets `take` take messages, and makes room for them first where there is none.
@@ -285,6 +295,9 @@ impl SharedDispatcher {
         watch: &mut dyn Watch,
         call: impl FnOnce(&mut State, &mut dyn Watch) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
+        if state.is_awaited() {
+            self.have_met.store(true, Ordering::Release);
+        }
         if self.have_met.load(Ordering::Acquire) {
             return Ok(None);
         }
@@ -351,31 +364,52 @@ impl SharedDispatcher {
 
     /// Locks the state for a call. Waits for calls that are at work, not for those that wait.
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => self.mended(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {
-                self.refuse_to_wait_forever()?;
+        let state = match self.try_lock()? {
+            Some(state) => state,
+            None => {
                 self.have_met.store(true, Ordering::Release);
                 self.state.lock().unwrap_or_else(|poisoned| self.mended(poisoned.into_inner()))
             }
         };
-        state.forget_after_fork();
-        Ok(state)
+        Ok(self.entered(state))
     }
 
     /// Locks the state for a call that goes with no other.
     fn exclusive(&self) -> Result<MutexGuard<'_, State>> {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => self.mended(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {
-                self.refuse_to_wait_forever()?;
-                return Err(in_use());
-            }
-        };
-        state.forget_after_fork();
+        let state = self.entered(self.try_lock()?.ok_or_else(in_use)?);
         if state.is_awaited() { Err(in_use()) } else { Ok(state) }
+    }
+
+    /// Locks the state if no other call has the lock now. Refuses to wait for a lock that is never released.
+    fn try_lock(&self) -> Result<Option<MutexGuard<'_, State>>> {
+        let began = Instant::now();
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return Ok(Some(state)),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(Some(self.mended(poisoned.into_inner()))),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            if !self.is_forked() {
+                let is_mine = self.holder.load(Ordering::Acquire) == this_thread();
+                return if is_mine { Err(in_use()) } else { Ok(None) };
+            }
+            // Another thread of the child may have it for a moment; one of the parent has it for good.
+            if began.elapsed() >= STUCK {
+                let message =
+                    "the process was forked while a thread used the dispatcher: create a new one in the child";
+                return Err(Error::InUse { message: message.to_owned() });
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Notes that this process uses the dispatcher now.
+    fn entered<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.forget_after_fork() {
+            self.process.store(std::process::id(), Ordering::Release);
+            self.holder.store(0, Ordering::Release);
+        }
+        state
     }
 
     /// A call panicked with the lock. The core contains its own panics, so its state is consistent.
@@ -385,22 +419,9 @@ impl SharedDispatcher {
         state
     }
 
-    /// Refuses to wait for a lock that is never released.
-    fn refuse_to_wait_forever(&self) -> Result<()> {
-        if self.is_forked() {
-            let message = "the process was forked while a thread used the dispatcher: create a new one in the child";
-            return Err(Error::InUse { message: message.to_owned() });
-        }
-        if self.holder.load(Ordering::Acquire) == this_thread() { Err(in_use()) } else { Ok(()) }
-    }
-
-    /// Whether the lock can never be released: a fork copied it while another thread had it.
-    fn is_stuck(&self) -> bool {
-        self.is_forked() && matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
-    }
-
+    /// Whether this is a child that has not had the lock since the fork.
     fn is_forked(&self) -> bool {
-        self.process != std::process::id()
+        self.process.load(Ordering::Acquire) != std::process::id()
     }
 
     /// Notes that this thread may run the caller's code with the lock, until the guard is dropped.

@@ -301,6 +301,21 @@ mod tests {
     }
 
     #[test]
+    fn awaited_messages_take_no_ordinals_where_they_are_skipped() {
+        let (mut recorder, mut router) = (Recorder::default(), OutcomeRouter::skipping_awaited());
+        let mut report = |expected: &[bool], restart| {
+            recorder.push_ordinals(expected.len() as u64);
+            recorder.delivered(EntryId { ms: 1, seq: 0 }, expected.len() as u64, 1);
+            expected.iter().for_each(|is_awaited| router.expect(*is_awaited, 1));
+            router.route(&recorder.take(restart), |_| true);
+            read(&router.take())
+        };
+        assert_eq!(report(&[false, true, false], false), ["Ordinal(0) 1-0", "Ordinal(1) 1-2"]);
+        assert_eq!(report(&[true, true, false], true), ["Ordinal(2) 1-2"]);
+        assert_eq!(report(&[false], false), ["Ordinal(0) 1-0"]);
+    }
+
+    #[test]
     fn an_outcome_that_is_put_back_is_in_the_next_report() {
         let mut router = OutcomeRouter::default();
         let failure = failure("full");

@@ -199,13 +199,16 @@ impl State {
     }
 
     /// Forgets everything in a forked child: it belongs to the parent, which also hears the alarm.
-    pub(super) fn forget_after_fork(&mut self) {
-        if self.fork.detected_fork() {
+    /// Returns whether this is one.
+    pub(super) fn forget_after_fork(&mut self) -> bool {
+        let is_forked = self.fork.detected_fork();
+        if is_forked {
             self.inner.forget();
             self.callers.clear();
             self.awaiting.drain(..).for_each(|awaiting| awaiting.leave());
             (self.is_driven, self.alarm) = (false, Arc::default());
         }
+        is_forked
     }
 }
 
