@@ -364,12 +364,11 @@ impl SharedDispatcher {
 
     /// Locks the state for a call. Waits for calls that are at work, not for those that wait.
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
-        let state = match self.try_lock()? {
-            Some(state) => state,
-            None => {
-                self.have_met.store(true, Ordering::Release);
-                self.state.lock().unwrap_or_else(|poisoned| self.mended(poisoned.into_inner()))
-            }
+        let state = if let Some(state) = self.try_lock()? {
+            state
+        } else {
+            self.have_met.store(true, Ordering::Release);
+            self.state.lock().unwrap_or_else(|poisoned| self.mended(poisoned.into_inner()))
         };
         Ok(self.entered(state))
     }

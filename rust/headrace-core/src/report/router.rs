@@ -306,7 +306,9 @@ mod tests {
         let mut report = |expected: &[bool], restart| {
             recorder.push_ordinals(expected.len() as u64);
             recorder.delivered(EntryId { ms: 1, seq: 0 }, expected.len() as u64, 1);
-            expected.iter().for_each(|is_awaited| router.expect(*is_awaited, 1));
+            for is_awaited in expected {
+                router.expect(*is_awaited, 1);
+            }
             router.route(&recorder.take(restart), |_| true);
             read(&router.take())
         };
