@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 
-from headrace import ConcurrentUseError, ConnectionFailedError, DeliveryReport, Dispatcher
+from headrace import ConcurrentUseError, ConnectionFailedError, DeliveryReport, Dispatcher, _headrace
 from headrace.testing import LocalServer
 from support import Certs
 from support.fixture_types import StartServer
@@ -119,7 +120,7 @@ def test_a_thread_that_waits_does_not_stop_the_others(any_server: LocalServer) -
                 with stopped(any_server):
                     dispatcher.produce(b"in flight")
                     waiting = pool.submit(wait, dispatcher)
-                    wait_until(lambda dispatcher=dispatcher: is_in_use(dispatcher))
+                    wait_until(partial(is_in_use, dispatcher))
                     assert labels(dispatcher.poll()) == []
                     assert dispatcher.unreported > 0
                     if not dispatcher.closed and dispatcher.unreported < 90:
@@ -161,7 +162,7 @@ def test_calls_that_go_with_no_other_say_so(any_server: LocalServer) -> None:
             dispatcher.produce(b"x")
             waiting = pool.submit(dispatcher.flush)
             wait_until(lambda: is_in_use(dispatcher))
-            close = super(Dispatcher, dispatcher).close
+            close: Callable[[], None] = _headrace.Dispatcher.close.__get__(dispatcher)
             for call in (lambda: dispatcher.begin("token"), dispatcher.skip_failed, close):
                 with pytest.raises(ConcurrentUseError, match="in use by another call"):
                     call()

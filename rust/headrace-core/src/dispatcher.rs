@@ -383,24 +383,44 @@ impl Dispatcher {
     /// If `watch` interrupts it, the rows that were not taken fail: retryable, `INTERRUPTED`, written no (unknown in a batch that
     /// was started with [`begin`](Self::begin)). If it panics, they fail likewise: permanent, `INTERNAL`.
     pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
+        let mut row = 0;
+        let taken = self.take_batch(batch, &mut row, plan, watch);
+        if taken == Err(Error::Interrupted) {
+            self.refuse_rows(batch, row, plan, &not_sent());
+        }
+        taken
+    }
+
+    /// Like [`produce_batch`](Self::produce_batch), from `row` on, which becomes the first row that was not taken: if it is
+    /// interrupted, the caller decides on the others.
+    fn take_batch(
+        &mut self,
+        batch: &RecordBatch,
+        row: &mut usize,
+        plan: &mut BatchPlan,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
         self.enter()?;
-        let (count, carries_time) = (batch.num_rows(), plan.carries_time());
+        let from = *row;
+        let rest = &batch.slice(from, batch.num_rows() - from);
+        let (count, carries_time) = (rest.num_rows(), plan.carries_time());
         let first = self.passed();
         let bound = contain(|| {
             fail::point("bind");
-            plan.bind(batch, first)
+            plan.bind(rest, first)
         });
-        let Ok(bound) = bound else { return Err(self.give_up_batch(batch, plan)) };
+        let Ok(bound) = bound else { return Err(self.give_up_batch(rest, plan)) };
         let (mut rows, ids) = bound?;
-        let taken = self.guarded(|dispatcher| {
-            dispatcher.add_ids(ids.as_ref(), count);
-            let taken = dispatcher.take_rows(&mut rows, ids.as_ref(), count, carries_time, watch);
+        let mut taken = 0;
+        let ended = self.guarded(|dispatcher| {
+            let ended = dispatcher.take_rows(&mut rows, ids.as_ref(), &mut taken, count, carries_time, watch);
             dispatcher.producer.give_back();
-            taken
+            ended
         });
-        match taken? {
+        *row += taken;
+        match ended? {
             None => Ok(()),
-            Some(row) => Err(Error::Internal { message: plan.describe(batch, row) }),
+            Some(row) => Err(Error::Internal { message: plan.describe(batch, from + row) }),
         }
     }
 
@@ -442,7 +462,7 @@ impl Dispatcher {
     ) -> std::result::Result<usize, usize> {
         self.producer.begin_rows(rows);
         if let Some(failure) = self.producer.down().cloned() {
-            self.add_ids(ids, count);
+            self.add_ids(ids, 0..count);
             self.producer.push_failed_rows(&failure, rows, 0..count);
             return Ok(count);
         }
@@ -453,20 +473,22 @@ impl Dispatcher {
         }
         let mut row = 0;
         if contain(|| self.producer.push_batch(rows, ids.into(), &mut row, count)).is_err() {
-            self.add_ids(ids, count);
+            self.add_ids(ids, 0..count);
             return Err(self.fail_from(rows, row, count));
         }
-        self.add_ids(ids.map(|ids| ids.slice(0, row)).as_ref(), row);
+        self.add_ids(ids, 0..row);
         Ok(row)
     }
 
-    fn add_ids(&mut self, ids: Option<&IdColumn>, count: usize) {
+    /// Adds the IDs of these rows, of all IDs of the record batch.
+    fn add_ids(&mut self, ids: Option<&IdColumn>, rows: Range<usize>) {
+        let count = rows.len() as u64;
         match ids {
-            None => self.producer.recorder().push_ordinals(count as u64),
-            Some(ids) => self.producer.recorder().push_column(ids.clone()),
+            None => self.producer.recorder().push_ordinals(count),
+            Some(ids) => self.producer.recorder().push_column(ids.slice(rows.start, rows.len())),
         }
-        self.unreported += count as u64;
-        self.producer.recorder().counters().messages.add(count as u64);
+        self.unreported += count;
+        self.producer.recorder().counters().messages.add(count);
     }
 
     /// Fails the rows of a record batch from `from` on: nothing of them was sent.
@@ -479,7 +501,7 @@ impl Dispatcher {
             return;
         };
         let refused = self.guarded(|dispatcher| {
-            dispatcher.add_ids(ids.as_ref(), batch.num_rows());
+            dispatcher.add_ids(ids.as_ref(), 0..batch.num_rows());
             let failure = dispatcher.producer.unsent(fault);
             dispatcher.producer.push_failed_rows(&failure, &rows, 0..batch.num_rows());
             Ok(())
@@ -487,21 +509,12 @@ impl Dispatcher {
         drop(refused);
     }
 
-    /// Sends what an open connection takes now, at the end of a record batch.
-    fn send_rows(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        self.guarded(|dispatcher| {
-            dispatcher.producer.poll();
-            dispatcher.producer.report_waits(watch);
-            Ok(())
-        })
-    }
-
     /// Fails all rows of a record batch whose columns a panic left unread.
     #[cold]
     fn give_up_batch(&mut self, batch: &RecordBatch, plan: &BatchPlan) -> Error {
         let (ids, count) = (contain(|| plan.ids(batch)).ok().and_then(Result::ok).flatten(), batch.num_rows());
         let given_up = self.guarded(|dispatcher| {
-            dispatcher.add_ids(ids.as_ref(), count);
+            dispatcher.add_ids(ids.as_ref(), 0..count);
             if plan.has_stream_keys() {
                 dispatcher.producer.push_lost(&not_encoded(), count as u64);
             } else {
@@ -535,27 +548,26 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the row at which a panic ended the call, if one did: this row and those after it have failed.
+    /// Returns the row at which a panic ended the call, if one did: this row and those after it have failed. `row` becomes the
+    /// first row that was not taken.
     fn take_rows(
         &mut self,
         rows: &mut Batch<'_>,
         ids: Option<&IdColumn>,
+        row: &mut usize,
         count: usize,
         carries_time: bool,
         watch: &mut dyn Watch,
     ) -> Result<Option<usize>> {
         self.producer.begin_rows(rows);
-        let mut row = 0;
-        while row < count {
-            let room = self.producer.check(Instant::now(), watch).and_then(|()| self.producer.make_room(watch));
-            if let Err(error) = room {
-                let fault = Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent");
-                let failure = self.producer.unsent(&fault);
-                self.producer.push_failed_rows(&failure, rows, row..count);
-                return Err(error);
-            }
+        while *row < count {
+            self.producer.check(Instant::now(), watch)?;
+            self.producer.make_room(watch)?;
+            let from = *row;
             if let Some(failure) = self.producer.down().cloned() {
-                self.producer.push_failed_rows(&failure, rows, row..count);
+                *row = count;
+                self.add_ids(ids, from..count);
+                self.producer.push_failed_rows(&failure, rows, from..count);
                 break;
             }
             if carries_time {
@@ -563,9 +575,13 @@ impl Dispatcher {
             } else {
                 self.producer.drop_time();
             }
-            if contain(|| self.producer.push_batch(rows, ids.into(), &mut row, count)).is_err() {
-                return Ok(Some(self.fail_from(rows, row, count)));
+            if contain(|| self.producer.push_batch(rows, ids.into(), row, count)).is_err() {
+                self.add_ids(ids, from..count);
+                let failed = self.fail_from(rows, *row, count);
+                *row = count;
+                return Ok(Some(failed));
             }
+            self.add_ids(ids, from..*row);
         }
         self.producer.poll();
         self.producer.report_waits(watch);
@@ -790,6 +806,10 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
+
+fn not_sent() -> Fault {
+    Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent")
 }
 
 fn not_encoded() -> Fault {

@@ -1,10 +1,7 @@
 //! A dispatcher of which several callers await outcomes: each of those its own, and a report has all others.
 
-use std::time::{Duration, Instant};
-
 use super::{Dispatcher, IdArgument, LoopDispatcher, Message, Progress};
 use crate::error::Result;
-use crate::net::Watch;
 use crate::report::{AwaitedOutcome, DeliveryReport, OutcomeRouter};
 
 /// A [`LoopDispatcher`] that knows which of its messages are awaited.
@@ -70,12 +67,14 @@ impl RoutedDispatcher {
         self.inner.advance()
     }
 
-    /// Gives messages without a reply the outcome `TIMEOUT`, and numbers messages from 0 again. The report is for
-    /// [`settle`](Self::settle). `started`: when the call began that waited for them.
-    pub fn end_batch(&mut self, started: Instant, watch: &mut dyn Watch) -> Result<Option<DeliveryReport>> {
+    /// Lets `flush` give messages without a reply the outcome `TIMEOUT`, and number messages from 0 again. The report is for
+    /// [`settle`](Self::settle).
+    pub fn end_batch(
+        &mut self,
+        flush: impl FnOnce(&mut Dispatcher) -> Result<DeliveryReport>,
+    ) -> Result<Option<DeliveryReport>> {
         self.recall();
         self.count_unawaited();
-        let flush = |dispatcher: &mut Dispatcher| dispatcher.flush_from(started, Some(Duration::ZERO), watch);
         self.inner.dispatcher().map(flush).transpose()
     }
 

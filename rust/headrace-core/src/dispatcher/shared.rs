@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use super::{Dispatcher, IdArgument, Message, not_encoded};
+use super::{Dispatcher, IdArgument, Message, not_encoded, not_sent};
 use crate::batch::{BatchLayout, BatchPlan};
 use crate::command::EntryId;
 use crate::contain::contain;
 use crate::counters::Counters;
-use crate::error::{Error, Failure, Fault, Result, code};
+use crate::error::{Error, Failure, Fault, Result};
 use crate::net::{Watch, unless};
 use crate::report::DeliveryReport;
 
@@ -113,35 +113,48 @@ impl SharedDispatcher {
     pub fn produce_batch(&self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
         // Refuses IDs that are too long before any row is taken. Rows whose columns panic get an outcome below.
         contain(|| plan.ids(batch)).unwrap_or(Ok(None))?;
-        let (has_stream_keys, slice_rows) = (plan.has_stream_keys(), plan.slice_rows());
         let mut row = 0;
-        while row < batch.num_rows() {
-            // Bad rows take no room in the window, and so never wait.
-            let taken = if self.lock()?.is_watch_due() && watch.interrupted() {
-                Err(Error::Interrupted)
-            } else {
-                self.take(
-                    watch,
-                    |dispatcher| Ok(Some(dispatcher.produce_rows(batch, row, plan)?).filter(|taken| *taken > 0)),
-                    |dispatcher, watch| dispatcher.make_room_in(has_stream_keys, watch),
-                )
-            };
-            match taken {
-                Ok(taken) => row += taken,
-                Err(error) => {
-                    match error {
-                        // The rows of the slice have an outcome.
-                        Error::Internal { .. } => self.refuse_rows(batch, row + slice_rows, plan, &not_encoded())?,
-                        Error::Interrupted => self.refuse_rows(batch, row, plan, &not_sent())?,
-                        _ => {}
-                    }
-                    return Err(error);
-                }
-            }
-        }
         let mut state = self.lock()?;
-        let _holder = self.hold();
-        state.inner.dispatcher().map_or(Ok(()), |dispatcher| dispatcher.send_rows(watch))
+        let alone = self.alone(&mut state, watch, |state, watch| {
+            state.inner.dispatcher().map(|dispatcher| dispatcher.take_batch(batch, &mut row, plan, watch)).transpose()
+        });
+        drop(state);
+        let taken = match alone {
+            Ok(None) => self.take_slices(batch, &mut row, plan, watch),
+            ended => ended.map(|_| ()),
+        };
+        if taken == Err(Error::Interrupted) {
+            self.refuse_rows(batch, row, plan, &not_sent())?;
+        }
+        taken
+    }
+
+    /// As [`Dispatcher::take_batch`], beside other calls.
+    fn take_slices(
+        &self,
+        batch: &RecordBatch,
+        row: &mut usize,
+        plan: &mut BatchPlan,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let (has_stream_keys, slice_rows) = (plan.has_stream_keys(), plan.slice_rows());
+        while *row < batch.num_rows() {
+            // Bad rows take no room in the window, and so never wait.
+            if self.lock()?.is_watch_due() && watch.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let taken = self.take(
+                watch,
+                |dispatcher| Ok(Some(dispatcher.produce_rows(batch, *row, plan)?).filter(|taken| *taken > 0)),
+                |dispatcher, watch| dispatcher.make_room_in(has_stream_keys, watch),
+            );
+            if let Err(Error::Internal { .. }) = taken {
+                // The rows of the slice have an outcome.
+                self.refuse_rows(batch, *row + slice_rows, plan, &not_encoded())?;
+            }
+            *row += taken?;
+        }
+        Ok(())
     }
 
     /// Fails the rows of a record batch from `from` on.
@@ -477,10 +490,6 @@ fn check(watched: &mut Instant, rested: Rested, watch: &mut dyn Watch) -> Result
 
 fn forked() -> Error {
     Error::state("the process was forked during the call: its messages belong to the parent")
-}
-
-fn not_sent() -> Fault {
-    Fault::new(code::INTERRUPTED, "the call was interrupted before this message was sent")
 }
 
 fn in_use() -> Error {

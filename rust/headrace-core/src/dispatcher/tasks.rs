@@ -1,6 +1,6 @@
 //! A dispatcher for tasks on an event loop: some await the outcome of their own message, and a report has all others.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use super::{Dispatcher, IdArgument, LoopDispatcher, Message, Progress, RoutedDispatcher};
 use crate::error::{Error, Result};
@@ -72,9 +72,10 @@ impl TaskDispatcher {
         self.inner.advance()
     }
 
-    /// As [`RoutedDispatcher::end_batch`].
+    /// Gives messages without a reply the outcome `TIMEOUT`, and numbers messages from 0 again. The report is for
+    /// [`settle`](Self::settle).
     pub fn end_batch(&mut self, watch: &mut dyn Watch) -> Result<Option<DeliveryReport>> {
-        self.inner.end_batch(Instant::now(), watch)
+        self.inner.end_batch(|dispatcher| dispatcher.flush(Some(Duration::ZERO), watch))
     }
 
     /// As [`RoutedDispatcher::settle`].

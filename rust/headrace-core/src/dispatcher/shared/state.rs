@@ -97,7 +97,8 @@ impl State {
 
     /// Gives messages without a reply the outcome `TIMEOUT`, and numbers messages from 0 again.
     pub(super) fn end_batch(&mut self, started: Instant, watch: &mut dyn Watch) -> Result<()> {
-        let ended = self.inner.end_batch(started, watch)?;
+        let flush = |dispatcher: &mut Dispatcher| dispatcher.flush_from(started, Some(Duration::ZERO), watch);
+        let ended = self.inner.end_batch(flush)?;
         self.settle(ended.as_ref());
         // The call that drives may wait for a socket that is closed now.
         self.ring();
