@@ -162,8 +162,12 @@ def test_calls_that_go_with_no_other_say_so(any_server: LocalServer) -> None:
             dispatcher.produce(b"x")
             waiting = pool.submit(dispatcher.flush)
             wait_until(lambda: is_in_use(dispatcher))
-            close: Callable[[], None] = _headrace.Dispatcher.close.__get__(dispatcher)
-            for call in (lambda: dispatcher.begin("token"), dispatcher.skip_failed, close):
+            calls: list[Callable[[], object]] = [
+                lambda: dispatcher.begin("token"),
+                dispatcher.skip_failed,
+                partial(_headrace.Dispatcher.close, dispatcher),
+            ]
+            for call in calls:
                 with pytest.raises(ConcurrentUseError, match="in use by another call"):
                     call()
             assert not waiting.done()
