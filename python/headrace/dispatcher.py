@@ -10,6 +10,7 @@ from headrace import _headrace
 from headrace.dispatcher_base import DispatcherBase, describe_options
 from headrace.endpoint import Endpoint
 from headrace.failure import Failure
+from headrace.forgotten import tell, without_outcome
 from headrace.report import DeliveryReport, delivery_error, not_delivered
 from headrace.retry import RetryPolicy, resolved
 from headrace.wording import counted
@@ -183,6 +184,9 @@ class Dispatcher(_headrace.Dispatcher, DispatcherBase):
             raise
         finally:
             super().close()
+        if late := self.unreported:
+            text = without_outcome(late, self._endpoint)
+            tell(f"{text}: they were produced while another thread closed the dispatcher")
         if unhandled := self._unread.take():
             raise delivery_error(unhandled)
 

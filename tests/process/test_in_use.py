@@ -11,7 +11,6 @@ import pytest
 
 from headrace import ConcurrentUseError, DeliveryReport, Dispatcher
 from headrace.testing import LocalServer
-from support.in_use import is_in_use
 from support.patience import NEVER
 from support.pipelines import endpoint_to
 from support.processes import in_child, resume, stopped, wait_until
@@ -26,8 +25,10 @@ def in_flush(any_server: LocalServer) -> Iterator[Dispatcher]:
         thread = threading.Thread(target=lambda: reports.append(dispatcher.flush()))
         with stopped(any_server):
             dispatcher.produce(b"in flight")
+            sent = dispatcher.stats().bytes_sent
             thread.start()
-            wait_until(lambda: is_in_use(dispatcher))
+            # What it has sent, it has sent with the lock, which it keeps as long as no other call comes.
+            wait_until(lambda: dispatcher.stats().bytes_sent > sent)
             yield dispatcher
         thread.join()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,8 +14,17 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from headrace import ConcurrentUseError, ConnectionFailedError, DeliveryReport, Dispatcher, _headrace
+from headrace import (
+    ClosedError,
+    ConcurrentUseError,
+    ConnectionFailedError,
+    DeliveryReport,
+    Dispatcher,
+    RetryPolicy,
+    _headrace,
+)
 from headrace.testing import LocalServer
+from headrace.wording import counted
 from support import Certs
 from support.fixture_types import StartServer
 from support.in_use import is_in_use
@@ -151,6 +163,61 @@ def test_a_timeout_of_one_thread_ends_the_wait_of_the_others(any_server: LocalSe
         (failure,) = caught.value.failures
         assert (failure.code, failure.written) == ("TIMEOUT", "unknown")
         assert dispatcher.dispatch(b"afterwards")
+
+
+def test_a_handler_of_log_records_may_wait_for_a_call_of_another_thread(any_server: LocalServer) -> None:
+    """Records are written without the lock; a call in the middle of one of the same thread is refused."""
+    said: list[str] = []
+    with (
+        Dispatcher(endpoint_to(any_server), retry=RetryPolicy(deadline=NEVER, max_backoff=0.05)) as dispatcher,
+        ThreadPoolExecutor(2) as pool,
+    ):
+
+        def emit(_: logging.LogRecord) -> bool:
+            if not said:
+                said.append("before")
+                with pytest.raises(ConcurrentUseError, match="in use by another call"):
+                    dispatcher.produce(b"within")
+                assert not len(pool.submit(dispatcher.poll).result(PATIENCE))
+                said.append("after")
+                any_server.restart()
+            return True
+
+        assert dispatcher.dispatch(b"first")
+        any_server.kill()
+        logger = logging.getLogger("headrace")
+        logger.addFilter(emit)
+        try:
+            dispatcher.produce(b"retried")
+            assert pool.submit(dispatcher.flush).result(PATIENCE).delivered == 1
+        finally:
+            logger.removeFilter(emit)
+        assert said == ["before", "after"]
+
+
+def test_messages_that_are_produced_while_another_thread_closes_are_told(any_server: LocalServer) -> None:
+    for _ in range(20):
+        dispatcher = Dispatcher(endpoint_to(any_server))
+
+        def work(dispatcher: Dispatcher = dispatcher) -> None:
+            with contextlib.suppress(ClosedError):
+                while True:
+                    dispatcher.produce(b"x")
+
+        with ThreadPoolExecutor(1) as pool, warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            producing = pool.submit(work)
+            while not dispatcher.closed:
+                with contextlib.suppress(ConcurrentUseError):  # while the other thread waits for room
+                    dispatcher.close()
+            producing.result()
+        stats = dispatcher.stats()
+        assert stats.messages == stats.delivered + stats.failed
+        late = [str(warning.message).split(" to ")[0] for warning in told]
+        assert late == ([counted(dispatcher.unreported)] if dispatcher.unreported else [])
+        if late:
+            return
+    pytest.fail("no message was produced between the flush and the close")
 
 
 def test_calls_that_go_with_no_other_say_so(any_server: LocalServer) -> None:

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::thread;
 
 use common::Server;
@@ -26,16 +27,16 @@ fn each_message_has_one_outcome_and_those_of_a_thread_stay_in_order() {
     let window = [("window_max_entries".to_owned(), OptionValue::Int(4))];
     let options = DispatcherOptions::new(window, Form::Typed).unwrap();
     let dispatcher = Dispatcher::new(server.endpoint(&[]), options).unwrap();
-    let shared = SharedDispatcher::new(dispatcher, Box::new(NeverInterrupted));
+    let shared = SharedDispatcher::new(dispatcher, Box::new(NeverInterrupted), Arc::default());
     let work = |number: i64| {
-        let (mut delivered, mut dispatched) = (0, vec![]);
+        let (mut delivered, mut awaited) = (0, vec![]);
         for message in 0..MESSAGES {
             let payload = format!("{number} {message}");
             let taken = Message::new(payload.as_bytes());
             match message % 3 {
                 0 => {
                     let id = shared.dispatch(&taken, &mut NeverInterrupted).unwrap().unwrap();
-                    dispatched.push((id.to_string(), payload));
+                    awaited.push((id.to_string(), payload));
                 }
                 _ => shared.produce(&taken, IdArgument::None, &mut NeverInterrupted).unwrap(),
             }
@@ -45,7 +46,7 @@ fn each_message_has_one_outcome_and_those_of_a_thread_stay_in_order() {
                 delivered += shared.poll(&mut NeverInterrupted).unwrap().delivered();
             }
         }
-        (delivered, dispatched)
+        (delivered, awaited)
     };
     let ended: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || work(number))).collect();
@@ -56,8 +57,8 @@ fn each_message_has_one_outcome_and_those_of_a_thread_stay_in_order() {
     assert_eq!(reported + last.delivered(), (THREADS * MESSAGES * 2 / 3) as u64);
     assert_eq!((last.failed(), shared.unreported().unwrap()), (0, 0));
     let entries = entries(&server);
-    for (number, (_, dispatched)) in ended.iter().enumerate() {
-        assert!(dispatched.iter().all(|entry| entries.contains(entry)));
+    for (number, (_, awaited)) in ended.iter().enumerate() {
+        assert!(awaited.iter().all(|entry| entries.contains(entry)));
         let mine = entries.iter().filter_map(|(_, payload)| payload.strip_prefix(&format!("{number} ")));
         assert!(mine.eq((0..MESSAGES).map(|message| message.to_string())), "a thread's messages stay in order");
     }

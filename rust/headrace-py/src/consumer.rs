@@ -74,7 +74,7 @@ impl PyConsumer {
             let consumer = &mut *inner;
             let batch = without_gil(py, |signals| consumer.next_batch(timeout, signals))?;
             if let Some(text) = batch.as_ref().and_then(ConsumerBatch::misspelt) {
-                log::notice(text).unwrap_or_else(|error| error.write_unraisable(py, None));
+                log::notice(text).write().unwrap_or_else(|error| error.write_unraisable(py, None));
             }
             if let Some(batch) = &batch {
                 self.schema.get_or_init(|| batch.record_batch().schema());

@@ -19,11 +19,32 @@ use crate::message::{Parts, given_id, with_bytes, with_message};
 use crate::options::option_values;
 use crate::panics::contained;
 use crate::report::PyReport;
-use crate::signals::{Logged, without_gil};
+use crate::signals::{Records, SharedSignals, sharing_lock};
 
 /// The native half of `headrace.Dispatcher`, which documents it.
 #[pyclass(frozen, subclass, name = "Dispatcher", module = "headrace._headrace")]
-pub(crate) struct PyDispatcher(SharedDispatcher);
+pub(crate) struct PyDispatcher {
+    inner: SharedDispatcher,
+    records: Records,
+}
+
+impl PyDispatcher {
+    /// Runs a call without the GIL, whose log records are written once it has released the lock.
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl Send + FnOnce(&SharedDispatcher, &mut SharedSignals<'_>) -> headrace_core::Result<T>,
+    ) -> PyResult<T> {
+        sharing_lock(py, &self.records, |signals| call(&self.inner, signals))
+    }
+
+    /// Takes a message, once there is room for it. Separate from the most common call.
+    #[cold]
+    #[inline(never)]
+    fn produce_when_room(&self, py: Python<'_>, message: &Message<'_>, id: IdArgument<'_>) -> PyResult<()> {
+        self.call(py, |dispatcher, signals| dispatcher.produce(message, id, signals))
+    }
+}
 
 // The doc comments of methods are their Python docstrings; tools/stub_docstrings.py copies them into the stub.
 #[allow(clippy::doc_markdown)] // Python's names, in Python's markup
@@ -36,7 +57,9 @@ impl PyDispatcher {
         let form = if text { Form::Text } else { Form::Typed };
         let options = DispatcherOptions::new(option_values(options)?, form).map_err(|e| to_py(&e))?;
         let dispatcher = Dispatcher::new(endpoint.get().0.clone(), options).map_err(|e| to_py(&e))?;
-        Ok(Self(SharedDispatcher::new(dispatcher, Box::new(Logged))))
+        let records = Records::default();
+        let inner = SharedDispatcher::new(dispatcher, Box::new(records.clone()), records.any());
+        Ok(Self { inner, records })
     }
 
     /// Produce one message: a payload, fields, or both. Waits only for room in the window.
@@ -83,10 +106,10 @@ impl PyDispatcher {
             let id = given_id(message_id)?;
             let (Some(payload), None, None, None, None) = (payload, key, fields, stream_key, entry_id) else {
                 let parts = Parts { payload, key, fields, stream_key, entry_id };
-                return with_message(parts, |message| produce_when_room(py, &self.0, message, id));
+                return with_message(parts, |message| self.produce_when_room(py, message, id));
             };
-            with_bytes("payload", payload, |payload| match self.0.try_produce(payload, id) {
-                Err(Error::Full) => produce_when_room(py, &self.0, &Message::new(payload), id),
+            with_bytes("payload", payload, |payload| match self.inner.try_produce(payload, id) {
+                Err(Error::Full) => self.produce_when_room(py, &Message::new(payload), id),
                 taken => taken.map_err(|error| to_py(&error)),
             })
         })
@@ -162,8 +185,7 @@ impl PyDispatcher {
         contained(py, || {
             let layout = layout(keywords)?;
             let mut reader = read(data)?;
-            let dispatcher = &self.0;
-            without_gil(py, |signals| {
+            self.call(py, |dispatcher, signals| {
                 let mut plan = layout.plan(|layout| dispatcher.plan(reader.schema(), layout, signals))?;
                 reader.read_only(&plan.columns());
                 for batch in reader {
@@ -207,7 +229,7 @@ impl PyDispatcher {
     fn begin(&self, py: Python<'_>, token: &Bound<'_, PyAny>, version: Given<'_, '_>) -> PyResult<()> {
         contained(py, || {
             let (token, version) = (batch_name::token(token)?, batch_name::version(version)?);
-            py.detach(|| self.0.begin(token, version)).map_err(|error| to_py(&error))
+            py.detach(|| self.inner.begin(token, version)).map_err(|error| to_py(&error))
         })
     }
 
@@ -222,12 +244,12 @@ impl PyDispatcher {
     ///     StateError: Messages are still waiting for their outcomes: call `flush` first.
     ///     ConcurrentUseError: Another call is in progress.
     fn skip_failed(&self, py: Python<'_>) -> PyResult<()> {
-        contained(py, || py.detach(|| self.0.skip_failed()).map_err(|error| to_py(&error)))
+        contained(py, || py.detach(|| self.inner.skip_failed()).map_err(|error| to_py(&error)))
     }
 
     /// Return the outcomes since the last report; `headrace.Dispatcher.poll` wraps it.
     fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {
-        contained(py, || without_gil(py, |signals| self.0.poll(signals)).map(PyReport))
+        contained(py, || self.call(py, |dispatcher, signals| dispatcher.poll(signals)).map(PyReport))
     }
 
     /// Wait for all outcomes and return them; `headrace.Dispatcher.flush` wraps it.
@@ -240,7 +262,7 @@ impl PyDispatcher {
             }
             // A timeout too long for a `Duration` never ends.
             let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            without_gil(py, |signals| self.0.flush(timeout, signals)).map(PyReport)
+            self.call(py, |dispatcher, signals| dispatcher.flush(timeout, signals)).map(PyReport)
         })
     }
 
@@ -257,7 +279,7 @@ impl PyDispatcher {
     ) -> PyResult<Bound<'py, PyAny>> {
         contained(py, || {
             let outcome = with_message(Parts { payload, key, fields, stream_key, entry_id }, |message| {
-                without_gil(py, |signals| self.0.dispatch(message, signals))
+                self.call(py, |dispatcher, signals| dispatcher.dispatch(message, signals))
             })?;
             outcome_to_py(py, outcome)
         })
@@ -265,30 +287,30 @@ impl PyDispatcher {
 
     /// Close the connection without a flush; `headrace.Dispatcher.close` wraps it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        contained(py, || py.detach(|| self.0.close()).map_err(|error| to_py(&error)))
+        contained(py, || py.detach(|| self.inner.close()).map_err(|error| to_py(&error)))
     }
 
     /// The counters so far; `headrace.Dispatcher.stats` reads them.
     #[getter]
     fn counters(&self) -> PyCounters {
-        PyCounters(Arc::clone(self.0.counters()))
+        PyCounters(Arc::clone(self.inner.counters()))
     }
 
     /// The Rust debug output, for the test that looks for secrets in it.
     fn _debug(&self, py: Python<'_>) -> String {
-        py.detach(|| format!("{:#?}", self.0))
+        py.detach(|| format!("{:#?}", self.inner))
     }
 
     /// The number of messages whose outcome no report contains yet.
     #[getter]
     fn unreported(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.0.unreported()).map_err(|error| to_py(&error))
+        py.detach(|| self.inner.unreported()).map_err(|error| to_py(&error))
     }
 
     /// Whether the dispatcher is closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
-        py.detach(|| self.0.is_closed()).map_err(|error| to_py(&error))
+        py.detach(|| self.inner.is_closed()).map_err(|error| to_py(&error))
     }
 }
 
@@ -300,16 +322,4 @@ fn outcome_to_py(py: Python<'_>, outcome: Result<EntryId, Failure>) -> PyResult<
             Ok(PyTuple::new(py, [kind.as_str(), code, message, written.as_str()])?.into_any())
         }
     }
-}
-
-/// Takes a message, once there is room for it. Separate from the most common call.
-#[cold]
-#[inline(never)]
-fn produce_when_room(
-    py: Python<'_>,
-    dispatcher: &SharedDispatcher,
-    message: &Message<'_>,
-    id: IdArgument<'_>,
-) -> PyResult<()> {
-    without_gil(py, |signals| dispatcher.produce(message, id, signals))
 }

@@ -2,13 +2,15 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use headrace_core::{Error, RetryEnd, RetryWait, ServerChange, TooFewReplicas, Watch};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::errors::to_py;
-use crate::log;
+use crate::log::{self, Record};
 
 /// Runs Python's signal handlers at the core's request, and keeps the exception that they raise.
 #[derive(Default)]
@@ -45,19 +47,19 @@ impl Watch for Signals {
     }
 
     fn retry_began(&mut self, wait: &RetryWait<'_>) {
-        self.keep(log::retry_began(wait));
+        self.keep(log::retry_began(wait).write());
     }
 
     fn retry_ended(&mut self, end: &RetryEnd<'_>) {
-        self.keep(log::retry_ended(end));
+        self.keep(log::retry_ended(end).write());
     }
 
     fn too_few_replicas(&mut self, few: &TooFewReplicas<'_>) {
-        self.keep(log::too_few_replicas(few));
+        self.keep(log::too_few_replicas(few).write());
     }
 
     fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
-        self.keep(log::server_changed(endpoint, change));
+        self.keep(log::server_changed(endpoint, change).write());
     }
 }
 
@@ -78,19 +80,103 @@ impl Watch for Logged {
     }
 
     fn retry_began(&mut self, wait: &RetryWait<'_>) {
-        Self::keep(log::retry_began(wait));
+        Self::keep(log::retry_began(wait).write());
     }
 
     fn retry_ended(&mut self, end: &RetryEnd<'_>) {
-        Self::keep(log::retry_ended(end));
+        Self::keep(log::retry_ended(end).write());
     }
 
     fn too_few_replicas(&mut self, few: &TooFewReplicas<'_>) {
-        Self::keep(log::too_few_replicas(few));
+        Self::keep(log::too_few_replicas(few).write());
     }
 
     fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
-        Self::keep(log::server_changed(endpoint, change));
+        Self::keep(log::server_changed(endpoint, change).write());
+    }
+}
+
+/// The log records of calls that share a lock, until one without it writes them: a handler of the application may wait for another
+/// call.
+#[derive(Clone, Default)]
+pub(crate) struct Records {
+    waiting: Arc<Mutex<Vec<Record>>>,
+    /// Whether there are any.
+    any: Arc<AtomicBool>,
+}
+
+impl Records {
+    /// Is true while records wait.
+    pub(crate) fn any(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.any)
+    }
+
+    fn push(&self, record: Record) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn take(&self) -> Vec<Record> {
+        if !self.any.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Watch for Records {
+    fn interrupted(&mut self) -> bool {
+        false
+    }
+
+    fn retry_began(&mut self, wait: &RetryWait<'_>) {
+        self.push(log::retry_began(wait));
+    }
+
+    fn retry_ended(&mut self, end: &RetryEnd<'_>) {
+        self.push(log::retry_ended(end));
+    }
+
+    fn too_few_replicas(&mut self, few: &TooFewReplicas<'_>) {
+        self.push(log::too_few_replicas(few));
+    }
+
+    fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
+        self.push(log::server_changed(endpoint, change));
+    }
+}
+
+/// [`Signals`] of a call that shares a lock with others: its log records wait until it has released the lock.
+pub(crate) struct SharedSignals<'a> {
+    signals: Signals,
+    records: &'a mut Records,
+}
+
+impl Watch for SharedSignals<'_> {
+    fn interrupted(&mut self) -> bool {
+        self.signals.interrupted()
+    }
+
+    fn released(&mut self) {
+        for record in self.records.take() {
+            self.signals.keep(record.write());
+        }
+    }
+
+    fn retry_began(&mut self, wait: &RetryWait<'_>) {
+        self.records.retry_began(wait);
+    }
+
+    fn retry_ended(&mut self, end: &RetryEnd<'_>) {
+        self.records.retry_ended(end);
+    }
+
+    fn too_few_replicas(&mut self, few: &TooFewReplicas<'_>) {
+        self.records.too_few_replicas(few);
+    }
+
+    fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
+        self.records.server_changed(endpoint, change);
     }
 }
 
@@ -114,6 +200,26 @@ where
         let mut signals = Signals::default();
         (wait(&mut signals), signals)
     });
+    ended(outcome, signals)
+}
+
+/// Like [`without_gil`], for a call that shares a lock with others.
+pub(crate) fn sharing_lock<T, F>(py: Python<'_>, records: &Records, wait: F) -> PyResult<T>
+where
+    T: Send,
+    F: Send + FnOnce(&mut SharedSignals<'_>) -> headrace_core::Result<T>,
+{
+    let (outcome, signals) = py.detach(|| {
+        let mut records = records.clone();
+        let mut shared = SharedSignals { signals: Signals::default(), records: &mut records };
+        let outcome = wait(&mut shared);
+        shared.released();
+        (outcome, shared.signals)
+    });
+    ended(outcome, signals)
+}
+
+fn ended<T>(outcome: headrace_core::Result<T>, signals: Signals) -> PyResult<T> {
     let later = RAISED.take();
     match (outcome, signals.raised) {
         (Ok(outcome), None) => Ok(outcome),

@@ -256,7 +256,7 @@ impl Drop for PyReadBatch {
             let _ = Python::try_attach(|py| {
                 // The exception that drops the batch on its way, as from `list(reader)`, is not there while Python runs.
                 let raised = PyErr::take(py);
-                let logged = log::notice(text);
+                let logged = log::notice(text).write();
                 if let Some(raised) = raised {
                     raised.restore(py);
                 }

@@ -4,6 +4,7 @@ mod awaiting;
 mod caller;
 mod state;
 
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -54,8 +55,11 @@ pub struct SharedDispatcher {
     state: Mutex<State>,
     /// Whether two calls have met.
     have_met: AtomicBool,
-    /// The thread that may run the caller's code while it has the lock: handlers of signals and of log records. 0: none.
-    holder: AtomicUsize,
+    has_notes: Arc<AtomicBool>,
+    /// The calls that have begun and not ended.
+    calls: AtomicUsize,
+    /// Those in the middle of a record batch, some of which have no lock.
+    batches: AtomicUsize,
     /// The process that used it last: a fork may copy the lock while another thread has it.
     process: AtomicU32,
     counters: Arc<Counters>,
@@ -65,12 +69,15 @@ pub struct SharedDispatcher {
 impl SharedDispatcher {
     /// Sends nothing yet. `watch` is that of [`LoopDispatcher::new`](super::LoopDispatcher::new), for what is done for several
     /// calls.
-    pub fn new(mut dispatcher: Dispatcher, watch: Box<dyn Watch>) -> Self {
+    /// `has_notes`: whether a watch waits for [`released`](Watch::released), for which a call gives up the lock.
+    pub fn new(mut dispatcher: Dispatcher, watch: Box<dyn Watch>, has_notes: Arc<AtomicBool>) -> Self {
         let (counters, is_exactly_once) = (dispatcher.counters(), dispatcher.exactly_once.is_some());
         Self {
             state: Mutex::new(State::new(dispatcher, watch)),
             have_met: AtomicBool::new(false),
-            holder: AtomicUsize::new(0),
+            has_notes,
+            calls: AtomicUsize::new(0),
+            batches: AtomicUsize::new(0),
             process: AtomicU32::new(std::process::id()),
             counters,
             is_exactly_once,
@@ -87,16 +94,19 @@ impl SharedDispatcher {
     #[inline]
     pub fn try_produce(&self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
         match self.state.try_lock() {
-            Ok(mut state) => match state.inner.dispatcher() {
-                Some(dispatcher) => dispatcher.produce(payload, id),
-                None => Err(Error::Full),
-            },
-            Err(_) => Err(Error::Full),
+            Ok(mut state) if self.calls.load(Ordering::Relaxed) == 0 || !Inside::has(self) => {
+                match state.inner.dispatcher() {
+                    Some(dispatcher) => dispatcher.produce(payload, id),
+                    None => Err(Error::Full),
+                }
+            }
+            _ => Err(Error::Full),
         }
     }
 
     /// Takes one message. Waits for room.
     pub fn produce(&self, message: &Message<'_>, id: IdArgument<'_>, watch: &mut dyn Watch) -> Result<()> {
+        let _inside = self.enter()?;
         self.take(
             watch,
             |dispatcher| dispatcher.take(message, id).map(|taken| taken.then_some(())),
@@ -106,13 +116,16 @@ impl SharedDispatcher {
 
     /// As [`Dispatcher::plan`].
     pub fn plan(&self, schema: &SchemaRef, layout: &BatchLayout, watch: &mut dyn Watch) -> Result<BatchPlan> {
+        let _inside = self.enter()?;
         self.take(watch, |dispatcher| dispatcher.plan(schema, layout).map(Some), |_, _| Ok(()))
     }
 
     /// As [`Dispatcher::produce_batch`]. Messages of other calls may come between its rows.
     pub fn produce_batch(&self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
+        let _inside = self.enter()?;
         // Refuses IDs that are too long before any row is taken. Rows whose columns panic get an outcome below.
         contain(|| plan.ids(batch)).unwrap_or(Ok(None))?;
+        let _entered = Entered::new(&self.batches);
         let mut row = 0;
         let mut state = self.lock()?;
         let alone = self.alone(&mut state, watch, |state, watch| {
@@ -140,9 +153,7 @@ impl SharedDispatcher {
         let (has_stream_keys, slice_rows) = (plan.has_stream_keys(), plan.slice_rows());
         while *row < batch.num_rows() {
             // Bad rows take no room in the window, and so never wait.
-            if self.lock()?.is_watch_due() && watch.interrupted() {
-                return Err(Error::Interrupted);
-            }
+            check(Rested::Moved, watch)?;
             let taken = self.take(
                 watch,
                 |dispatcher| Ok(Some(dispatcher.produce_rows(batch, *row, plan)?).filter(|taken| *taken > 0)),
@@ -177,42 +188,42 @@ impl SharedDispatcher {
         message: &Message<'_>,
         watch: &mut dyn Watch,
     ) -> Result<std::result::Result<EntryId, Failure>> {
+        let _inside = self.enter()?;
         if self.is_exactly_once {
             let message = "dispatch is not for exactly_once: produce the message and flush";
             return Err(Error::config("exactly_once", message));
         }
         let mut take = |state: &mut State| state.dispatch(message).transpose();
-        let (state, awaiting) = self.wait(self.lock()?, Goal::Room { is_full: false }, None, watch, &mut take)?;
+        let (mut state, awaiting) = self.wait(self.lock()?, Goal::Room { is_full: false }, None, watch, &mut take)?;
         let awaiting = awaiting.unwrap_or(Err(Error::Interrupted))?;
-        let mut state = state;
         state.ring();
-        let mut watched = Instant::now();
         loop {
-            let rested = self.rest(state, Instant::now() + WATCH_EVERY);
-            // A call that did not drive needs no lock to see its outcome.
             if let Some(outcome) = awaiting.outcome() {
-                if !matches!(rested, Ok(Rested::Parked)) {
-                    self.lock()?.hand_over();
-                }
+                state.hand_over();
                 return Ok(outcome);
             }
-            let is_asked = rested.and_then(|rested| check(&mut watched, rested, watch));
-            state = self.lock()?;
-            if is_asked.is_err() {
-                awaiting.leave();
-                state.hand_over();
-            }
-            is_asked?;
             if awaiting.is_left() {
                 return Err(forked());
+            }
+            let rested = self.rest(state, Instant::now() + WATCH_EVERY);
+            // A call that did not drive needs no lock to see its outcome.
+            if let (Ok(Rested::Parked), Some(outcome)) = (&rested, awaiting.outcome()) {
+                return Ok(outcome);
+            }
+            let is_asked = rested.and_then(|rested| check(rested, watch));
+            state = self.lock()?;
+            if let Err(error) = is_asked {
+                awaiting.leave();
+                state.hand_over();
+                return Err(error);
             }
         }
     }
 
     /// As [`Dispatcher::poll`].
     pub fn poll(&self, watch: &mut dyn Watch) -> Result<DeliveryReport> {
+        let _inside = self.enter()?;
         let mut state = self.lock()?;
-        let _holder = self.hold();
         let polled = state.collect(|dispatcher| dispatcher.poll(watch));
         // The call that drives may wait for a socket that is closed now, and one that was to drive may have its outcome.
         state.ring();
@@ -223,6 +234,7 @@ impl SharedDispatcher {
     /// As [`Dispatcher::flush`], for the messages that any thread produced before this call. After the timeout, those of other
     /// threads fail too. The ordinals start again if no message is without an outcome at the end.
     pub fn flush(&self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<DeliveryReport> {
+        let _inside = self.enter()?;
         let started = Instant::now();
         let mut state = self.lock()?;
         let flushed = self.alone(&mut state, watch, |state, watch| {
@@ -261,7 +273,7 @@ impl SharedDispatcher {
 
     /// How many messages have no outcome in a report, and none that a call returns.
     pub fn unreported(&self) -> Result<u64> {
-        match self.lock() {
+        match self.look() {
             Err(Error::InUse { .. }) if self.is_forked() => Ok(0),
             state => Ok(state?.unreported()),
         }
@@ -269,7 +281,7 @@ impl SharedDispatcher {
 
     /// Whether [`close`](Self::close) was called.
     pub fn is_closed(&self) -> Result<bool> {
-        match self.lock() {
+        match self.look() {
             Err(Error::InUse { .. }) if self.is_forked() => Ok(true),
             state => Ok(state?.inner.dispatcher().is_some_and(|dispatcher| dispatcher.is_closed())),
         }
@@ -314,9 +326,8 @@ impl SharedDispatcher {
         if self.have_met.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let _holder = self.hold();
-        let mut have_met = || self.have_met.load(Ordering::Acquire);
-        Ok(unless(&mut have_met, watch, |watch| call(state, watch))?.flatten())
+        let mut is_wanted = || self.have_met.load(Ordering::Acquire) || self.has_notes.load(Ordering::Acquire);
+        Ok(unless(&mut is_wanted, watch, |watch| call(state, watch))?.flatten())
     }
 
     /// Waits without the lock until `done` returns something, and drives if no other call does. `None`: the deadline came first.
@@ -332,14 +343,13 @@ impl SharedDispatcher {
             return Ok((state, Some(done)));
         }
         let caller = state.enter(goal);
-        let mut watched = Instant::now();
         let waited = loop {
             let now = Instant::now();
             if deadline.is_some_and(|deadline| deadline <= now) {
                 break Ok(None);
             }
             let until = deadline.map_or(now + WATCH_EVERY, |deadline| deadline.min(now + WATCH_EVERY));
-            let is_asked = self.rest(state, until).and_then(|rested| check(&mut watched, rested, watch));
+            let is_asked = self.rest(state, until).and_then(|rested| check(rested, watch));
             state = self.lock()?;
             if let Err(error) = is_asked {
                 break Err(error);
@@ -363,9 +373,7 @@ impl SharedDispatcher {
             thread::park_timeout(until.saturating_duration_since(Instant::now()));
             return Ok(Rested::Parked);
         }
-        let holding = self.hold();
         let pause = state.advance()?;
-        drop(holding);
         let Some(Pause { sockets, deadline }) = pause else { return Ok(Rested::Moved) };
         let alarm = state.sleep();
         drop(state);
@@ -375,7 +383,12 @@ impl SharedDispatcher {
         Ok(if is_signalled { Rested::Signalled } else { Rested::Moved })
     }
 
-    /// Locks the state for a call. Waits for calls that are at work, not for those that wait.
+    /// Begins a call. Refuses to run within another one of this thread, whose handler calls the dispatcher.
+    fn enter(&self) -> Result<Inside<'_>> {
+        if Inside::has(self) { Err(in_use()) } else { Ok(Inside::new(self)) }
+    }
+
+    /// Locks the state. Waits for calls that are at work, not for those that wait.
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
         let state = if let Some(state) = self.try_lock()? {
             state
@@ -386,10 +399,19 @@ impl SharedDispatcher {
         Ok(self.entered(state))
     }
 
+    /// Locks the state for a look at it, which a handler may take: it may run in a call that waits alone, with the lock.
+    fn look(&self) -> Result<MutexGuard<'_, State>> {
+        if Inside::has(self) { Ok(self.entered(self.try_lock()?.ok_or_else(in_use)?)) } else { self.lock() }
+    }
+
     /// Locks the state for a call that goes with no other.
     fn exclusive(&self) -> Result<MutexGuard<'_, State>> {
-        let state = self.entered(self.try_lock()?.ok_or_else(in_use)?);
-        if state.is_awaited() { Err(in_use()) } else { Ok(state) }
+        if Inside::has(self) {
+            return Err(in_use());
+        }
+        let state = self.lock()?;
+        let is_in_use = state.is_awaited() || self.batches.load(Ordering::Acquire) > 0;
+        if is_in_use { Err(in_use()) } else { Ok(state) }
     }
 
     /// Locks the state if no other call has the lock now. Refuses to wait for a lock that is never released.
@@ -402,8 +424,7 @@ impl SharedDispatcher {
                 Err(TryLockError::WouldBlock) => {}
             }
             if !self.is_forked() {
-                let is_mine = self.holder.load(Ordering::Acquire) == this_thread();
-                return if is_mine { Err(in_use()) } else { Ok(None) };
+                return Ok(None);
             }
             // Another thread of the child may have it for a moment; one of the parent has it for good.
             if began.elapsed() >= STUCK {
@@ -416,10 +437,11 @@ impl SharedDispatcher {
     }
 
     /// Notes that this process uses the dispatcher now.
-    fn entered<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn entered<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if state.forget_after_fork() {
             self.process.store(std::process::id(), Ordering::Release);
-            self.holder.store(0, Ordering::Release);
+            self.calls.store(0, Ordering::Release);
+            self.batches.store(0, Ordering::Release);
         }
         state
     }
@@ -435,36 +457,59 @@ impl SharedDispatcher {
     fn is_forked(&self) -> bool {
         self.process.load(Ordering::Acquire) != std::process::id()
     }
-
-    /// Notes that this thread may run the caller's code with the lock, until the guard is dropped.
-    fn hold(&self) -> Holding<'_> {
-        self.holder.store(this_thread(), Ordering::Release);
-        Holding(&self.holder)
-    }
 }
 
 impl fmt::Debug for SharedDispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.lock() {
+        match self.look() {
             Ok(state) => f.debug_tuple("SharedDispatcher").field(&state.inner).finish(),
             Err(_) => f.write_str("SharedDispatcher(in use)"),
         }
     }
 }
 
-/// See [`SharedDispatcher::hold`].
-struct Holding<'a>(&'a AtomicUsize);
+thread_local! {
+    /// The dispatchers, by their addresses, in whose calls this thread is: handlers may call another one.
+    static INSIDE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
 
-impl Drop for Holding<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+/// Notes that this thread is in a call of a dispatcher.
+struct Inside<'a>(#[expect(dead_code, reason = "it counts")] Entered<'a>);
+
+impl<'a> Inside<'a> {
+    fn new(dispatcher: &'a SharedDispatcher) -> Self {
+        INSIDE.with_borrow_mut(|inside| inside.push(std::ptr::from_ref(dispatcher).addr()));
+        Self(Entered::new(&dispatcher.calls))
     }
 }
 
-/// A number of the current thread, not 0: the address of one of its own bytes.
-fn this_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here).addr())
+impl Inside<'_> {
+    fn has(dispatcher: &SharedDispatcher) -> bool {
+        INSIDE.with_borrow(|inside| inside.contains(&std::ptr::from_ref(dispatcher).addr()))
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        INSIDE.with_borrow_mut(Vec::pop);
+    }
+}
+
+/// Counts a call as long as it is there.
+struct Entered<'a>(&'a AtomicUsize);
+
+impl<'a> Entered<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        // A fork in the middle may have set it to 0.
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+    }
 }
 
 /// How a call rested.
@@ -478,13 +523,20 @@ enum Rested {
     Signalled,
 }
 
-/// Asks the watch, unless it was asked a short time ago. Not with the lock: a handler of signals may call the dispatcher.
-fn check(watched: &mut Instant, rested: Rested, watch: &mut dyn Watch) -> Result<()> {
+thread_local! {
+    /// When this thread last asked a watch.
+    static ASKED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Asks the watch, unless this thread did a short time ago. Not with the lock: a handler may call the dispatcher.
+fn check(rested: Rested, watch: &mut dyn Watch) -> Result<()> {
     let now = Instant::now();
-    if rested != Rested::Signalled && now.saturating_duration_since(*watched) < WATCH_EVERY {
+    let is_recent = ASKED.get().is_some_and(|asked| now.saturating_duration_since(asked) < WATCH_EVERY);
+    if rested != Rested::Signalled && is_recent {
         return Ok(());
     }
-    *watched = now;
+    ASKED.set(Some(now));
+    watch.released();
     if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
 }
 

@@ -26,6 +26,9 @@ pub trait Watch: Send {
     /// Whether the caller wants the wait to end now.
     fn interrupted(&mut self) -> bool;
 
+    /// A call that shares a lock with others has released it: this may run code that waits for another call.
+    fn released(&mut self) {}
+
     /// The call starts to wait for a server, or for messages that are sent again. Called once for all the attempts that this
     /// takes.
     fn retry_began(&mut self, _wait: &RetryWait<'_>) {}

@@ -47,6 +47,10 @@ impl Watch for Within<'_> {
         self.is_over
     }
 
+    fn released(&mut self) {
+        self.watch.released();
+    }
+
     fn retry_began(&mut self, wait: &RetryWait<'_>) {
         self.watch.retry_began(wait);
     }

@@ -29,8 +29,6 @@ pub(super) struct State {
     /// Whether the alarm has rung for it.
     has_rung: bool,
     alarm: Arc<Alarm>,
-    /// When a call that encodes rows last asked its watch.
-    watched: Instant,
     fork: forkguard::Guard,
 }
 
@@ -51,19 +49,8 @@ impl State {
             is_driven: false,
             has_rung: false,
             alarm: Arc::default(),
-            watched: Instant::now(),
             fork: forkguard::new(),
         }
-    }
-
-    /// Whether a call that encodes rows must ask its watch, which counts as asked from now on.
-    pub(super) fn is_watch_due(&mut self) -> bool {
-        let now = Instant::now();
-        let is_due = now.saturating_duration_since(self.watched) >= WATCH_EVERY;
-        if is_due {
-            self.watched = now;
-        }
-        is_due
     }
 
     /// Whether the window has no room for another message.
