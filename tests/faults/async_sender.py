@@ -8,7 +8,6 @@ import dataclasses
 import math
 import random
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -45,8 +44,6 @@ class AsyncHeadrace(ModeSender):
         # In script mode `begin` is refused.
         self.replays = mode == "idmp"
         self.calls: list[Call] = []
-        #: What the result counts in addition to the outcomes.
-        self.counts: Counter[str] = Counter()
         self._is_calm = is_calm
         self._cancelled = 0.0 if is_calm else rng.choice([0.0, 0.02, 0.2, 0.6])
         self._tasks: list[asyncio.Task[None]] = []
@@ -59,7 +56,7 @@ class AsyncHeadrace(ModeSender):
         if self.replays:
             self._dispatcher.begin(token)
         is_uvloop = rng.random() < 0.5
-        self.counts[f"senders on {'uvloop' if is_uvloop else 'asyncio'}"] += 1
+        self.reported.calls[f"senders on {'uvloop' if is_uvloop else 'asyncio'}"] += 1
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop() if is_uvloop else asyncio.new_event_loop()
         self._loop.set_exception_handler(lambda _, context: self._surprises.append(f"loop: {context}"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
@@ -101,10 +98,10 @@ class AsyncHeadrace(ModeSender):
         done = account(self.calls, self.reported.outcomes, stored, self.stats().messages)
         called = {message.message_id for call in self.calls for message in call.messages}
         never_called = [message for message in messages if message.message_id not in called]
-        self.counts["never called"] += len(never_called)
-        self.counts["cancelled before acceptance"] += len(done.withdrawn)
+        self.reported.calls["never called"] += len(never_called)
+        self.reported.calls["cancelled before acceptance"] += len(done.withdrawn)
         cancelled = sum(len(call.messages) for call in self.calls if call.cancelled)
-        self.counts["cancelled after acceptance"] += cancelled - len(done.withdrawn)
+        self.reported.calls["cancelled after acceptance"] += cancelled - len(done.withdrawn)
         wrong = list(done.violations)
         if self._surprises:
             wrong.append(Violation("unexpected exceptions", tuple(self._surprises)))
@@ -199,7 +196,7 @@ class AsyncHeadrace(ModeSender):
 
     def _receive(self, outcome: Outcome) -> None:
         self.reported.outcomes.append(outcome)
-        self.counts["received by tasks"] += 1
+        self.reported.calls["received by tasks"] += 1
 
     async def _call_batch(
         self, messages: Sequence[Message], record_batch: pyarrow.RecordBatch, layout: dict[str, Any]
@@ -234,7 +231,7 @@ class AsyncHeadrace(ModeSender):
         try:
             await self._dispatcher.send(wrong, "a mistake")
         except MessageError:
-            self.counts["refused calls"] += 1
+            self.reported.calls["refused calls"] += 1
         else:
             self._surprises.append("a payload that is no bytes was sent")
 
@@ -248,9 +245,9 @@ class AsyncHeadrace(ModeSender):
         has_end = timeout < math.inf
         self._has_timed_out |= has_end
         report = await self._dispatcher.flush(timeout if has_end else None)
-        self.counts["in reports"] += len(self._collect(report))
-        self.counts["flushes"] += 1
-        self.counts["flushes with a timeout"] += has_end
+        self.reported.calls["in reports"] += len(self._collect(report))
+        self.reported.calls["flushes"] += 1
+        self.reported.calls["flushes with a timeout"] += has_end
         if not has_end:
             known = {outcome.message_id for outcome in self.reported.outcomes}
             self._early += [

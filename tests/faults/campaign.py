@@ -20,7 +20,7 @@ from support.patience import PATIENCE
 from support.servers import Program, find_programs
 from support.stacks import stacks_after
 
-from .episode import ASYNC, REDIS_PY, EpisodeResult, kinds_for, run_episode
+from .episode import ASYNC, REDIS_PY, THREADS, EpisodeResult, kinds_for, run_episode
 from .testbed import FaultTestbed
 
 #: Maximum faults per episode.
@@ -117,6 +117,11 @@ def pairs() -> list[tuple[str, str]]:
 def async_pairs() -> list[tuple[str, str]]:
     """The same pairs with an `AsyncDispatcher`."""
     return [(label, ASYNC + mode) for label, mode in pairs()]
+
+
+def thread_pairs() -> list[tuple[str, str]]:
+    """The same pairs with a `Dispatcher` that threads share."""
+    return [(label, THREADS + mode) for label, mode in pairs()]
 
 
 def redis_py_pairs() -> list[tuple[str, str]]:

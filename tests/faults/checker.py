@@ -20,6 +20,8 @@ class Message:
     message_id: str
     key: str
     payload: bytes
+    #: The messages of one caller keep their order.
+    caller: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,7 @@ def violations(
       remaining entries are newer.
     - A message reported as not written is not stored. One whose outcome is unknown is stored at most once.
     - There are no duplicates beyond what the mode allows, no foreign entries, and none in another stream.
-    - The messages of a stream are in the order in which they were sent.
+    - The messages of a stream are in the order in which each caller sent them.
     """
     return list(_Account(messages, list(reported), stored, promise or Promise()).violations())
 
@@ -157,7 +159,7 @@ class _Account:
         """Check that the first copies are in the order of the messages."""
         if not self.promise.ordered:
             return
-        last: dict[str, tuple[tuple[int, int], str]] = {}
+        last: dict[tuple[str, int], tuple[tuple[int, int], str]] = {}
         wrong = []
         for number, message in enumerate(self.messages):
             outcome = outcomes[number]
@@ -166,10 +168,10 @@ class _Account:
                 continue
             # A delivered message is at its entry ID; a first copy of it may have arrived late.
             at = _parse_id((outcome and outcome.entry_id) or self.entries[number][0])
-            before = last.get(message.key)
+            before = last.get((message.key, message.caller))
             if before is not None and at < before[0]:
                 wrong.append(f"{message.message_id} before {before[1]}")
-            last[message.key] = at, message.message_id
+            last[message.key, message.caller] = at, message.message_id
         yield from _violation("out of order", wrong)
         for key, entries in self.stored.items():
             assert all(_parse_id(a) < _parse_id(b) for (a, _), (b, _) in pairwise(entries)), f"not as stored: {key}"

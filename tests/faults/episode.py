@@ -14,6 +14,7 @@ from .fault_kinds import KINDS, FaultKind
 from .proxy import Direction
 from .senders import Headrace, RedisPy, Sender
 from .testbed import TOO_LARGE, FaultTestbed
+from .threaded_sender import CALLERS, ThreadedHeadrace
 
 #: Faults in addition to those of `KINDS`, which strike connections.
 CRASH = "the sender crashes"
@@ -21,8 +22,8 @@ ROW_TOO_LARGE = "row too large"
 
 #: The mode name of the sender used for comparison.
 REDIS_PY = "redis-py"
-#: The prefix of the modes of an `AsyncDispatcher`.
-ASYNC = "async-"
+#: The prefixes of the modes of an `AsyncDispatcher`, and of a `Dispatcher` that threads share.
+ASYNC, THREADS = "async-", "threads-"
 
 KEY = "events"
 #: Minimum size of an entry without its payload, and of its reply, in bytes, so that each fault reaches its byte.
@@ -43,7 +44,7 @@ class EpisodeResult:
     replays: int = 0
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
-    #: For an `AsyncDispatcher`: where outcomes arrived, what was cancelled, and how it was called.
+    #: For tasks and threads: where outcomes arrived, what was cancelled, and how a dispatcher was called.
     calls: Counter[str] = field(default_factory=Counter)
 
     def __iadd__(self, other: EpisodeResult) -> EpisodeResult:
@@ -55,13 +56,17 @@ class EpisodeResult:
 def kinds_for(mode: str) -> list[str]:
     """The kinds of faults for a mode, each repeated by its weight."""
     names = [name for name, kind in KINDS.items() for _ in range(kind.weight)]
-    # An AsyncDispatcher has no token in script mode, so no batch can be repeated.
-    if mode in ("script", "idmp", ASYNC + "idmp"):
+    # Tasks and threads have no token in script mode, so no batch can be repeated.
+    if mode in ("script", "idmp", ASYNC + "idmp", THREADS + "idmp"):
         names += [CRASH] * 3
     # In script mode the rows after it are blocked: tests/delivery/test_exactly_once.py covers that.
-    if mode.removeprefix(ASYNC) != "script":
+    if _bare(mode) != "script":
         names += [ROW_TOO_LARGE] * 3
     return names
+
+
+def _bare(mode: str) -> str:
+    return mode.removeprefix(ASYNC).removeprefix(THREADS)
 
 
 def run_episode(testbed: FaultTestbed, mode: str, names: Sequence[str], rng: random.Random) -> EpisodeResult:
@@ -73,7 +78,8 @@ class _Episode:
     def __init__(self, testbed: FaultTestbed, mode: str, rng: random.Random) -> None:
         self.testbed = testbed
         self.is_async = mode.startswith(ASYNC)
-        self.mode = mode.removeprefix(ASYNC)
+        self.callers = CALLERS if mode.startswith(THREADS) else 1
+        self.mode = _bare(mode)
         self.rng = rng
         self.messages: list[Message] = []
         self.result = EpisodeResult()
@@ -107,6 +113,8 @@ class _Episode:
             return RedisPy(self.testbed, rng)
         if self.is_async:
             return AsyncHeadrace(self.testbed, self.mode, KEY, rng, "token", is_calm=self._begins_again())
+        if self.callers > 1:
+            return ThreadedHeadrace(self.testbed, self.mode, KEY, rng, "token")
         return Headrace(self.testbed, self.mode, KEY, rng, "token")
 
     def _begins_again(self) -> bool:
@@ -117,8 +125,9 @@ class _Episode:
         made = []
         for _ in range(count):
             number = len(self.messages)
+            caller = number % self.callers
             length = self.rng.randint(0, self.size) if size is None else size
-            made.append(Message(str(number), self.rng.choice(self.keys), b"%d-" % number + b"x" * length))
+            made.append(Message(str(number), self.rng.choice(self.keys), b"%d-" % number + b"x" * length, caller))
             self.messages.append(made[-1])
         return made
 
@@ -130,7 +139,7 @@ class _Episode:
             messages = messages[count:]
 
     def _fault(self, name: str) -> None:
-        messages = self._more(self.rng.choice([1, 10, 100, 300]))
+        messages = self._more(self.rng.choice([1, 10, 100, 300]) * (10 if self.callers > 1 else 1))
         if name == CRASH:
             self._send(messages)
             self._crash()
@@ -216,8 +225,7 @@ class _Episode:
         kinds = [KINDS[name] for name in self.struck if name in KINDS]
         promise = self.sender.promise(kinds, again=self._begins_again())
         messages, wrong = self.sender.account(self.messages, stored)
-        if isinstance(self.sender, AsyncHeadrace):
-            self.result.calls = Counter(self.sender.counts)
+        self.result.calls = Counter(reported.calls)
         self.result.violations += [*wrong, *violations(messages, reported.outcomes, stored, promise)]
         self.result.messages = len(self.messages)
         self.result.delivered = sum(outcome.code is None for outcome in reported.outcomes)

@@ -10,7 +10,7 @@ from typing import Any
 from laboratory import JOBS, PAIRS, RECORD, SEED, Option, Run, laboratory
 
 from . import campaign as campaigns
-from .campaign import WRITING, Campaign, Share, ShareResult, async_pairs, pairs, redis_py_pairs
+from .campaign import WRITING, Campaign, Share, ShareResult, async_pairs, pairs, redis_py_pairs, thread_pairs
 from .sweep import SweepResult
 from .sweep import sweep as sweep_pair
 from .tables import calls_table, kinds_table, markdown, pairs_table, violations_table
@@ -45,6 +45,15 @@ def campaign_async(this: Run) -> str:
     """The same faults under tasks of an AsyncDispatcher, some of which are cancelled."""
     # The document takes the faults from the campaign above it.
     return run_campaign(this, WRITING, async_pairs(), [pairs_table, calls_table], [violations_table, kinds_table])
+
+
+@laboratory(*CAMPAIGN)
+def campaign_threads(this: Run) -> str:
+    """The same faults under 16 threads that share a Dispatcher.
+
+    1,000 faults are a million messages.
+    """
+    return run_campaign(this, WRITING, thread_pairs(), [pairs_table, calls_table], [violations_table, kinds_table])
 
 
 @laboratory(*SWEEP)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow
 import redis
@@ -29,6 +30,8 @@ class Reported:
 
     outcomes: list[Outcome] = field(default_factory=list)
     possible_duplicates: int = 0
+    #: How it was called, and where outcomes arrived.
+    calls: Counter[str] = field(default_factory=Counter)
 
 
 class Sender(Protocol):
@@ -150,10 +153,15 @@ class ModeSender:
 class Headrace(ModeSender):
     """A `Dispatcher`."""
 
-    def __init__(self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random, token: str) -> None:
+    #: The modes in which a batch is begun under a token.
+    _begun: ClassVar = ("script", "idmp")
+
+    def __init__(
+        self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random, token: str, **options: Any
+    ) -> None:
         super().__init__(testbed, mode, key, rng)
-        self.replays = mode != "off"
-        self._dispatcher = Dispatcher(self._endpoint, **self._options)
+        self.replays = mode in self._begun
+        self._dispatcher = Dispatcher(self._endpoint, **self._options, **options)
         if self.replays:
             self._dispatcher.begin(token)
 

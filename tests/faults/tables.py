@@ -55,12 +55,12 @@ def violations_table(done: Sequence[ShareResult]) -> str:
 
 
 def calls_table(done: Sequence[ShareResult]) -> str:
-    """Where tasks that call an `AsyncDispatcher` received outcomes, and which calls were cancelled, in Markdown."""
+    """Where tasks or threads received outcomes, and which calls were cancelled, in Markdown."""
     counts: Counter[str] = Counter()
     for played in done:
         counts += played.result.calls
     rows = [(what, f"{count:,}") for what, count in sorted(counts.items())]
-    return markdown(("messages, flushes and episodes of tasks", "number"), rows, left=1)
+    return markdown(("messages, flushes and episodes", "number"), rows, left=1)
 
 
 def _row(server: str, mode: str, result: EpisodeResult) -> tuple[str, ...]:

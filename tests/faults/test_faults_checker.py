@@ -223,6 +223,15 @@ def test_unknown_messages_may_be_out_of_order_unless_promised() -> None:
     assert account.found() == []
 
 
+def test_only_the_messages_of_one_caller_are_in_order() -> None:
+    account = Account()
+    reorder(account)
+    account.messages[2] = dataclasses.replace(account.messages[2], caller=1)
+    assert account.found() == []
+    account.messages[8] = dataclasses.replace(account.messages[8], caller=1)
+    assert account.found() == ["out of order"]
+
+
 def test_a_copy_may_precede_the_reported_entry() -> None:
     account = Account()
     account.promise = Promise(duplicates=2)
