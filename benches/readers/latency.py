@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any
 
-from benches.single_calls import percentiles
+from benches.single_calls import after_warm_up, percentiles
 from benches.turns import Done, Run, Target
 
 
@@ -56,4 +56,4 @@ def timed(target: Target, values: Callable[[Callable[[], object]], Iterator[Any]
     with subprocess.Popen([*command, str(target.rows)], stdin=subprocess.PIPE) as ticker:
         assert ticker.stdin is not None
         took = [perf_counter_ns() - int(sent) for sent in values(ticker.stdin.close)]
-    return Done(len(took), percentiles(took))
+    return Done(len(took), percentiles(after_warm_up(took)))
