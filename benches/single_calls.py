@@ -46,7 +46,8 @@ def xadd(target: Target, threads: int = 1, connections: int | None = None) -> Ru
     elif target.tls_ca_cert:
         address |= {"ssl": True, "ssl_ca_certs": target.tls_ca_cert}
     if connections:
-        address = {"connection_pool": redis.BlockingConnectionPool(max_connections=connections, **address)}
+        pool: Any = redis.BlockingConnectionPool  # its stub has no types
+        address = {"connection_pool": pool(max_connections=connections, **address)}
 
     def run() -> Done:
         with redis.Redis(**address) as client:

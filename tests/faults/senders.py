@@ -154,7 +154,7 @@ class Headrace(ModeSender):
     """A `Dispatcher`."""
 
     #: The modes in which a batch is begun under a token.
-    _begun: ClassVar = ("script", "idmp")
+    _begun: ClassVar[tuple[str, ...]] = ("script", "idmp")
 
     def __init__(
         self, testbed: FaultTestbed, mode: str, key: str, rng: random.Random, token: str, **options: Any
