@@ -106,7 +106,10 @@ impl PyDispatcher {
             let id = given_id(message_id)?;
             let (Some(payload), None, None, None, None) = (payload, key, fields, stream_key, entry_id) else {
                 let parts = Parts { payload, key, fields, stream_key, entry_id };
-                return with_message(parts, |message| self.produce_when_room(py, message, id));
+                return with_message(parts, |message| match self.inner.try_produce_message(message, id) {
+                    Err(Error::Full) => self.produce_when_room(py, message, id),
+                    taken => taken.map_err(|error| to_py(&error)),
+                });
             };
             with_bytes("payload", payload, |payload| match self.inner.try_produce(payload, id) {
                 Err(Error::Full) => self.produce_when_room(py, &Message::new(payload), id),

@@ -94,11 +94,20 @@ impl SharedDispatcher {
     #[inline]
     pub fn try_produce(&self, payload: &[u8], id: IdArgument<'_>) -> Result<()> {
         match self.state.try_lock() {
-            Ok(mut state) if self.calls.load(Ordering::Relaxed) == 0 || !Inside::has(self) => {
-                match state.inner.dispatcher() {
-                    Some(dispatcher) => dispatcher.produce(payload, id),
-                    None => Err(Error::Full),
-                }
+            Ok(mut state) if !self.is_within() => match state.inner.dispatcher() {
+                Some(dispatcher) => dispatcher.produce(payload, id),
+                None => Err(Error::Full),
+            },
+            _ => Err(Error::Full),
+        }
+    }
+
+    /// Like [`try_produce`](Self::try_produce), for a message of any kind.
+    #[inline(never)]
+    pub fn try_produce_message(&self, message: &Message<'_>, id: IdArgument<'_>) -> Result<()> {
+        match self.state.try_lock() {
+            Ok(mut state) if !self.is_within() => {
+                state.inner.dispatcher().map_or(Err(Error::Full), |dispatcher| dispatcher.produce_message(message, id))
             }
             _ => Err(Error::Full),
         }
@@ -381,6 +390,12 @@ impl SharedDispatcher {
         let is_signalled = alarm.wait(&sockets, until.saturating_duration_since(Instant::now()));
         self.lock()?.wake_up();
         Ok(if is_signalled { Rested::Signalled } else { Rested::Moved })
+    }
+
+    /// Whether this thread is in a call.
+    #[inline]
+    fn is_within(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > 0 && Inside::has(self)
     }
 
     /// Begins a call. Refuses to run within another one of this thread, whose handler calls the dispatcher.
