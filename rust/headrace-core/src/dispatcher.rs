@@ -385,14 +385,14 @@ impl Dispatcher {
     pub fn produce_batch(&mut self, batch: &RecordBatch, plan: &mut BatchPlan, watch: &mut dyn Watch) -> Result<()> {
         let mut row = 0;
         let taken = self.take_batch(batch, &mut row, plan, watch);
-        if taken == Err(Error::Interrupted) {
-            self.refuse_rows(batch, row, plan, &not_sent());
+        if let Some(fault) = taken.as_ref().err().and_then(fault_of_rest) {
+            self.refuse_rows(batch, row, plan, &fault);
         }
         taken
     }
 
-    /// Like [`produce_batch`](Self::produce_batch), from `row` on, which becomes the first row that was not taken: if it is
-    /// interrupted, the caller decides on the others.
+    /// Like [`produce_batch`](Self::produce_batch), from `row` on, which becomes the first row that has no outcome and was not
+    /// taken: if it is interrupted or panics, the caller decides on the others.
     fn take_batch(
         &mut self,
         batch: &RecordBatch,
@@ -409,7 +409,10 @@ impl Dispatcher {
             fail::point("bind");
             plan.bind(rest, first)
         });
-        let Ok(bound) = bound else { return Err(self.give_up_batch(rest, plan)) };
+        let Ok(bound) = bound else {
+            *row = batch.num_rows();
+            return Err(self.give_up_batch(rest, plan));
+        };
         let (mut rows, ids) = bound?;
         let mut taken = 0;
         let ended = self.guarded(|dispatcher| {
@@ -494,6 +497,9 @@ impl Dispatcher {
     /// Fails the rows of a record batch from `from` on: nothing of them was sent.
     #[cold]
     fn refuse_rows(&mut self, batch: &RecordBatch, from: usize, plan: &mut BatchPlan, fault: &Fault) {
+        if from >= batch.num_rows() {
+            return;
+        }
         let batch = &batch.slice(from, batch.num_rows() - from);
         let first = self.passed();
         let Ok(Ok((rows, ids))) = contain(|| plan.bind(batch, first)) else {
@@ -805,6 +811,15 @@ impl Dispatcher {
             self.begun_at += self.passed();
         }
         Ok(())
+    }
+}
+
+/// Why the rows of a record batch fail that a call did not take because of this error; `None`: it refused all of them.
+fn fault_of_rest(error: &Error) -> Option<Fault> {
+    match error {
+        Error::Interrupted => Some(not_sent()),
+        Error::Internal { .. } => Some(not_encoded()),
+        _ => None,
     }
 }
 

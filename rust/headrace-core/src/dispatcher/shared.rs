@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use super::{Dispatcher, IdArgument, Message, not_encoded, not_sent};
+use super::{Dispatcher, IdArgument, Message, fault_of_rest};
 use crate::batch::{BatchLayout, BatchPlan};
 use crate::command::EntryId;
 use crate::contain::contain;
@@ -145,8 +145,8 @@ impl SharedDispatcher {
             Ok(None) => self.take_slices(batch, &mut row, plan, watch),
             ended => ended.map(|_| ()),
         };
-        if taken == Err(Error::Interrupted) {
-            self.refuse_rows(batch, row, plan, &not_sent())?;
+        if let Some(fault) = taken.as_ref().err().and_then(fault_of_rest) {
+            self.refuse_rows(batch, row, plan, &fault)?;
         }
         taken
     }
@@ -163,14 +163,19 @@ impl SharedDispatcher {
         while *row < batch.num_rows() {
             // Bad rows take no room in the window, and so never wait.
             check(Rested::Moved, watch)?;
+            let mut has_panicked = false;
             let taken = self.take(
                 watch,
-                |dispatcher| Ok(Some(dispatcher.produce_rows(batch, *row, plan)?).filter(|taken| *taken > 0)),
+                |dispatcher| {
+                    let taken = dispatcher.produce_rows(batch, *row, plan);
+                    has_panicked = matches!(taken, Err(Error::Internal { .. }));
+                    Ok(Some(taken?).filter(|taken| *taken > 0))
+                },
                 |dispatcher, watch| dispatcher.make_room_in(has_stream_keys, watch),
             );
-            if let Err(Error::Internal { .. }) = taken {
+            if has_panicked {
                 // The rows of the slice have an outcome.
-                self.refuse_rows(batch, *row + slice_rows, plan, &not_encoded())?;
+                *row = batch.num_rows().min(*row + slice_rows);
             }
             *row += taken?;
         }
@@ -181,9 +186,7 @@ impl SharedDispatcher {
     #[cold]
     fn refuse_rows(&self, batch: &RecordBatch, from: usize, plan: &mut BatchPlan, fault: &Fault) -> Result<()> {
         let mut state = self.lock()?;
-        if from < batch.num_rows()
-            && let Some(dispatcher) = state.inner.recall()
-        {
+        if let Some(dispatcher) = state.inner.recall() {
             dispatcher.refuse_rows(batch, from, plan, fault);
         }
         // The call that drives may wait for a socket that is closed now.
