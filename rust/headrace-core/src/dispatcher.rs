@@ -626,11 +626,17 @@ impl Dispatcher {
         self.contained(ran)
     }
 
-    /// The outcomes since the last report, and the sockets to wait for. `deadline`: when to stop waiting.
-    fn progress(&mut self, deadline: Option<Instant>) -> Progress {
+    /// Lets the next message connect again, if connecting failed.
+    fn lift(&mut self) {
+        self.producer.lift();
+    }
+
+    /// The outcomes since the last report, and the sockets to wait for. `deadline`: when to stop waiting. `lifts`: whether the next
+    /// message connects again if no message is left without an outcome in a report.
+    fn progress(&mut self, deadline: Option<Instant>, lifts: bool) -> Progress {
         let report = Some(self.report(false));
-        if self.unreported == 0 {
-            self.producer.lift();
+        if lifts && self.unreported == 0 {
+            self.lift();
         }
         let (sockets, has_bytes) = self.producer.interests();
         let deadline = if has_bytes { Some(Instant::now()) } else { deadline };

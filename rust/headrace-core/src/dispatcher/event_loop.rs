@@ -34,6 +34,8 @@ pub struct Progress {
 pub struct LoopDispatcher {
     state: State,
     deferral: Arc<Mutex<Deferral>>,
+    /// Whether the next message connects again once every message has an outcome in a report.
+    lifts: bool,
 }
 
 /// The numbers of connections that are being opened start here.
@@ -64,11 +66,13 @@ impl LoopDispatcher {
     pub fn new(dispatcher: Dispatcher, watch: Box<dyn Watch>) -> Self {
         let deferral = Arc::default();
         let watch = Deferring { watch, deferral: Arc::clone(&deferral), reads_inline: false };
-        Self { state: State::Here(Box::new(dispatcher), watch), deferral }
+        Self { state: State::Here(Box::new(dispatcher), watch), deferral, lifts: true }
     }
 
-    /// Looks passwords and files up in the call that connects: it may block, and raises what a callable raised.
-    pub(super) fn reading_inline(mut self) -> Self {
+    /// As the calls of a [`Dispatcher`] do: passwords and files are looked up in the call that connects, which may block, and
+    /// raises what a callable raised; and a connect that fails also fails the messages that follow until the next flush.
+    pub(super) fn of_calls(mut self) -> Self {
+        self.lifts = false;
         if let State::Here(_, watch) = &mut self.state {
             watch.reads_inline = true;
         }
@@ -123,7 +127,7 @@ impl LoopDispatcher {
                 self.send(at, errand);
                 self.poll_errand()
             }
-            Advance::Done(deadline) => Ok(Step::Done(dispatcher.progress(deadline))),
+            Advance::Done(deadline) => Ok(Step::Done(dispatcher.progress(deadline, self.lifts))),
         }
     }
 

@@ -261,6 +261,7 @@ impl SharedDispatcher {
         let (mut state, reached) = self.wait(state, Goal::Outcomes { taken }, until, watch, done)?;
         if reached.is_some() && state.inner.taken() > state.inner.settled() {
             self.counters.flushed(started.elapsed());
+            state.lift();
         } else {
             state.end_batch(started, watch)?;
         }

@@ -40,7 +40,7 @@ pub(super) struct Pause {
 
 impl State {
     pub(super) fn new(dispatcher: Dispatcher, watch: Box<dyn Watch>) -> Self {
-        let inner = LoopDispatcher::new(dispatcher, watch).reading_inline();
+        let inner = LoopDispatcher::new(dispatcher, watch).of_calls();
         Self {
             inner: RoutedDispatcher::new(inner, OutcomeRouter::skipping_awaited()),
             callers: Vec::new(),
@@ -65,6 +65,8 @@ impl State {
 
     /// Takes a message for a call that waits for its outcome. `None`: there is no room now.
     pub(super) fn dispatch(&mut self, message: &Message<'_>) -> Result<Option<Arc<Awaiting>>> {
+        // The message is a batch of its own, so it may connect again.
+        self.lift();
         if !self.inner.produce(message, IdArgument::None, true)? {
             return Ok(None);
         }
@@ -80,6 +82,13 @@ impl State {
     ) -> Option<Result<DeliveryReport>> {
         let Self { inner, awaiting, .. } = self;
         inner.collect(call, |outcome| pass_on(awaiting, outcome))
+    }
+
+    /// Lets the next message connect again, if connecting failed.
+    pub(super) fn lift(&mut self) {
+        if let Some(dispatcher) = self.inner.dispatcher() {
+            dispatcher.lift();
+        }
     }
 
     /// Gives messages without a reply the outcome `TIMEOUT`, and numbers messages from 0 again.
@@ -102,8 +111,15 @@ impl State {
     /// Passes outcomes to the calls that wait for them, and returns whether there are any.
     fn settle(&mut self, report: Option<&DeliveryReport>) -> bool {
         let Self { inner, awaiting, .. } = self;
+        let mut has_passed = false;
         if let Some(report) = report {
-            inner.settle(report, |outcome| pass_on(awaiting, outcome));
+            inner.settle(report, |outcome| {
+                has_passed = true;
+                pass_on(awaiting, outcome)
+            });
+        }
+        if has_passed && self.unreported() == 0 {
+            self.lift();
         }
         for at in 0..self.callers.len() {
             let is_reached = match self.callers[at].goal {
