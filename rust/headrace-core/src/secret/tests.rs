@@ -8,13 +8,18 @@ use std::env;
 use std::fmt::{Debug, Display};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::endpoint::{Form, NoPassword, OPTIONS, OptionValue, PasswordProvider, Provider};
 use crate::error::{Classifier, Failure, Fault, Written, code};
 use crate::net::tests::try_connect;
+use crate::report::OutcomeRouter;
 use crate::secret::Secret;
 use crate::server_of_tests::{Server, endpoint};
-use crate::{Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, LoopDispatcher, NeverInterrupted};
+use crate::{
+    Dispatcher, DispatcherOptions, Endpoint, Error, IdArgument, LoopDispatcher, NeverInterrupted, RoutedDispatcher,
+    SharedDispatcher, TaskDispatcher,
+};
 
 const CANARY: &str = "canary-hunter2";
 
@@ -144,8 +149,11 @@ fn no_type_shows_a_secret() {
     }
     // Each of these types was checked manually, cannot hold a secret, or has no `Debug`.
     let seen: BTreeSet<_> = shown.0.iter().map(|(name, _)| *name).collect();
-    let near = public_types(&["endpoint.rs", "endpoint", "secret.rs", "dispatcher.rs", "net.rs", "net"]);
+    let near = public_types(&["endpoint.rs", "endpoint", "secret.rs", "dispatcher.rs", "dispatcher", "net.rs", "net"]);
     let other = [
+        "Alarm",
+        "JsonColumns",
+        "LayoutOptions",
         "Cluster",
         "MasterCheck",
         "MasterLookup",
@@ -203,6 +211,13 @@ fn through_a_server(shown: &mut Shown) -> Option<()> {
         let mut dispatcher = LoopDispatcher::new(dispatcher, Box::new(NeverInterrupted));
         shown.debug("LoopDispatcher", &dispatcher);
         shown.debug("Progress", &dispatcher.advance().unwrap());
+        let dispatcher = Dispatcher::new(with(username), DispatcherOptions::default()).unwrap();
+        shown.debug("TaskDispatcher", &TaskDispatcher::new(dispatcher, Box::new(NeverInterrupted)).unwrap());
+        let dispatcher = Dispatcher::new(with(username), DispatcherOptions::default()).unwrap();
+        shown.debug("SharedDispatcher", &SharedDispatcher::new(dispatcher, Box::new(NeverInterrupted), Arc::default()));
+        let dispatcher = Dispatcher::new(with(username), DispatcherOptions::default()).unwrap();
+        let dispatcher = LoopDispatcher::new(dispatcher, Box::new(NeverInterrupted));
+        shown.debug("RoutedDispatcher", &RoutedDispatcher::new(dispatcher, OutcomeRouter::skipping_awaited()));
     }
     Some(())
 }
