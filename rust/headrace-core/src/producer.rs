@@ -207,7 +207,7 @@ impl Producer {
             return Ok(());
         }
         self.watched = now;
-        if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+        if watch.interrupted() || watch.gives_way() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Receives, sends and waits until the goal of a call is reached.
@@ -243,6 +243,7 @@ impl Producer {
             while at < self.sender.lanes.len() {
                 match self.sender.pass(at, goal, now, watch) {
                     Pass::Moved => moved = true,
+                    Pass::Errand(Errand::Open) if watch.gives_way() => return Err(Error::Interrupted),
                     Pass::Errand(errand) => {
                         block_on(self.sender.run(at, errand, &self.dedup, deadline, watch))?;
                         moved = true;

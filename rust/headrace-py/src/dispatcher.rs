@@ -58,7 +58,7 @@ impl PyDispatcher {
         let options = DispatcherOptions::new(option_values(options)?, form).map_err(|e| to_py(&e))?;
         let dispatcher = Dispatcher::new(endpoint.get().0.clone(), options).map_err(|e| to_py(&e))?;
         let records = Records::default();
-        let inner = SharedDispatcher::new(dispatcher, Box::new(records.clone()), records.any());
+        let inner = SharedDispatcher::new(dispatcher, Box::new(records.clone()), records.is_urgent());
         Ok(Self { inner, records })
     }
 

@@ -103,12 +103,14 @@ pub(crate) struct Records {
     waiting: Arc<Mutex<Vec<Record>>>,
     /// Whether there are any.
     any: Arc<AtomicBool>,
+    /// Whether one of them says that a call begins to wait, so that it must not wait for the end of the call.
+    is_urgent: Arc<AtomicBool>,
 }
 
 impl Records {
-    /// Is true while records wait.
-    pub(crate) fn any(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.any)
+    /// Is true while a record must be written before the end of a call.
+    pub(crate) fn is_urgent(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_urgent)
     }
 
     fn push(&self, record: Record) {
@@ -120,6 +122,7 @@ impl Records {
         if !self.any.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
+        self.is_urgent.store(false, Ordering::Release);
         std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -131,6 +134,7 @@ impl Watch for Records {
 
     fn retry_began(&mut self, wait: &RetryWait<'_>) {
         self.push(log::retry_began(wait));
+        self.is_urgent.store(true, Ordering::Release);
     }
 
     fn retry_ended(&mut self, end: &RetryEnd<'_>) {
@@ -157,10 +161,13 @@ impl Watch for SharedSignals<'_> {
         self.signals.interrupted()
     }
 
-    fn released(&mut self) {
-        for record in self.records.take() {
+    fn released(&mut self) -> bool {
+        let records = self.records.take();
+        let any = !records.is_empty();
+        for record in records {
             self.signals.keep(record.write());
         }
+        any
     }
 
     fn retry_began(&mut self, wait: &RetryWait<'_>) {

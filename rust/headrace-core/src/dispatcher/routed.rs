@@ -113,6 +113,11 @@ impl RoutedDispatcher {
         self.router.put_back(awaited);
     }
 
+    /// As [`OutcomeRouter::put_back_report`].
+    pub(super) fn put_back_report(&mut self, report: &DeliveryReport) {
+        self.router.put_back_report(report);
+    }
+
     /// The outcomes since the last report, except those that callers received.
     pub fn report(&mut self) -> DeliveryReport {
         self.router.take()

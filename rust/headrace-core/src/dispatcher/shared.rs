@@ -240,7 +240,9 @@ impl SharedDispatcher {
         // The call that drives may wait for a socket that is closed now, and one that was to drive may have its outcome.
         state.ring();
         state.hand_over();
-        polled.unwrap_or_else(|| Ok(state.inner.report()))
+        let polled = polled.unwrap_or_else(|| Ok(state.inner.report()))?;
+        drop(state);
+        self.told(polled, watch)
     }
 
     /// As [`Dispatcher::flush`], for the messages that any thread produced before this call. After the timeout, those of other
@@ -253,7 +255,8 @@ impl SharedDispatcher {
             state.collect(|dispatcher| dispatcher.flush(timeout, watch)).transpose()
         })?;
         if let Some(report) = flushed {
-            return Ok(report);
+            drop(state);
+            return self.told(report, watch);
         }
         let until = timeout.and_then(|timeout| started.checked_add(timeout));
         let taken = state.inner.taken();
@@ -265,7 +268,18 @@ impl SharedDispatcher {
         } else {
             state.end_batch(started, watch)?;
         }
-        Ok(state.inner.report())
+        let report = state.inner.report();
+        drop(state);
+        self.told(report, watch)
+    }
+
+    /// Lets the watch say what has to be said before a report is returned. If that ends the call, the next report has the outcomes.
+    fn told(&self, report: DeliveryReport, watch: &mut dyn Watch) -> Result<DeliveryReport> {
+        if watch.released() && watch.interrupted() {
+            self.lock()?.inner.put_back_report(&report);
+            return Err(Error::Interrupted);
+        }
+        Ok(report)
     }
 
     /// As [`Dispatcher::begin`]. Refuses to run beside another call.

@@ -26,8 +26,16 @@ pub trait Watch: Send {
     /// Whether the caller wants the wait to end now.
     fn interrupted(&mut self) -> bool;
 
-    /// A call that shares a lock with others has released it: this may run code that waits for another call.
-    fn released(&mut self) {}
+    /// Whether the call should end at a point where that costs nothing: no attempt to connect, and no reply.
+    fn gives_way(&mut self) -> bool {
+        false
+    }
+
+    /// A call that shares a lock with others has released it: this may run code that waits for another call. Returns whether it
+    /// did.
+    fn released(&mut self) -> bool {
+        false
+    }
 
     /// The call starts to wait for a server, or for messages that are sent again. Called once for all the attempts that this
     /// takes.

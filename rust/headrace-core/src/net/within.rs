@@ -15,40 +15,53 @@ pub(crate) fn within<T>(
     watch: &mut dyn Watch,
     call: impl FnOnce(&mut dyn Watch) -> Result<T>,
 ) -> Result<Option<T>> {
-    unless(&mut || until.is_some_and(|until| until <= Instant::now()), watch, call)
+    let ends = &mut || until.is_some_and(|until| until <= Instant::now());
+    Within { ends, watch, gives_way: false, is_over: false }.run(call)
 }
 
-/// Runs `call`, whose waits all end when `ends` returns true. `None`: it ended a wait.
+/// Runs `call`, which [gives way](Watch::gives_way) when `ends` returns true. `None`: it did.
 pub(crate) fn unless<T>(
     ends: &mut (dyn FnMut() -> bool + Send),
     watch: &mut dyn Watch,
     call: impl FnOnce(&mut dyn Watch) -> Result<T>,
 ) -> Result<Option<T>> {
-    let mut within = Within { ends, watch, is_over: false };
-    match call(&mut within) {
-        Err(Error::Interrupted) if within.is_over => Ok(None),
-        done => done.map(Some),
-    }
+    Within { ends, watch, gives_way: true, is_over: false }.run(call)
 }
 
 struct Within<'w> {
     ends: &'w mut (dyn FnMut() -> bool + Send),
     watch: &'w mut dyn Watch,
+    /// Whether only waits end at which the call can give way.
+    gives_way: bool,
     /// Whether a wait was ended.
     is_over: bool,
 }
 
-impl Watch for Within<'_> {
-    fn interrupted(&mut self) -> bool {
-        if self.watch.interrupted() {
-            return true;
+impl Within<'_> {
+    fn run<T>(mut self, call: impl FnOnce(&mut dyn Watch) -> Result<T>) -> Result<Option<T>> {
+        match call(&mut self) {
+            Err(Error::Interrupted) if self.is_over => Ok(None),
+            done => done.map(Some),
         }
+    }
+
+    fn is_over(&mut self) -> bool {
         self.is_over |= (self.ends)();
         self.is_over
     }
+}
 
-    fn released(&mut self) {
-        self.watch.released();
+impl Watch for Within<'_> {
+    fn interrupted(&mut self) -> bool {
+        self.watch.interrupted() || (!self.gives_way && self.is_over())
+    }
+
+    fn gives_way(&mut self) -> bool {
+        self.watch.gives_way() || (self.gives_way && self.is_over())
+    }
+
+    fn released(&mut self) -> bool {
+        self.watch.released()
     }
 
     fn retry_began(&mut self, wait: &RetryWait<'_>) {
@@ -115,5 +128,14 @@ mod tests {
             Err(Error::Interrupted)
         );
         assert_eq!(within(Some(now), &mut Always, wait), Err(Error::Interrupted));
+    }
+
+    #[test]
+    fn a_call_gives_way_only_where_it_asks() {
+        let give_way = |watch: &mut dyn Watch| if watch.gives_way() { Err(Error::Interrupted) } else { Ok(8) };
+        assert_eq!(unless(&mut || true, &mut NeverInterrupted, wait), Ok(Some(7)));
+        assert_eq!(unless(&mut || true, &mut NeverInterrupted, give_way), Ok(None));
+        assert_eq!(unless(&mut || false, &mut NeverInterrupted, give_way), Ok(Some(8)));
+        assert_eq!(unless(&mut || true, &mut Always, wait), Err(Error::Interrupted));
     }
 }

@@ -93,6 +93,20 @@ impl OutcomeRouter {
         }
     }
 
+    /// Takes back a report that its caller did not get: its outcomes are the first ones of the next report.
+    pub fn put_back_report(&mut self, report: &DeliveryReport) {
+        let later = self.take();
+        for report in [report, &later] {
+            let data = report.data();
+            self.unclaimed.add_retries(data);
+            let mut ids = IdCursor::new(data.first_ordinal);
+            for run in data.outcomes.runs() {
+                self.unclaimed.push_from(&data.ids, &mut ids, run.count());
+                self.record(data, run, 0, run.count());
+            }
+        }
+    }
+
     /// The number of outcomes for the next report.
     pub fn unclaimed(&self) -> u64 {
         self.unclaimed.recorded()
@@ -315,6 +329,20 @@ mod tests {
         assert_eq!(report(&[false, true, false], false), ["Ordinal(0) 1-0", "Ordinal(1) 1-2"]);
         assert_eq!(report(&[true, true, false], true), ["Ordinal(2) 1-2"]);
         assert_eq!(report(&[false], false), ["Ordinal(0) 1-0"]);
+    }
+
+    #[test]
+    fn a_report_that_is_put_back_comes_before_what_is_new() {
+        let (mut recorder, mut router) = (Recorder::default(), OutcomeRouter::skipping_awaited());
+        recorder.push_ordinals(2);
+        recorder.delivered(EntryId { ms: 1, seq: 0 }, 2, 1);
+        let report = recorder.take(true);
+        router.expect(true, 1);
+        let failure = failure("full");
+        router.put_back(AwaitedOutcome { message_id: ReportedId::Ordinal(7), outcome: Err(&failure) });
+        router.put_back_report(&report);
+        assert_eq!(read(&router.take()), ["Ordinal(0) 1-0", "Ordinal(1) 1-1", "Ordinal(7) full"]);
+        assert_eq!(read(&router.take()), [""; 0]);
     }
 
     #[test]
