@@ -353,8 +353,10 @@ impl SharedDispatcher {
         if self.have_met.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let mut is_wanted = || self.have_met.load(Ordering::Acquire) || self.has_notes.load(Ordering::Acquire);
-        Ok(unless(&mut is_wanted, watch, |watch| call(state, watch))?.flatten())
+        let mut have_met = || self.have_met.load(Ordering::Acquire);
+        // A log record can wait until an attempt to connect is over.
+        let mut has_notes = || self.has_notes.load(Ordering::Acquire);
+        Ok(unless(&mut have_met, &mut has_notes, watch, |watch| call(state, watch))?.flatten())
     }
 
     /// Waits without the lock until `done` returns something, and drives if no other call does. `None`: the deadline came first.

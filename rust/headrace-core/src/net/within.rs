@@ -15,49 +15,47 @@ pub(crate) fn within<T>(
     watch: &mut dyn Watch,
     call: impl FnOnce(&mut dyn Watch) -> Result<T>,
 ) -> Result<Option<T>> {
-    let ends = &mut || until.is_some_and(|until| until <= Instant::now());
-    Within { ends, watch, gives_way: false, is_over: false }.run(call)
+    unless(&mut || until.is_some_and(|until| until <= Instant::now()), &mut || false, watch, call)
 }
 
-/// Runs `call`, which [gives way](Watch::gives_way) when `ends` returns true. `None`: it did.
+/// Runs `call`, whose waits all end when `ends` returns true, and which [gives way](Watch::gives_way) when `asks` does. `None`: one
+/// of them ended it.
 pub(crate) fn unless<T>(
     ends: &mut (dyn FnMut() -> bool + Send),
+    asks: &mut (dyn FnMut() -> bool + Send),
     watch: &mut dyn Watch,
     call: impl FnOnce(&mut dyn Watch) -> Result<T>,
 ) -> Result<Option<T>> {
-    Within { ends, watch, gives_way: true, is_over: false }.run(call)
+    let mut within = Within { ends, asks, watch, is_over: false };
+    match call(&mut within) {
+        Err(Error::Interrupted) if within.is_over => Ok(None),
+        done => done.map(Some),
+    }
 }
 
 struct Within<'w> {
     ends: &'w mut (dyn FnMut() -> bool + Send),
+    asks: &'w mut (dyn FnMut() -> bool + Send),
     watch: &'w mut dyn Watch,
-    /// Whether only waits end at which the call can give way.
-    gives_way: bool,
     /// Whether a wait was ended.
     is_over: bool,
 }
 
-impl Within<'_> {
-    fn run<T>(mut self, call: impl FnOnce(&mut dyn Watch) -> Result<T>) -> Result<Option<T>> {
-        match call(&mut self) {
-            Err(Error::Interrupted) if self.is_over => Ok(None),
-            done => done.map(Some),
+impl Watch for Within<'_> {
+    fn interrupted(&mut self) -> bool {
+        if self.watch.interrupted() {
+            return true;
         }
-    }
-
-    fn is_over(&mut self) -> bool {
         self.is_over |= (self.ends)();
         self.is_over
     }
-}
-
-impl Watch for Within<'_> {
-    fn interrupted(&mut self) -> bool {
-        self.watch.interrupted() || (!self.gives_way && self.is_over())
-    }
 
     fn gives_way(&mut self) -> bool {
-        self.watch.gives_way() || (self.gives_way && self.is_over())
+        if self.watch.gives_way() {
+            return true;
+        }
+        self.is_over |= (self.asks)();
+        self.is_over
     }
 
     fn released(&mut self) -> bool {
@@ -133,9 +131,11 @@ mod tests {
     #[test]
     fn a_call_gives_way_only_where_it_asks() {
         let give_way = |watch: &mut dyn Watch| if watch.gives_way() { Err(Error::Interrupted) } else { Ok(8) };
-        assert_eq!(unless(&mut || true, &mut NeverInterrupted, wait), Ok(Some(7)));
-        assert_eq!(unless(&mut || true, &mut NeverInterrupted, give_way), Ok(None));
-        assert_eq!(unless(&mut || false, &mut NeverInterrupted, give_way), Ok(Some(8)));
-        assert_eq!(unless(&mut || true, &mut Always, wait), Err(Error::Interrupted));
+        let (mut yes, mut no) = (|| true, || false);
+        assert_eq!(unless(&mut no, &mut yes, &mut NeverInterrupted, wait), Ok(Some(7)));
+        assert_eq!(unless(&mut no, &mut yes, &mut NeverInterrupted, give_way), Ok(None));
+        assert_eq!(unless(&mut yes, &mut no, &mut NeverInterrupted, wait), Ok(None));
+        assert_eq!(unless(&mut no, &mut no, &mut NeverInterrupted, give_way), Ok(Some(8)));
+        assert_eq!(unless(&mut no, &mut yes, &mut Always, wait), Err(Error::Interrupted));
     }
 }
