@@ -131,11 +131,10 @@ mod tests {
     #[test]
     fn a_call_gives_way_only_where_it_asks() {
         let give_way = |watch: &mut dyn Watch| if watch.gives_way() { Err(Error::Interrupted) } else { Ok(8) };
-        let (mut yes, mut no) = (|| true, || false);
-        assert_eq!(unless(&mut no, &mut yes, &mut NeverInterrupted, wait), Ok(Some(7)));
-        assert_eq!(unless(&mut no, &mut yes, &mut NeverInterrupted, give_way), Ok(None));
-        assert_eq!(unless(&mut yes, &mut no, &mut NeverInterrupted, wait), Ok(None));
-        assert_eq!(unless(&mut no, &mut no, &mut NeverInterrupted, give_way), Ok(Some(8)));
-        assert_eq!(unless(&mut no, &mut yes, &mut Always, wait), Err(Error::Interrupted));
+        assert_eq!(unless(&mut || false, &mut || true, &mut NeverInterrupted, wait), Ok(Some(7)));
+        assert_eq!(unless(&mut || false, &mut || true, &mut NeverInterrupted, give_way), Ok(None));
+        assert_eq!(unless(&mut || true, &mut || false, &mut NeverInterrupted, wait), Ok(None));
+        assert_eq!(unless(&mut || false, &mut || false, &mut NeverInterrupted, give_way), Ok(Some(8)));
+        assert_eq!(unless(&mut || false, &mut || true, &mut Always, wait), Err(Error::Interrupted));
     }
 }
