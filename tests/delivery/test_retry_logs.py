@@ -185,7 +185,7 @@ def test_an_interrupted_wait_continues_as_the_same_wait(any_server: LocalServer,
         full(client)
         sending.produce_batch(batch_of(payloads_of(0, 100)))
         for _ in range(2):
-            with interrupted():
+            with interrupted(lambda: sending.stats().retry_waits):
                 sending.flush()
         log.check(began("100 messages", OOM))
         free(client)

@@ -6,13 +6,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from support.patience import LATE, PATIENCE
-from support.processes import after_ticks
+from support.processes import after_ticks, wait_until
 
 
 class Interrupt:
@@ -28,8 +28,11 @@ class Interrupt:
 
 
 @contextmanager
-def interrupted() -> Iterator[Interrupt]:
-    """Check that the call inside waits, gets a SIGINT from another thread, and raises KeyboardInterrupt soon after."""
+def interrupted(once: Callable[[], object] = lambda: True) -> Iterator[Interrupt]:
+    """Check that the call inside waits, gets a SIGINT from another thread, and raises KeyboardInterrupt soon after.
+
+    The SIGINT comes when `once` holds.
+    """
     waits = threading.Event()
     over = False
     sent = 0.0
@@ -37,6 +40,7 @@ def interrupted() -> Iterator[Interrupt]:
     def press() -> None:
         nonlocal sent
         assert waits.wait(PATIENCE)
+        wait_until(lambda: over or once())
         if over:
             return  # the call did not wait; a SIGINT now would end the whole run
         sent = time.monotonic()

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use headrace_core::endpoint::Form;
 use headrace_core::error::Failure;
-use headrace_core::{Dispatcher, DispatcherOptions, EntryId, Error, IdArgument, Message, SharedDispatcher};
+use headrace_core::{
+    DeliveryReport, Dispatcher, DispatcherOptions, EntryId, Error, IdArgument, Message, SharedDispatcher, Watch,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
@@ -35,7 +37,26 @@ impl PyDispatcher {
         py: Python<'_>,
         call: impl Send + FnOnce(&SharedDispatcher, &mut SharedSignals<'_>) -> headrace_core::Result<T>,
     ) -> PyResult<T> {
-        sharing_lock(py, &self.records, |signals| call(&self.inner, signals))
+        sharing_lock(py, &self.records, |signals| {
+            let done = call(&self.inner, signals);
+            signals.released();
+            done
+        })
+    }
+
+    /// Like [`call`](Self::call), for a call that returns a report. It has written the log records by then: an exception from one
+    /// would keep the report from its caller.
+    fn report(
+        &self,
+        py: Python<'_>,
+        call: impl Send + FnOnce(&SharedDispatcher, &mut SharedSignals<'_>) -> headrace_core::Result<DeliveryReport>,
+    ) -> PyResult<PyReport> {
+        let report = sharing_lock(py, &self.records, |signals| {
+            call(&self.inner, signals).inspect_err(|_| {
+                signals.released();
+            })
+        })?;
+        Ok(PyReport(report))
     }
 
     /// Takes a message, once there is room for it. Separate from the most common call.
@@ -252,7 +273,7 @@ impl PyDispatcher {
 
     /// Return the outcomes since the last report; `headrace.Dispatcher.poll` wraps it.
     fn poll(&self, py: Python<'_>) -> PyResult<PyReport> {
-        contained(py, || self.call(py, |dispatcher, signals| dispatcher.poll(signals)).map(PyReport))
+        contained(py, || self.report(py, |dispatcher, signals| dispatcher.poll(signals)))
     }
 
     /// Wait for all outcomes and return them; `headrace.Dispatcher.flush` wraps it.
@@ -265,7 +286,7 @@ impl PyDispatcher {
             }
             // A timeout too long for a `Duration` never ends.
             let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            self.call(py, |dispatcher, signals| dispatcher.flush(timeout, signals)).map(PyReport)
+            self.report(py, |dispatcher, signals| dispatcher.flush(timeout, signals))
         })
     }
 

@@ -220,7 +220,6 @@ where
         let mut records = records.clone();
         let mut shared = SharedSignals { signals: Signals::default(), records: &mut records };
         let outcome = wait(&mut shared);
-        shared.released();
         (outcome, shared.signals)
     });
     ended(outcome, signals)

@@ -20,7 +20,7 @@ impl RoutedDispatcher {
         Self { inner, router, taken: 0, settled: 0 }
     }
 
-    /// The dispatcher, to produce messages that nobody awaits. `None`: see [`LoopDispatcher::dispatcher`].
+    /// The dispatcher, to produce messages that no caller awaits. `None`: see [`LoopDispatcher::dispatcher`].
     #[inline]
     pub fn dispatcher(&mut self) -> Option<&mut Dispatcher> {
         self.inner.dispatcher()
@@ -137,7 +137,7 @@ impl RoutedDispatcher {
         (self.taken, self.settled) = (0, 0);
     }
 
-    /// Counts the messages that the [dispatcher](Self::dispatcher) took, and that nobody awaits.
+    /// Counts the messages that the [dispatcher](Self::dispatcher) took, and that no caller awaits.
     fn count_unawaited(&mut self) {
         let Some(dispatcher) = self.inner.dispatcher() else { return };
         let more = dispatcher.unreported() - (self.taken - self.settled);

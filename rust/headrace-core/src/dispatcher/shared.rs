@@ -37,7 +37,7 @@ const STUCK: Duration = Duration::from_millis(200);
 /// ```text
 ///                    a call that must wait
 ///                             │
-///          nobody drives      ▼      another call drives
+///          no call drives     ▼      another call drives
 ///        ┌────────────── is it done? ───────────────┐
 ///        ▼                    ▲                     ▼
 ///   move all messages         │           ring, so that it looks at
@@ -429,7 +429,7 @@ impl SharedDispatcher {
             state
         } else {
             self.have_met.store(true, Ordering::Release);
-            self.state.lock().unwrap_or_else(|poisoned| self.mended(poisoned.into_inner()))
+            self.state.lock().unwrap_or_else(|poisoned| self.after_panic(poisoned.into_inner()))
         };
         Ok(self.entered(state))
     }
@@ -455,7 +455,7 @@ impl SharedDispatcher {
         loop {
             match self.state.try_lock() {
                 Ok(state) => return Ok(Some(state)),
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(Some(self.mended(poisoned.into_inner()))),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(Some(self.after_panic(poisoned.into_inner()))),
                 Err(TryLockError::WouldBlock) => {}
             }
             if !self.is_forked() {
@@ -482,7 +482,7 @@ impl SharedDispatcher {
     }
 
     /// A call panicked with the lock. The core contains its own panics, so its state is consistent.
-    fn mended<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn after_panic<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.state.clear_poison();
         state.wake_up();
         state

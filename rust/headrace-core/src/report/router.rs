@@ -36,7 +36,7 @@ pub struct OutcomeRouter {
 }
 
 impl OutcomeRouter {
-    /// A router whose reports number only the messages that nobody awaits. Its callers give no outcome back.
+    /// A router whose reports number only the messages that no caller awaits. Its callers give no outcome back.
     pub fn skipping_awaited() -> Self {
         Self { skips_awaited: true, ..Self::default() }
     }
@@ -112,7 +112,7 @@ impl OutcomeRouter {
         self.unclaimed.recorded()
     }
 
-    /// Whether [`take`](Self::take) would return the next report unchanged, if nobody awaits a message of it.
+    /// Whether [`take`](Self::take) would return the next report unchanged, if no caller awaits a message of it.
     pub fn is_idle(&self) -> bool {
         self.expected.is_empty() && self.unclaimed.is_empty() && self.skipped == 0
     }
