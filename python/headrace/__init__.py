@@ -10,7 +10,9 @@ from headrace._headrace import Delivered, Entry, __version__, debug_build
 TYPE_CHECKING: bool = False
 
 if TYPE_CHECKING:
+    from headrace.async_consumer import AsyncConsumer
     from headrace.async_dispatcher import AsyncDispatcher
+    from headrace.async_reader import AsyncReader
     from headrace.consumer import Consumer, ConsumerBatch
     from headrace.dead_letters import read_dead_letters
     from headrace.dispatcher import Dispatcher
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
     from headrace.unpacking import unpack, unpack_arrow
 
 __all__ = [
+    "AsyncConsumer",
     "AsyncDispatcher",
+    "AsyncReader",
     "ClosedError",
     "CommandError",
     "ConcurrentUseError",
@@ -87,7 +91,9 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AsyncConsumer": "async_consumer",
     "AsyncDispatcher": "async_dispatcher",
+    "AsyncReader": "async_reader",
     "Consumer": "consumer",
     "ConsumerBatch": "consumer",
     "DeliveryReport": "report",

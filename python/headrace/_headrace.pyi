@@ -898,7 +898,36 @@ class Consumer:
         streams: Sequence[bytes],
         options: dict[str, object],
         schema: _Schema | None = None,
+        opens: bool = True,
     ) -> Self: ...
+    def begin_open(self) -> None:
+        """Begin to connect, and to create the groups."""
+    def begin_poll(self, timeout: float | None = None) -> None:
+        """Begin to wait for a batch, for at most `timeout` seconds."""
+    def begin_flush(self, timeout: float | None = None) -> None:
+        """Begin to wait for the server to process every `ack`, `fail` and `release`, for at most `timeout` seconds."""
+    def begin_close(self, releases: bool, timeout: float) -> None:
+        """Begin to close the consumer."""
+    def advance(self) -> tuple[bool, list[tuple[int, int, bool]], float | None]:
+        """Do what can be done without waiting of what was begun, and renew leases.
+
+        Returns whether it is over; the sockets to watch, as (connection, descriptor, whether to wait until it is
+        writable too); and in how many seconds to call again at the latest, or None.
+        """
+    def interrupt(self) -> None:
+        """End what was begun. The next call continues from there."""
+    def take_opened(self) -> None:
+        """Raise the error of an open that failed."""
+    def take_batch(self) -> ConsumerBatch | None:
+        """Return the batch that a poll has returned, or None."""
+    def take_report(self) -> dict[str, int]:
+        """Return what a flush or a close has returned."""
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+    @property
+    def is_woken(self) -> bool:
+        """Whether leases must be renewed, or decisions be sent, soon: call `advance`."""
     def poll(self, timeout: float | None = None) -> ConsumerBatch | None:
         """Return the next batch, or None after `timeout` seconds or once `stop` was called."""
     def drop_stream(self, stream: bytes) -> None:
@@ -950,7 +979,29 @@ class Reader:
         streams: Sequence[bytes],
         options: dict[str, object],
         schema: _Schema | None = None,
+        opens: bool = True,
     ) -> Self: ...
+    def stop(self) -> None:
+        """Return no further batches: `read` returns None. Can be called from any thread and from a signal handler."""
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+    def _begin_open(self) -> None:
+        """Begin to connect, and to find where each stream begins and ends."""
+    def _begin_wait(self, timeout: float | None = None) -> None:
+        """Begin to wait for a batch, until everything was read, or for `timeout` seconds."""
+    def _advance(self) -> tuple[bool, list[tuple[int, int, bool]], float | None]:
+        """Do what can be done without waiting of what was begun.
+
+        Returns whether it is over; the sockets to watch, as (connection, descriptor, whether to wait until it is
+        writable too); and in how many seconds to call again at the latest, or None.
+        """
+    def _take_done(self) -> None:
+        """Raise the error of what was begun."""
+    def _interrupt(self) -> None:
+        """End what was begun. The next call continues from there."""
+    def _take(self) -> ReadBatch | None:
+        """Return the next batch that has arrived, or None. The rest is as for `read`."""
     def read(self, timeout: float | None = None) -> ReadBatch | None:
         """Return the next batch, or None after `timeout` seconds or once everything was read.
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from headrace import _headrace
 from headrace._headrace import Delivered
@@ -18,6 +17,7 @@ from headrace.dispatcher import FLUSH_AFTER_EXCEPTION, DispatcherOptions
 from headrace.dispatcher_base import DispatcherBase, describe_options
 from headrace.endpoint import Endpoint
 from headrace.errors import ClosedError, ConfigError, StateError
+from headrace.event_loop import LoopWatch, OnLoop
 from headrace.failure import Failure
 from headrace.report import DeliveryReport, delivery_error, not_delivered
 from headrace.retry import resolved
@@ -47,7 +47,7 @@ class _Turn:
         self.is_over = False
 
 
-class AsyncDispatcher(DispatcherBase):
+class AsyncDispatcher(OnLoop, DispatcherBase):
     """Sends messages to an endpoint on an asyncio event loop, and returns an outcome for each.
 
     ```python
@@ -90,6 +90,7 @@ class AsyncDispatcher(DispatcherBase):
         ConfigError: An option is unknown or invalid.
     """
 
+    _kind = "dispatcher"
     _forgotten_text = (
         ", because their event loop ended, and may not have been sent: await flush(), or use `async with "
         "AsyncDispatcher(…) as dispatcher:`"
@@ -98,15 +99,12 @@ class AsyncDispatcher(DispatcherBase):
     def __init__(
         self, endpoint: Endpoint, *, trace_context: bool = False, **options: Unpack[DispatcherOptions]
     ) -> None:
+        super().__init__()
         self._native = _headrace.LoopDispatcher(endpoint, resolved({**options}))
-        self._process = os.getpid()
-        self._is_closed = False
         # Looked up once: each message needs them.
         self._produce = self._native.produce
         self._do_advance = self._native.advance
-        #: The loop that calls may run on. None: not bound yet, or the dispatcher is closed.
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._bound: asyncio.AbstractEventLoop | None = None
+        self._watch: LoopWatch
         self._create_future: Callable[[], _Future]
         self._call_soon: Callable[..., object]
         #: One for each message of `send` that has no outcome yet, in order.
@@ -121,10 +119,6 @@ class AsyncDispatcher(DispatcherBase):
         #: Whether the last turn that sent had a single message, which a task awaits. The next one is then sent
         #: immediately; with several tasks that would split what one call sends for all of them.
         self._is_alone = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._wakes_at = math.inf
-        #: By connection and descriptor: whether the loop waits until the socket is writable.
-        self._sockets: dict[tuple[int, int], bool] = {}
         self._opened(endpoint)
         if trace_context is not False:
             from headrace.trace_context import trace
@@ -333,13 +327,6 @@ class AsyncDispatcher(DispatcherBase):
         if unhandled := self._unread.take():
             raise delivery_error(unhandled)
 
-    if not TYPE_CHECKING:  # a type checker refuses `with` by itself
-
-        def __enter__(self) -> NoReturn:
-            raise TypeError("an AsyncDispatcher needs `async with`")
-
-        __exit__ = __enter__
-
     async def __aenter__(self) -> Self:
         if get_running_loop() is not self._loop:
             self._bind()
@@ -375,18 +362,12 @@ class AsyncDispatcher(DispatcherBase):
             self._take_report()
         return self._native.unsettled + sum(not turn.future.done() for turn in self._line)
 
-    def _bind(self) -> None:
-        """Bind the dispatcher to the running loop, or raise if it may not be used there."""
-        if self._process != os.getpid():
-            raise StateError("the process was forked since the dispatcher was created: create a new one in the child")
-        if self._is_closed:
-            raise ClosedError("the dispatcher is closed; make a new one")
-        if self._bound is not None:
-            raise StateError("the dispatcher belongs to another event loop: create one in each loop")
-        loop = get_running_loop()
-        self._loop = self._bound = loop
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        loop = super()._bind()
+        self._watch = LoopWatch(loop, self._advance)
         self._create_future = loop.create_future
         self._call_soon = loop.call_soon
+        return loop
 
     # The line of tasks that wait for room.
 
@@ -516,55 +497,16 @@ class AsyncDispatcher(DispatcherBase):
             self._schedule()
             raise
         if sockets is not None:
-            self._watch(sockets)
+            self._watch.watch(sockets)
         if seconds is not None:
-            self._wake_in(seconds)
+            if seconds > 0:
+                self._watch.wake_in(seconds)
+            else:
+                self._schedule()
         if self._line:
             self._serve()
         if self._flushes:
             self._end_flushes(settled)
-
-    def _watch(self, sockets: list[tuple[int, int, bool]]) -> None:
-        """Watch these sockets, and no others."""
-        loop, before = self._bound, self._sockets
-        assert loop is not None
-        now = {(connection, fd): is_writable for connection, fd, is_writable in sockets}
-        # First remove the old ones: a new socket may have the same descriptor.
-        for (connection, fd), is_writable in before.items():
-            if (connection, fd) not in now:
-                with contextlib.suppress(OSError):  # the descriptor is closed
-                    loop.remove_reader(fd)
-                if is_writable:
-                    loop.remove_writer(fd)
-        for (connection, fd), is_writable in now.items():
-            was_writable = before.get((connection, fd))
-            if was_writable is None:
-                loop.add_reader(fd, self._advance)
-            if is_writable and not was_writable:
-                loop.add_writer(fd, self._advance)
-            elif was_writable and not is_writable:
-                loop.remove_writer(fd)
-        self._sockets = now
-
-    def _wake_in(self, seconds: float) -> None:
-        """Continue after this number of seconds, or earlier."""
-        if seconds <= 0:
-            self._schedule()
-            return
-        loop = self._bound
-        assert loop is not None
-        when = loop.time() + seconds
-        if self._timer is not None:
-            # A timer that fires too early costs less than a new one for each message.
-            if when >= self._wakes_at:
-                return
-            self._timer.cancel()
-        self._wakes_at = when
-        self._timer = loop.call_at(when, self._wake)
-
-    def _wake(self) -> None:
-        self._timer = None
-        self._advance()
 
     # Flush and close.
 
@@ -612,7 +554,7 @@ class AsyncDispatcher(DispatcherBase):
             return
         if not self._is_closed:  # otherwise `_shut` does this
             # Before the descriptors are closed: uvloop aborts the process if one of them is still watched.
-            self._watch([])
+            self._watch.watch([])
             self._end_flushes(self._native.end_batch(self._futures))
             # Immediately: the closed descriptors may soon be reused by others.
             self._advance()
@@ -622,14 +564,12 @@ class AsyncDispatcher(DispatcherBase):
     def _shut(self) -> None:
         """Close the connection. Tasks that still wait for something receive an outcome or an error."""
         if self._bound is not None:
-            self._watch([])
+            self._watch.end()
         try:
             if self._native.unsettled:
                 self._native.end_batch(self._futures)
         finally:
             self._native.close()
-            if self._timer is not None:
-                self._timer.cancel()
             self._is_scheduled = False
             for turn in self._line:
                 turn.is_over = True

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import warnings
-import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, Self
 
 from headrace import _headrace
-from headrace._headrace import Entry
-from headrace.endpoint import Endpoint
-from headrace.errors import ConfigError
-from headrace.forgotten import tell
-from headrace.reader import check_schema, key_bytes, shown_streams, stream_keys
-from headrace.retry import RetryPolicy, resolved
-from headrace.stats import ConsumerStats, ReadReport
+from headrace.consumer_base import ConsumerBase, ConsumerOptions
+from headrace.handling import OnError, RunOptions
+from headrace.pieces import Per
+from headrace.stats import ReadReport
 from headrace.tables import CONSUMER, documented, signature
 
 __all__ = ["Consumer", "ConsumerBatch", "ConsumerOptions", "ReadReport"]
@@ -24,41 +18,7 @@ __all__ = ["Consumer", "ConsumerBatch", "ConsumerOptions", "ReadReport"]
 ConsumerBatch = _headrace.ConsumerBatch
 
 
-#: One value per row: a sequence of bool, or an array of pyarrow, numpy, pandas or polars.
-Mask: TypeAlias = Any
-
-
-class ConsumerOptions(TypedDict, total=False):
-    """The keyword arguments of `Consumer`, for functions that pass them on; `Consumer` documents each."""
-
-    group: str | bytes
-    consumer: str | bytes
-    start: str
-    create: bool
-    fields: Sequence[str] | Literal["*"] | None
-    on_bad_field: Literal["fail", "null", "keep", "dead_letter"]
-    metadata: Sequence[str] | Mapping[str, str] | None
-    fields_as: Literal["map", "list"]
-    names: Literal["text", "binary"]
-    batch_rows: int
-    batch_bytes: int
-    page_bytes: int
-    block: float
-    connections: int | None
-    linger: float
-    min_idle: float
-    renew: bool
-    max_processing: float
-    claim: bool
-    claim_interval: float | None
-    ack: Literal["explicit", "none"]
-    ack_delete: bool
-    max_failures: int | None
-    dead_letter_key: str | bytes | None
-    retry: RetryPolicy | None
-
-
-class Consumer:
+class Consumer(ConsumerBase):
     """Reads entries of streams through a consumer group, which delivers each entry until it is acknowledged.
 
     ```python
@@ -112,41 +72,6 @@ class Consumer:
         GroupMissingError: The group does not exist, and `create` is false.
     """
 
-    _has_told: bool = False
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        streams: Iterable[str | bytes] | None = None,
-        *,
-        schema: _headrace._Schema | None = None,
-        **options: Unpack[ConsumerOptions],
-    ) -> None:
-        check_schema(schema)
-        keys = stream_keys(streams)
-        self._native = _headrace.Consumer(endpoint, keys, resolved({**options}), schema)
-        self._endpoint = endpoint
-        self._streams = keys or list(endpoint.stream_keys)
-        self._group = key_bytes(options["group"])
-        self._has_warned = False
-        self._name = key_bytes(options["consumer"])
-        _open_consumers.add(self)
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The endpoint that entries are read from."""
-        return self._endpoint
-
-    @property
-    def streams(self) -> list[bytes]:
-        """The keys of the streams, without those that were dropped."""
-        return self._streams.copy()
-
-    @property
-    def group(self) -> bytes:
-        """The name of the group."""
-        return self._group
-
     def __iter__(self) -> Iterator[ConsumerBatch]:
         return self
 
@@ -174,88 +99,6 @@ class Consumer:
         self._warn()
         return self._native.poll(timeout)
 
-    def _warn(self) -> None:
-        """Warn once of a consumer of the same name, before a batch is taken: a filter may make it an exception."""
-        if not self._has_warned and self._native.has_namesake:
-            self._has_warned = True
-            warnings.warn(
-                f"another connection reads as consumer {self._names()}: each of the two gets the other's pending "
-                "entries as its own; close a consumer before its name is used again, and use a different name in each "
-                "process",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-
-    def drop_stream(self, stream: str | bytes) -> None:
-        """Stop reading one of the streams, for good, and continue with the others.
-
-        Its entries that were returned can still be settled. Those that were read ahead stay pending, and other
-        consumers take them over after `min_idle`. Without a stream that is left, `poll` returns None.
-
-        Raises:
-            ConfigError: The consumer has no such stream.
-        """
-        key = _key(stream)
-        self._native.drop_stream(key)
-        if key in self._streams:
-            self._streams.remove(key)
-
-    def ack(self, batch: ConsumerBatch | Entry, mask: Mask | None = None) -> None:
-        """Acknowledge the entries of a batch, or a single entry: the group does not deliver them again.
-
-        The acknowledgement is sent before the next read, or after 0.1 s; `flush` waits for it. Entries that were passed
-        to `fail` or `release` before are left out.
-
-        Args:
-            batch: A batch of this consumer, or an entry of one.
-            mask: True for each row to acknowledge. The others stay pending, for a later call. Default: all rows.
-        """
-        self._native.ack(batch, _mask(mask))
-
-    def ack_ids(self, stream: str | bytes, entry_ids: Iterable[str]) -> None:
-        """Acknowledge entries by their IDs. Those that do not belong to this consumer count as `stale`."""
-        self._native.ack_ids(_key(stream), _ids(entry_ids))
-
-    def fail(
-        self, batch: ConsumerBatch | Entry, reason: str, *, mask: Mask | None = None, delay: float | None = None
-    ) -> None:
-        """Report that the entries of a batch, or a single entry, could not be processed.
-
-        Each entry is delivered again, alone, to any consumer of the group, or becomes a dead letter if it has failed
-        `max_failures` times.
-
-        Args:
-            batch: A batch of this consumer, or an entry of one.
-            reason: The reason, for the dead letter.
-            mask: True for each row that failed. Default: all rows.
-            delay: Seconds until the next delivery, at most `min_idle`. Default: 1 s, doubled after each further
-                failure.
-        """
-        self._native.fail(batch, _mask(mask), reason, delay)
-
-    def fail_ids(
-        self, stream: str | bytes, entry_ids: Iterable[str], reason: str, *, delay: float | None = None
-    ) -> list[str]:
-        """Report failed entries by their IDs, and return the IDs that this consumer does not have."""
-        return self._native.fail_ids(_key(stream), _ids(entry_ids), reason, delay)
-
-    def release(self, batch: ConsumerBatch | Entry, *, mask: Mask | None = None, delay: float = 0.0) -> None:
-        """Give the entries of a batch, or a single entry, back to the group, as if they had not been delivered.
-
-        Other consumers get them after `delay` seconds, when they next look for idle entries (`claim_interval`). This
-        consumer gets them only if no other has taken them for `min_idle`.
-
-        Args:
-            batch: A batch of this consumer, or an entry of one.
-            mask: True for each row to give back. Default: all rows.
-            delay: Seconds, at most `min_idle`.
-        """
-        self._native.release(batch, _mask(mask), delay)
-
-    def release_ids(self, stream: str | bytes, entry_ids: Iterable[str], *, delay: float = 0.0) -> list[str]:
-        """Give entries back by their IDs, and return the IDs that this consumer does not have."""
-        return self._native.release_ids(_key(stream), _ids(entry_ids), delay)
-
     def flush(self, timeout: float | None = None) -> ReadReport:
         """Wait until the server has processed every `ack`, `fail` and `release`, and return the counts so far.
 
@@ -263,10 +106,6 @@ class Consumer:
         timeout also ends an attempt to connect.
         """
         return ReadReport(**self._native.flush(timeout))
-
-    def report(self) -> ReadReport:
-        """Return the counts so far."""
-        return ReadReport(**self._native.report())
 
     def close(self, timeout: float = 10.0, *, release: bool = True) -> ReadReport:
         """Close the consumer, and return the counts.
@@ -281,26 +120,76 @@ class Consumer:
         """
         return ReadReport(**self._native.close(release, timeout))
 
-    def stop(self) -> None:
-        """End the loop: `poll` returns None immediately. Can be called from any thread and from a signal handler."""
-        self._native.stop()
+    def run(
+        self,
+        handle: Callable[[Any], object],
+        *,
+        per: Per = "batch",
+        key_field: str | bytes | None = None,
+        concurrency: int = 8,
+        timeout: float | None = None,
+        on_error: OnError = "fail",
+        grace: float = 10.0,
+    ) -> ReadReport:
+        """Call a function in threads for what is read, until `stop`, SIGTERM or SIGINT, and return the counts.
 
-    def __arrow_c_schema__(self) -> object:
-        """Return the schema of the batches as a `PyCapsule`.
+        ```python
+        def handle(entry):
+            save(entry.stream, entry.id, entry["payload"])
+
+        with Consumer(endpoint, group="billing", consumer="pod-3") as consumer:
+            consumer.run(handle, per="entry", concurrency=8, timeout=30)
+        ```
+
+        A call that returns None acknowledges its entries, an exception fails them. Before that the handler may itself
+        call `ack`, `fail` or `release` for single entries: the end of the call decides on the others. No call begins
+        once other consumers may have taken its entries over (see `ConsumerBatch.check`): those are given back.
+
+        **The end.** After `stop` or a signal nothing more is read, and no call begins. Calls that run may go on for
+        `grace` seconds, or until a second signal. All other entries are given back, and the server is waited for, for
+        at most 10 s. The same follows an error of reading, which is raised then. Signals count in the main thread, if
+        the program has no handler of its own for them: let that call `stop`.
+
+        **Memory.** More is read while fewer than `concurrency` pieces wait for a call, a piece being what a call gets:
+        so at most about twice `concurrency` are in hand, and the rest of a batch. Pieces that wait for another one of
+        their key count too.
+
+        Args:
+            handle: Called with a `ConsumerBatch`, an `Entry`, or a list of entries, in a context of its own
+                (`contextvars`). It must return None: anything else, such as a coroutine, ends the run by a `TypeError`,
+                and its entries are given back.
+            per: `"batch"`; `"entry"`; or `"key"`: entries of a batch that have the same value of `key_field`, in their
+                order, at most 250 of them. One call at a time has entries of a key, and they come in the order of
+                the stream, over batches and streams; but entries that failed come again after later ones, and while a
+                call runs on after its `timeout`, the next one of its key begins. Entries without the field are handled
+                alone, in any order.
+            key_field: The field with the key, of the type of the names (`names`), for `per="key"`.
+            concurrency: The number of threads, from 1 to 10,000.
+            timeout: Seconds, at most 86,400, after which a call counts as failed. A thread cannot be stopped: its
+                result is of no use, and another thread takes its place. Up to `concurrency` calls are replaced so at
+                a time; further ones keep their place until they return. If all have been taken, the run ends by a
+                `StateError`. Default None: no limit.
+            on_error: What an exception does with the entries of its call: `"fail"`, with its type and text as the
+                reason, at most 200 characters, in which `***` replaces user and password of a URL, values named as
+                passwords, and the passwords of the endpoint that it was given or has from a variable; `"release"`; or
+                `"stop"`: they are given back, and the run ends and raises the exception. `SystemExit` and
+                `KeyboardInterrupt` always do the last.
+            grace: Seconds, from 0 to 86,400. What runs after that is not waited for, and its entries are given back.
 
         Raises:
-            SchemaError: The first entry determines the columns, and none was read yet.
+            ConfigError: An option is invalid, `handle` is not a function or is a coroutine function, or the consumer
+                has `ack="none"`.
+            TypeError: `handle` has returned something.
+            StateError: Too many calls run on after their `timeout`.
+            ConcurrentUseError: The consumer is in use by another `run` or `poll`.
+            ClosedError: The consumer is closed.
+            ConnectionFailedError, CommandError, GroupMissingError, FieldError: As for `poll`.
         """
-        return self._native.__arrow_c_schema__()
+        options = RunOptions(per, key_field, concurrency, timeout, on_error, grace)
+        from headrace.run_threads import ThreadRun
 
-    @property
-    def counters(self) -> _headrace.ReadCounters:
-        """The counters so far; `stats` reads them."""
-        return self._native.counters
-
-    def stats(self) -> ConsumerStats:
-        """Return the counters of this consumer since its creation. Any thread may call this, at any time."""
-        return ConsumerStats(**self.counters.read())
+        with self._only_run():
+            return ThreadRun(self, handle, options).run()
 
     def __enter__(self) -> Self:
         return self
@@ -309,65 +198,6 @@ class Consumer:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close(release=exc_type is None)
-
-    def __del__(self) -> None:
-        # Without `_name` the constructor did not finish.
-        if "_name" in self.__dict__:
-            self._tell_of_the_forgotten()
-
-    def _tell_of_the_forgotten(self) -> None:
-        """Warn once of entries that were settled, if the server may not know of it."""
-        if self._has_told or not (count := self._native.unconfirmed):
-            return
-        self._has_told = True
-        entries = "1 entry was" if count == 1 else f"{count:,} entries were"
-        tell(
-            f"{entries} acknowledged, failed or released by {self!r}, and the server may not know of it, so that it "
-            "delivers them again: call flush(), or use `with Consumer(…) as consumer:`"
-        )
-
-    def _names(self) -> str:
-        return f"{_headrace.shown_names([self._name])} of group {_headrace.shown_names([self._group])}"
-
-    def __repr__(self) -> str:
-        if "_name" not in self.__dict__:  # in a traceback of the constructor
-            return "<Consumer: not created>"
-        return f"<Consumer: {self._names()}, {shown_streams(self._streams, self._endpoint)}>"
-
-
-_open_consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
-
-
-@atexit.register
-def _warn_at_exit() -> None:
-    """Warn for each consumer, because objects in frames of daemon threads are never collected."""
-    for consumer in tuple(_open_consumers):
-        consumer._tell_of_the_forgotten()
-
-
-def _key(stream: str | bytes) -> bytes:
-    (key,) = stream_keys([stream])
-    return key
-
-
-def _ids(entry_ids: Iterable[str]) -> list[str]:
-    if isinstance(entry_ids, str):
-        message = f"entry_ids must be a sequence of entry IDs, got {entry_ids!r}: write [{entry_ids!r}]"
-        raise ConfigError(message, option="entry_ids")
-    return list(entry_ids)
-
-
-def _mask(mask: Mask | None) -> list[bool] | None:
-    if mask is None:
-        return None
-    names = ("to_pylist", "to_list", "tolist")
-    convert = next((method for name in names if (method := getattr(mask, name, None))), None)
-    values = list(convert() if convert else mask)
-    for row, value in enumerate(values):
-        # A list may contain numpy booleans.
-        if not isinstance(value, bool) and type(value).__name__ not in {"bool", "bool_"}:
-            raise ConfigError(f"mask must have True or False for each row, got {value!r} for row {row}", option="mask")
-    return [bool(value) for value in values]
 
 
 Consumer.__doc__ = documented(Consumer.__doc__, CONSUMER)

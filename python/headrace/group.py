@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from headrace import _headrace
 from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
-from headrace.reader import key_bytes
+from headrace.reader_base import key_bytes
 
 __all__ = ["Group"]
 

@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from headrace.consumer import Consumer
+from headrace.consumer_base import ConsumerBase
 from headrace.exported import DISPATCHER_METRICS, NODE_METRICS, READ_METRICS, Metric
-from headrace.reader import Reader
+from headrace.reader_base import ReaderBase
 from headrace.stats import ConsumerStats, NodeStats, ReaderStats, Stats, read_stats
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class _Source(NamedTuple):
     group: str | None
 
     @classmethod
-    def of(cls, reading: Reader | Consumer) -> _Source:
+    def of(cls, reading: ReaderBase | ConsumerBase) -> _Source:
         endpoint, keys = reading.endpoint, ",".join(map(_text, reading.streams))
-        group = _text(reading.group) if isinstance(reading, Consumer) else None
+        group = _text(reading.group) if isinstance(reading, ConsumerBase) else None
         return cls(_address(endpoint), endpoint.port, keys, group)
 
 
@@ -149,14 +149,14 @@ def _values_of_nodes(metric: Metric, sums: dict[_Destination, Stats]) -> Iterato
 class _Exported:
     """The objects that an export watches."""
 
-    def __init__(self, watched: Iterable[Dispatcher | AsyncDispatcher | Reader | Consumer]) -> None:
+    def __init__(self, watched: Iterable[Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase]) -> None:
         self.dispatchers = _Watched(_Destination.of, _dispatcher_stats, lambda stats: stats.without_gauges())
         self.reading = _Watched(_Source.of, _reading_stats, lambda stats: stats.without_gauges())
         for each in watched:
             self.add(each)
 
-    def add(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
-        (self.reading if isinstance(watched, Reader | Consumer) else self.dispatchers).add(watched)
+    def add(self, watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase) -> None:
+        (self.reading if isinstance(watched, ReaderBase | ConsumerBase) else self.dispatchers).add(watched)
 
     def __str__(self) -> str:
         return f"{len(self.dispatchers):,} dispatchers, {len(self.reading):,} readers and consumers"
@@ -196,7 +196,7 @@ class PrometheusCollector:
         ImportError: `prometheus_client` is not installed.
     """
 
-    def __init__(self, *watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
+    def __init__(self, *watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase) -> None:
         try:
             from prometheus_client import core
         except ImportError as error:
@@ -204,7 +204,7 @@ class PrometheusCollector:
         self._core = core
         self._watched = _Exported(watched)
 
-    def watch(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
+    def watch(self, watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase) -> None:
         """Add a dispatcher, reader or consumer. Adding it again has no effect."""
         self._watched.add(watched)
 
@@ -301,7 +301,9 @@ class OpenTelemetryInstruments:
     """
 
     def __init__(
-        self, *watched: Dispatcher | AsyncDispatcher | Reader | Consumer, meter_provider: MeterProvider | None = None
+        self,
+        *watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase,
+        meter_provider: MeterProvider | None = None,
     ) -> None:
         try:
             from opentelemetry import metrics
@@ -324,7 +326,7 @@ class OpenTelemetryInstruments:
         for metric in READ_METRICS:
             _create(meter, metric, self._observe(metric, self._watched.reading))
 
-    def watch(self, watched: Dispatcher | AsyncDispatcher | Reader | Consumer) -> None:
+    def watch(self, watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase) -> None:
         """Add a dispatcher, reader or consumer. Adding it again has no effect."""
         self._watched.add(watched)
 

@@ -3,56 +3,25 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 from headrace import _headrace
-from headrace.endpoint import Endpoint
 from headrace.errors import ConfigError
 from headrace.notices import notice
-from headrace.retry import RetryPolicy, resolved
-from headrace.stats import ReaderStats
+from headrace.reader_base import ReaderBase, ReaderOptions
 from headrace.tables import READER, documented, signature
 
 __all__ = ["ReadBatch", "Reader", "ReaderOptions"]
 
 ReadBatch = _headrace.ReadBatch
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 #: After how many seconds without an entry it is said that a call cannot be interrupted.
 _QUIET: Final = 10.0
 
 
-class ReaderOptions(TypedDict, total=False):
-    """The keyword arguments of `Reader`, for functions that pass them on; `Reader` documents each."""
-
-    start: str | datetime
-    end: str | datetime | None
-    reverse: bool
-    limit: int | None
-    fields: Sequence[str] | Literal["*"] | None
-    unpack: Literal["payload", "json", "arrow_ipc"] | None
-    payload_field: str
-    max_entry_bytes: int
-    on_bad_field: Literal["fail", "null", "keep"]
-    metadata: Sequence[str] | Mapping[str, str] | None
-    fields_as: Literal["map", "list"]
-    names: Literal["text", "binary"]
-    batch_rows: int
-    batch_bytes: int
-    page_bytes: int
-    block: float
-    connections: int | None
-    linger: float
-    on_loss: Literal["fail", "report"]
-    retry: RetryPolicy | None
-
-
-class Reader(_headrace.Reader):
+class Reader(ReaderBase):
     """Reads entries of streams by position, without a consumer group.
 
     ```python
@@ -98,45 +67,8 @@ class Reader(_headrace.Reader):
         CommandError: The server refused a command.
     """
 
-    _endpoint: Endpoint
-    _streams: list[bytes]
-    _ends: bool
-    _is_reverse: bool
-    _was_quiet: bool
+    _was_quiet = False
     _error: BaseException | None = None
-
-    def __new__(  # noqa: D102, see the class
-        cls,
-        endpoint: Endpoint,
-        streams: Iterable[str | bytes] | None = None,
-        *,
-        schema: _headrace._Schema | None = None,
-        **options: Unpack[ReaderOptions],
-    ) -> Self:
-        given = resolved({**options})
-        is_reverse = given.get("reverse") is True
-        for name, is_last in (("start", False), ("end", True)):
-            if isinstance(moment := given.get(name), datetime):
-                given[name] = _milliseconds(name, moment, is_last=is_last != is_reverse)
-        check_schema(schema)
-        keys = stream_keys(streams)
-        self = super().__new__(cls, endpoint, keys, given, schema)
-        self._endpoint = endpoint
-        self._streams = keys or list(endpoint.stream_keys)
-        self._was_quiet = False
-        self._is_reverse = is_reverse
-        self._ends = is_reverse or any(given.get(name) is not None for name in ("end", "limit"))
-        return self
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The endpoint that entries are read from."""
-        return self._endpoint
-
-    @property
-    def streams(self) -> list[bytes]:
-        """The keys of the streams, without those that were dropped."""
-        return self._streams.copy()
 
     @property
     def error(self) -> BaseException | None:
@@ -149,7 +81,7 @@ class Reader(_headrace.Reader):
     if not TYPE_CHECKING:  # a type checker refuses `async for` by itself
 
         def __aiter__(self) -> NoReturn:
-            raise TypeError("a Reader needs `for`; docs/reading.md#on-an-event-loop reads it in a thread")
+            raise TypeError("a Reader needs `for`; an AsyncReader is read with `async for` (docs/async.md#reading)")
 
     def __iter__(self) -> Iterator[ReadBatch]:
         return self
@@ -175,12 +107,12 @@ class Reader(_headrace.Reader):
             ClosedError: The reader is closed.
         """
         if timeout is None and not self._ends and not self._was_quiet and _is_in_other_thread():
-            if (batch := super().read(_QUIET)) is not None or self.is_finished:
+            if (batch := super().read(_QUIET)) is not None or self.is_finished or self._is_stopped:
                 return batch
             self._was_quiet = True
             notice(
                 f"{self!r}: read() has waited for {_QUIET:.0f} s, and nothing but an entry ends it in this thread, not "
-                "even the end of the program; read(timeout=) does (docs/reading.md#on-an-event-loop)"
+                "even the end of the program; read(timeout=) and stop() do (docs/reading.md#on-an-event-loop)"
             )
         return super().read(timeout)
 
@@ -203,29 +135,6 @@ class Reader(_headrace.Reader):
         self._error = None
         return super().__arrow_c_stream__(requested_schema)
 
-    def _doubt(self, text: str, /) -> None:
-        warnings.warn(text, RuntimeWarning, stacklevel=3)  # at the line that reads
-
-    def _notice(self, text: str, /) -> None:
-        notice(text)
-
-    def drop_stream(self, stream: str | bytes) -> None:
-        """Stop reading one of the streams, for good, and continue with the others.
-
-        Batches of it that `read` has not returned are dropped, and positions no longer contain it: a reader that starts
-        at one is created without it.
-
-        Raises:
-            ConfigError: The reader has no such stream.
-        """
-        key = key_bytes(stream)
-        super().drop_stream(key)
-        self._streams.remove(key)
-
-    def stats(self) -> ReaderStats:
-        """Return the counters of this reader since its creation. Any thread may call this, at any time."""
-        return ReaderStats(**self.counters.read())
-
     def __enter__(self) -> Self:
         return self
 
@@ -234,67 +143,11 @@ class Reader(_headrace.Reader):
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        last = self._last_entry(self._streams[0]) if len(self._streams) == 1 else None
-        place = "" if last is None else f", {'before' if self._is_reverse else 'after'} {last}"
-        return f"<Reader: {shown_streams(self._streams, self._endpoint)}{place}>"
-
-
-def check_schema(schema: object) -> None:
-    """Raise unless the schema is an Arrow schema, a mapping from names to names of types, or None."""
-    if schema is None or hasattr(schema, "__arrow_c_schema__"):
-        return
-    if not isinstance(schema, Mapping):
-        allowed = "an Arrow schema, or a mapping such as {'id': 'int64', 'total': 'decimal(9, 2)'}"
-        raise ConfigError(f"schema must be {allowed}, got {schema!r}", option="schema")
-    for name, text in schema.items():
-        if not isinstance(name, str) or not isinstance(text, str):
-            message = f"schema must map names of fields to names of types, such as 'int64', got {text!r} for {name!r}"
-            raise ConfigError(message, option="schema")
-
-
-def stream_keys(streams: Iterable[object] | None) -> list[bytes]:
-    """Return the keys as bytes; an empty list if none were given."""
-    if streams is None:
-        return []
-    if isinstance(streams, str | bytes):
-        raise ConfigError(f"streams must be a sequence of keys, got {streams!r}: write [{streams!r}]", option="streams")
-    keys = []
-    for key in streams:
-        if not isinstance(key, str | bytes) or not key:
-            raise ConfigError(f"streams must be keys, non-empty str or bytes, got {key!r}", option="streams")
-        keys.append(key_bytes(key))
-    if not keys:
-        raise ConfigError("streams must have at least one key, got none", option="streams")
-    return keys
-
-
-def shown_streams(keys: list[bytes], endpoint: Endpoint) -> str:
-    """Return the keys and their server for a repr."""
-    if not keys:
-        return f"no stream of {endpoint._server()}"
-    return f"{'stream' if len(keys) == 1 else 'streams'} {_headrace.shown_names(keys)} of {endpoint._server()}"
-
 
 def _is_in_other_thread() -> bool:
     """Whether this is not the main thread, which alone Ctrl-C interrupts."""
     threading = sys.modules.get("threading")  # without its import there is one thread
     return threading is not None and threading.current_thread() is not threading.main_thread()
-
-
-def key_bytes(key: str | bytes) -> bytes:
-    """Return the key as bytes; text is encoded as UTF-8."""
-    return key.encode() if isinstance(key, str) else key
-
-
-def _milliseconds(option: str, moment: datetime, *, is_last: bool) -> str:
-    """Return a moment in milliseconds: the first one that is not before it, or the last one that is not after it."""
-    if moment.tzinfo is None:
-        raise ConfigError(f"{option} must have a time zone, got {moment!r}", option=option)
-    whole, rest = divmod(moment - _EPOCH, _MILLISECOND)
-    if whole < 0:
-        raise ConfigError(f"{option} must not be before 1970, got {moment!r}", option=option)
-    return str(whole if is_last or not rest else whole + 1)
 
 
 Reader.__doc__ = documented(Reader.__doc__, READER)

@@ -186,7 +186,7 @@ def test_messages_wait_in_line_while_a_connection_is_opened(run: Run, tcp_server
             AsyncDispatcher(endpoint_to(tcp_server, port=port)) as dispatcher,
         ):
             tasks = [asyncio.get_running_loop().create_task(dispatcher.send(b"first"))]
-            await turns_until(lambda: dispatcher._sockets)
+            await turns_until(lambda: dispatcher._watch._sockets)
             tasks += [asyncio.get_running_loop().create_task(dispatcher.send(b"%d" % n)) for n in range(100)]
             await turns_until(lambda: len(dispatcher._line) == 100)
             tasks[50].cancel()
@@ -212,7 +212,7 @@ def test_rows_of_a_batch_wait_while_a_connection_is_opened(run: Run, tcp_server:
             AsyncDispatcher(endpoint_to(tcp_server, port=port, connect_timeout=NEVER)) as dispatcher,
         ):
             await dispatcher.produce(b"first")
-            await turns_until(lambda: dispatcher._sockets)
+            await turns_until(lambda: dispatcher._watch._sockets)
             await dispatcher.produce_batch(pa.table({"p": [b"%d" % n for n in range(5_000)]}), payload="p")
             assert (await dispatcher.flush()).delivered == 5_001
 
@@ -229,7 +229,7 @@ def test_a_flush_that_times_out_abandons_the_connection(run: Run) -> None:
                 await turns_until(lambda: accepted)
                 report = await dispatcher.flush(timeout=0.1)
                 assert [(outcome.code, outcome.written) for outcome in outcomes(report)] == [("TIMEOUT", "no")]
-                assert not dispatcher._sockets
+                assert not dispatcher._watch._sockets
 
     run(main())
 
@@ -292,7 +292,7 @@ def test_a_lost_connection_is_reopened(run: Run, tcp_server: LocalServer, connec
                 await dispatcher.send(b"%d" % number)
                 for connection in connections(client):
                     client.client_kill_filter(_id=connection)
-                await turns_until(lambda: not dispatcher._sockets)
+                await turns_until(lambda: not dispatcher._watch._sockets)
 
     run(main())
     assert len(stored(client)) == 5

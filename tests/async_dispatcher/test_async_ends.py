@@ -182,10 +182,10 @@ def test_a_socket_is_not_watched_after_close(run: Run, any_server: LocalServer, 
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server)) as dispatcher:
             await dispatcher.send(b"0")
-            ((_, fd),) = dispatcher._sockets
+            ((_, fd),) = dispatcher._watch._sockets
         loop = asyncio.get_running_loop()
         assert not loop.remove_reader(fd)
-        assert dispatcher._timer is None or dispatcher._timer.cancelled()
+        assert dispatcher._watch._timer is None or dispatcher._watch._timer.cancelled()
 
     run(main())
     wait_until(lambda: not connections(client))

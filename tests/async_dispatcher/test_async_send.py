@@ -155,7 +155,7 @@ def test_a_connection_closed_while_idle_is_replaced(run: Run, any_server: LocalS
             await dispatcher.send(b"0")
             (old,) = connections(client)
             client.client_kill_filter(_id=old)
-            await turns_until(lambda: not dispatcher._sockets)
+            await turns_until(lambda: not dispatcher._watch._sockets)
             await dispatcher.send(b"1")
             assert connections(client) != {old}
 
@@ -290,7 +290,7 @@ def test_the_event_loop_keeps_running_while_the_server_is_suspended(run: Run, an
             await dispatcher.send(b"0")
             with stopped(any_server):
                 sends = [asyncio.create_task(dispatcher.send(b"x" * 500_000)) for _ in range(20)]
-                await turns_until(lambda: any(dispatcher._sockets.values()))
+                await turns_until(lambda: any(dispatcher._watch._sockets.values()))
                 for _ in range(300):
                     await asyncio.sleep(0.001)
             assert len({delivered.entry_id for delivered in await asyncio.gather(*sends)}) == 20
@@ -401,7 +401,7 @@ def test_the_wrong_kind_of_block_is_named(run: Run, any_server: LocalServer) -> 
     with pytest.raises(TypeError) as caught:
         run(main())
     assert str(caught.value) == "a Dispatcher needs `with`; `async with` is for an AsyncDispatcher"
-    assert "### On an event loop" in (ROOT / "docs" / "reading.md").read_text()
+    assert "## Reading" in (ROOT / "docs" / "async.md").read_text()
     reader: Any = Reader(endpoint_to(any_server), end="latest")
 
     async def read() -> None:
@@ -410,7 +410,7 @@ def test_the_wrong_kind_of_block_is_named(run: Run, any_server: LocalServer) -> 
 
     with pytest.raises(TypeError) as caught:
         run(read())
-    assert str(caught.value) == "a Reader needs `for`; docs/reading.md#on-an-event-loop reads it in a thread"
+    assert str(caught.value) == "a Reader needs `for`; an AsyncReader is read with `async for` (docs/async.md#reading)"
 
 
 def test_rows_before_a_reader_failure_are_delivered(run: Run, any_server: LocalServer) -> None:
@@ -448,7 +448,7 @@ def test_a_cluster_with_shards(run: Run) -> None:
             async with AsyncDispatcher(endpoint) as dispatcher:
                 sent = await asyncio.gather(*(dispatcher.send(b"x", key=b"%d" % number) for number in range(500)))
                 assert all(delivered.entry_id for delivered in sent)
-                assert len(dispatcher._sockets) > 1
+                assert len(dispatcher._watch._sockets) > 1
 
         run(main())
 
@@ -487,12 +487,12 @@ def test_a_flush_that_times_out_stops_watching_its_connection(run: Run, any_serv
     async def main() -> None:
         async with AsyncDispatcher(endpoint_to(any_server, command_timeout=NEVER)) as dispatcher:
             await dispatcher.send(b"0")
-            assert dispatcher._sockets
+            assert dispatcher._watch._sockets
             with stopped(any_server):
                 await dispatcher.produce(b"1")
                 (failure,) = (await dispatcher.flush(timeout=0)).failed
                 assert failure.code == "TIMEOUT"
-                assert not dispatcher._sockets
+                assert not dispatcher._watch._sockets
             await dispatcher.send(b"2")
 
     run(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace import Consumer, Dispatcher, Reader, RetryPolicy
+from headrace import AsyncConsumer, AsyncReader, Consumer, Dispatcher, Reader, RetryPolicy
 from headrace.metrics import ConsumerStats, OpenTelemetryInstruments, PrometheusCollector, ReaderStats
 from headrace.tables import COUNTERS
 from headrace.testing import LocalServer
@@ -191,6 +192,30 @@ def test_prometheus_reads_the_counters(any_server: LocalServer, client: Any) -> 
         "headrace_read_behind_seconds",
         "headrace_read_pending",
     }
+
+
+def test_prometheus_reads_the_counters_of_those_on_an_event_loop(any_server: LocalServer, client: Any) -> None:
+    add(client, 10)
+    endpoint = endpoint_to(any_server)
+
+    async def main() -> None:
+        collector = PrometheusCollector()
+        options: Any = {"group": GROUP, "consumer": "c", "start": "0-0"}
+        async with AsyncConsumer(endpoint, **options) as consumer, AsyncReader(endpoint, end="latest") as reader:
+            collector.watch(consumer)
+            collector.watch(reader)
+            assert str(collector) == "<PrometheusCollector: 0 dispatchers, 2 readers and consumers>"
+            batch = await consumer.poll()
+            assert batch is not None
+            consumer.ack(batch)
+            await consumer.flush()
+            async for _ in reader:
+                pass
+        samples = scrape(collector)
+        assert samples["headrace_read_acked_total", KEY, GROUP] == 10
+        assert samples["headrace_read_entries_total", KEY, ""] == 10
+
+    asyncio.run(main())
 
 
 def test_opentelemetry_reads_the_counters(any_server: LocalServer, client: Any) -> None:

@@ -13,6 +13,7 @@ mod client_name;
 #[cfg(not(feature = "shuttle"))]
 mod clock;
 mod drive;
+mod event_loop;
 mod held;
 mod keeper;
 mod ledger;
@@ -43,12 +44,12 @@ use std::time::{Duration, Instant};
 use arrow_schema::SchemaRef;
 
 use crate::admin::check_shards_once;
-use crate::contain::contain;
+use crate::contain::{Panicked, contained};
 use crate::counters::{CounterValue, CounterValues, ReadCounters};
 use crate::endpoint::Endpoint;
 use crate::entries::{ColumnsPlan, escaped};
 use crate::error::{Error, Result};
-use crate::net::{Watch, within};
+use crate::net::{Watch, Within, block_on, ends_at};
 use crate::reading::{Link, Outage, Paging, Pool, by_slot, endpoint_of};
 use crate::resp::EntryId;
 
@@ -56,13 +57,14 @@ use crate::resp::EntryId;
 pub(crate) use bare::Bare;
 pub use batch::ConsumerBatch;
 pub use chosen::Chosen;
+pub use event_loop::LoopConsumer;
 pub use options::{CONSUMER_OPTIONS, ConsumerOptions};
 pub use report::{CONSUMER_COUNTERS, ReadReport};
 pub use rules::MOST_DELIVERIES;
 
 use client_name::ClientName;
 use drive::Drive;
-use keeper::Keeper;
+use keeper::{Keeper, Keeping};
 use ledger::{Ledger, LedgerOptions};
 use line::Line;
 use session::{Session, SessionOptions};
@@ -166,44 +168,47 @@ impl Consumer {
         self.columns.known_schema().map(|schema| Arc::new(self.options.extra.schema(&schema)))
     }
 
-    /// Whether another consumer of the same name was connected when this one connected, and half a second later: each sees the
-    /// other's pending entries as its own. The other one's connection may belong to a machine that no longer runs.
-    pub fn has_namesake(&self) -> bool {
-        self.shared.ledgers().any(|ledger| ledger.has_namesake())
-    }
-
     /// The handle through which any thread settles entries. Call [`open`](Self::open) first.
     pub fn handle(&self) -> ConsumerHandle {
         let (shared, counters) = (Arc::clone(&self.shared), Arc::clone(&self.counters));
         ConsumerHandle { shared, counters, places: Arc::clone(&self.places), fork: self.fork.clone() }
     }
 
-    /// Connects, creates the groups, and starts the keeper.
+    /// Connects, creates the groups, and starts the keeper's thread.
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        block_on(self.opened(watch))?;
+        let keeper = self.keeping().map(Keeper::start).transpose();
+        self.keeper = keeper
+            .map_err(|error| Error::Internal { message: format!("the keeper's thread did not start: {error}") })?;
+        Ok(())
+    }
+
+    /// Connects and creates the groups, with waits that the watch may defer.
+    pub(crate) async fn opened(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        self.contained(|consumer| {
-            consumer.drive.until_open(consumer.endpoint.is_undecided(), watch)?;
-            if consumer.enters_cluster()? {
-                consumer.drive.until_open(false, watch)?;
-            }
-            if let Some(endpoint) = &consumer.unchecked {
-                check_shards_once(endpoint, watch)?;
-                consumer.unchecked = None;
-            }
-            if consumer.options.acks {
-                let renews = consumer.options.renews.then(|| consumer.options.min_idle / 3);
-                let names = consumer.options.names.clone();
-                let keeper = Keeper::start(
-                    consumer.endpoints.clone(),
-                    Arc::clone(&consumer.shared),
-                    names,
-                    renews,
-                    consumer.options.retry.clone().unwrap_or_default(),
-                );
-                let failed = |error| Error::Internal { message: format!("the keeper's thread did not start: {error}") };
-                consumer.keeper = Some(keeper.map_err(failed)?);
-            }
-            Ok(())
+        let opened = contained(self.until_open(watch)).await;
+        self.ended(opened)
+    }
+
+    async fn until_open(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.drive.until_open(self.endpoint.is_undecided(), watch).await?;
+        if self.enters_cluster()? {
+            self.drive.until_open(false, watch).await?;
+        }
+        if let Some(endpoint) = &self.unchecked {
+            check_shards_once(endpoint, watch).await?;
+            self.unchecked = None;
+        }
+        Ok(())
+    }
+
+    /// The work of the keeper, if there is any.
+    fn keeping(&self) -> Option<Keeping> {
+        let options = &self.options;
+        options.acks.then(|| {
+            let renews = options.renews.then(|| options.min_idle / 3);
+            let retry = options.retry.clone().unwrap_or_default();
+            Keeping::new(self.endpoints.clone(), Arc::clone(&self.shared), &options.names, renews, &retry)
         })
     }
 
@@ -215,7 +220,11 @@ impl Consumer {
         }
         let endpoint = self.drive.lines[0].link.endpoint().clone();
         if endpoint.cluster().is_some() {
+            let stops = self.shared.stops();
             *self = Self::new(&endpoint, &self.streams, self.options.clone())?;
+            if stops {
+                self.shared.stop();
+            }
             return Ok(true);
         }
         self.endpoints = vec![endpoint.clone()];
@@ -227,8 +236,18 @@ impl Consumer {
     ///
     /// An error leaves the consumer where it was: the next call continues from there.
     pub fn next_batch(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Option<ConsumerBatch>> {
+        block_on(self.polled(timeout, watch))
+    }
+
+    /// Like [`next_batch`](Self::next_batch), with waits that the watch may defer.
+    pub(crate) async fn polled(
+        &mut self,
+        timeout: Option<Duration>,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<ConsumerBatch>> {
         self.enter()?;
-        let mut read = self.contained(|consumer| consumer.drive.until_batch(timeout, watch));
+        let read = contained(self.drive.until_batch(timeout, watch)).await;
+        let mut read = self.ended(read);
         if let Ok(Some(batch)) = &mut read {
             batch.misspelt.take_if(|_| replace(&mut self.has_told_of_misspelt, true));
             let last = batch.ids().last().copied().unwrap_or_default();
@@ -247,18 +266,34 @@ impl Consumer {
 
     /// Waits until the server has every decision that the caller has made, or `timeout` is over.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ReadReport> {
+        block_on(self.flushed(timeout, watch))
+    }
+
+    /// Like [`flush`](Self::flush), with waits that the watch may defer.
+    pub(crate) async fn flushed(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ReadReport> {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let settled = self.contained(|consumer| {
-            within(deadline, watch, |watch| consumer.drive.until_settled(None, deadline, watch))
-        })?;
-        settled.and_then(|settled| settled.error).map_or_else(|| Ok(self.shared.report()), Err)
+        let mut is_over = ends_at(deadline);
+        let mut watch = Within::new(&mut is_over, watch);
+        let settled = contained(self.drive.until_settled(None, deadline, &mut watch)).await;
+        let settled = self.ended(settled);
+        watch.ended(settled)?.and_then(|settled| settled.error).map_or_else(|| Ok(self.shared.report()), Err)
     }
 
     /// Ends the consumer. The caller's decisions are sent; with `releases`, entries without a decision are given back to the
     /// group, so that others get them immediately. Gives up after `timeout`, or if the server is away and the policy does not
     /// allow a wait for it: the entries then stay pending until others take them over, and the report counts them.
     pub fn close(&mut self, releases: bool, timeout: Duration, watch: &mut dyn Watch) -> Result<ReadReport> {
+        block_on(self.closed(releases, timeout, watch))
+    }
+
+    /// Like [`close`](Self::close), with waits that the watch may defer.
+    pub(crate) async fn closed(
+        &mut self,
+        releases: bool,
+        timeout: Duration,
+        watch: &mut dyn Watch,
+    ) -> Result<ReadReport> {
         if self.fork.clone().detected_fork() {
             self.abandon();
             return Ok(ReadReport::default());
@@ -270,9 +305,10 @@ impl Consumer {
         let deadline = now.checked_add(timeout);
         let drains_until = now + DRAIN.min(timeout / 2);
         let mut refused = None;
-        let settled = contain(|| {
-            within(deadline, watch, |watch| self.settle(releases, drains_until, deadline, &mut refused, watch))
-        });
+        let mut is_over = ends_at(deadline);
+        let mut watch = Within::new(&mut is_over, watch);
+        let settled = contained(self.settle(releases, drains_until, deadline, &mut refused, &mut watch)).await;
+        let settled = settled.map(|settled| watch.ended(settled));
         self.abandon();
         self.shared.ledgers().for_each(|mut ledger| ledger.give_up());
         let report = self.shared.report();
@@ -285,7 +321,7 @@ impl Consumer {
 
     /// Sends the caller's decisions before the connections end. `refused`: the error of a server that answered; a lost connection
     /// shows in the report.
-    fn settle(
+    async fn settle(
         &mut self,
         releases: bool,
         drains_until: Instant,
@@ -298,25 +334,25 @@ impl Consumer {
         };
         // Do not wait for a server that waits for entries with a long BLOCK: close the connection instead.
         self.drive.lines.iter_mut().for_each(|line| line.session.closes = true);
-        let drained = self.drive.drain(drains_until, watch);
+        let drained = self.drive.drain(drains_until, watch).await;
         if drained == Err(Error::Interrupted) {
             return drained;
         }
         self.drive.end_blocked();
         // The caller's decisions come first: the rest may stay pending.
-        let settled = self.drive.until_settled(None, deadline, watch)?;
+        let settled = self.drive.until_settled(None, deadline, watch).await?;
         note(settled.error);
         if !releases {
             return Ok(());
         }
-        let alone = self.drive.until_alone(&settled.lines, deadline, watch)?;
+        let alone = self.drive.until_alone(&settled.lines, deadline, watch).await?;
         note(alone.error);
         for (line, _) in self.drive.lines.iter_mut().zip(&alone.lines).filter(|(_, is_alone)| **is_alone) {
             line.session.now = clock::now();
             line.session.drop_ready(line.may_come_late);
             line.session.release_all();
         }
-        note(self.drive.until_settled(Some(&alone.lines), deadline, watch)?.error);
+        note(self.drive.until_settled(Some(&alone.lines), deadline, watch).await?.error);
         Ok(())
     }
 
@@ -346,8 +382,9 @@ impl Consumer {
         if self.is_closed { Err(CLOSED) } else { Ok(()) }
     }
 
-    fn contained<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        contain(|| call(self)).unwrap_or_else(|_| {
+    /// The result of a call. A panic closes the consumer.
+    fn ended<T>(&mut self, done: std::result::Result<Result<T>, Panicked>) -> Result<T> {
+        done.unwrap_or_else(|_| {
             self.abandon();
             Err(Error::Internal { message: "reading ended; the consumer is closed".to_owned() })
         })
@@ -414,9 +451,20 @@ impl ConsumerHandle {
         self.shared.ledger(at).check(batch.number(), clock::now())
     }
 
+    /// Whether another consumer of the same name was connected when this one connected, and half a second later: each sees the
+    /// other's pending entries as its own. The other one's connection may belong to a machine that no longer runs.
+    pub fn has_namesake(&self) -> bool {
+        self.enter().is_ok() && self.shared.ledgers().any(|ledger| ledger.has_namesake())
+    }
+
     /// Stops reading: no further batch is returned.
     pub fn stop(&self) {
         self.shared.stop();
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub fn is_stopped(&self) -> bool {
+        self.shared.stops()
     }
 
     /// The counts of the entries that were read, and of what became of them.

@@ -21,7 +21,7 @@ use crate::admin::{Column, Command, KeptConnections, Kind, Pending, Table, Table
 use crate::decimal;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, ReplyText, Result};
-use crate::net::Watch;
+use crate::net::{Watch, block_on};
 use crate::resp::outline::WITHOUT_FIELDS;
 use crate::resp::value::{bytes, integer, list};
 use crate::stream_facts::StreamInfo;
@@ -143,7 +143,7 @@ impl Findings {
         options: &InspectOptions,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        let endpoint = connections.decided(watch)?;
+        let endpoint = block_on(connections.decided(watch))?;
         let wanted = match &options.streams {
             None => Wanted::named(endpoint.stream_keys().to_vec()),
             Some(Streams::Keys(keys)) => Wanted::named(keys.clone()),

@@ -13,7 +13,8 @@
 //!
 //! Reading: [`Reader`] returns record batches by position, and [`consumer::Consumer`] those of a consumer group. Their sessions
 //! write requests and read replies, without a socket or a clock; a pool moves the bytes over its channels, and a ledger records
-//! what a consumer holds. A second thread renews the leases of a consumer.
+//! what a consumer holds. A second thread renews the leases of a consumer. [`LoopReader`] and [`LoopConsumer`] are the same for an
+//! event loop, without that thread.
 //!
 //! Both share an [`Endpoint`], which says where the streams are and how to get there. Apart from that thread, everything runs in
 //! the thread of the caller, whose calls drive the sockets.
@@ -65,6 +66,7 @@ pub mod group;
 pub mod import;
 pub mod inspect;
 pub mod ipc;
+mod looped;
 mod nearest;
 mod nested;
 mod net;
@@ -97,7 +99,7 @@ pub use calendar::civil;
 pub use command::{EntryId, marker_key};
 pub use consumer::{
     CONSUMER_COUNTERS, CONSUMER_OPTIONS, Chosen, Consumer, ConsumerBatch, ConsumerHandle, ConsumerOptions,
-    MOST_DELIVERIES, ReadReport,
+    LoopConsumer, MOST_DELIVERIES, ReadReport,
 };
 pub use counters::{
     CounterSpec, CounterValue, CounterValues, Counters, DISPATCHER_COUNTERS, NODE_COUNTERS, READER_COUNTERS,
@@ -116,8 +118,9 @@ pub use error::{Error, Result};
 pub use extension::Extension;
 pub use group::Group;
 pub use inspect::{Inspection, Survey, inspect};
+pub use looped::LoopWait;
 pub use net::{ConnectStep, DeferredWait, Interest, NeverInterrupted, NotedStep, ServerChange, TooFewReplicas, Watch};
-pub use reader::{READER_OPTIONS, Reader, ReaderOptions};
+pub use reader::{LoopReader, READER_OPTIONS, Reader, ReaderOptions, ReaderStop};
 pub use reading::ReadBatch;
 pub use report::DeliveryReport;
 pub use retry::{RetryEnd, RetryPolicy, RetryWait};

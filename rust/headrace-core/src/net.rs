@@ -47,7 +47,7 @@ pub(crate) use connect::{connect, connect_with, decide};
 pub(crate) use connect_log::ConnectLog;
 pub use connect_log::NotedStep;
 pub use connect_step::ConnectStep;
-pub(crate) use deadline::{ConnectError, Deadline};
+pub(crate) use deadline::{ConnectError, Deadline, breathe, rest};
 pub use deadline::{DeferredWait, NeverInterrupted, TooFewReplicas, Watch};
 pub(crate) use handshake::{create_group, make_groups};
 pub use interest::Interest;
@@ -62,4 +62,4 @@ pub(crate) use shard_registry::ShardRegistry;
 #[cfg(any(test, fuzzing))]
 pub(crate) use socket::Readiness;
 pub(crate) use stream::{Transport, Wanted};
-pub(crate) use within::{unless, within};
+pub(crate) use within::{Within, ends_at, unless};

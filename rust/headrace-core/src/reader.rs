@@ -1,10 +1,12 @@
 //! Reads streams by position: entries become record batches, and the caller stores the position.
 
 mod drive;
+mod event_loop;
 mod line;
 mod members;
 mod options;
 mod sessions;
+mod stop;
 
 use std::collections::BTreeSet;
 use std::mem::replace;
@@ -14,12 +16,12 @@ use std::time::Duration;
 use arrow_schema::SchemaRef;
 
 use crate::admin::check_shards_once;
-use crate::contain::contain;
+use crate::contain::{Panicked, contain, contained};
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::entries::ColumnsPlan;
 use crate::error::{Error, Result};
-use crate::net::Watch;
+use crate::net::{Watch, Within, block_on};
 use crate::reading::{
     Backward, BackwardSession, End, Pages, Paging, Pool, ReadBatch, Session, SessionOptions, Start, Stream, by_slot,
     endpoint_of,
@@ -27,11 +29,13 @@ use crate::reading::{
 use crate::resp::EntryId;
 use crate::shown::shown_names;
 
+pub use event_loop::LoopReader;
 pub use options::{READER_OPTIONS, ReaderOptions};
 
 use drive::Drive;
 use options::{Beginning, Way};
 pub(crate) use sessions::Sessions;
+pub use stop::ReaderStop;
 
 /// Reads the entries of streams, each stream in the order of its IDs. It uses one connection; in a cluster, one for each slot
 /// that holds some of the streams, unless slots share connections (option `connections`).
@@ -47,6 +51,8 @@ pub struct Reader {
     counters: Arc<ReadCounters>,
     fork: forkguard::Guard,
     is_closed: bool,
+    /// Whether the caller wants no further batch.
+    stop: ReaderStop,
     endpoint: Endpoint,
     /// The arguments that the reader was created with, until it is known whether the streams are in a cluster.
     undecided: Option<Box<(Vec<Vec<u8>>, ReaderOptions)>>,
@@ -76,6 +82,7 @@ impl Reader {
             counters,
             fork: forkguard::new(),
             is_closed: false,
+            stop: ReaderStop::default(),
             endpoint: endpoint.clone(),
             undecided: endpoint.is_undecided().then(|| Box::new((keys.to_vec(), options.clone()))),
             is_unchecked: endpoint.shards().is_some() && streams.is_empty(),
@@ -95,18 +102,24 @@ impl Reader {
 
     /// Connects, and determines where each stream begins and ends.
     pub fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        block_on(self.opened(watch))
+    }
+
+    /// Like [`open`](Self::open), with waits that the watch may defer.
+    pub(crate) async fn opened(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        self.contained(|reader| reader.begin(watch))
+        let begun = contained(self.begin(watch)).await;
+        self.ended(begun)
     }
 
     /// Connects, then checks the shards. The drive connects first, because it waits for a server as its policy requires.
-    fn begin(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        self.drive.until_begun(&mut self.sessions, self.undecided.is_some(), watch)?;
+    async fn begin(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.drive.until_begun(&mut self.sessions, self.undecided.is_some(), watch).await?;
         if self.enters_cluster()? {
-            self.drive.until_begun(&mut self.sessions, false, watch)?;
+            self.drive.until_begun(&mut self.sessions, false, watch).await?;
         }
         if self.is_unchecked {
-            check_shards_once(&self.endpoint, watch)?;
+            check_shards_once(&self.endpoint, watch).await?;
             self.is_unchecked = false;
         }
         Ok(())
@@ -131,15 +144,35 @@ impl Reader {
     /// Waits until [`take_batch`](Self::take_batch) has a batch or an error, everything was read, or `timeout` is over. A caller
     /// that asks [`take_doubt`](Self::take_doubt) in between learns of a doubt before the batch that follows it.
     pub fn wait(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<()> {
+        block_on(self.waited(timeout, watch))
+    }
+
+    /// Like [`wait`](Self::wait), with waits that the watch may defer.
+    pub(crate) async fn waited(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
-        let ready = self.contained(|reader| {
-            if reader.is_unchecked || reader.undecided.is_some() {
-                reader.begin(watch)?;
-            }
-            reader.drive.until_ready(&mut reader.sessions, timeout, watch)
-        });
+        let ready = contained(self.until_ready(timeout, watch)).await;
+        let ready = self.ended(ready);
         self.counters.lost.set(self.sessions.lost().0);
         ready
+    }
+
+    async fn until_ready(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<()> {
+        if self.stop.is_stopped() {
+            return Ok(());
+        }
+        if self.is_unchecked || self.undecided.is_some() {
+            self.begin(watch).await?;
+        }
+        let stop = self.stop.clone();
+        let mut is_stopped = || stop.is_stopped();
+        let mut watch = Within::new(&mut is_stopped, watch);
+        let ready = self.drive.until_ready(&mut self.sessions, timeout, &mut watch).await;
+        watch.ended(ready).map(drop)
+    }
+
+    /// What [`stop`](ReaderStop::stop)s it, from any thread.
+    pub fn stopper(&self) -> ReaderStop {
+        self.stop.clone()
     }
 
     /// The next batch, if one has arrived: [`wait`](Self::wait) for it. It neither connects nor waits.
@@ -147,7 +180,11 @@ impl Reader {
     /// An error leaves the reader where it was: the next call continues from there.
     pub fn take_batch(&mut self) -> Result<Option<ReadBatch>> {
         self.enter()?;
-        let mut read = self.contained(|reader| reader.drive.take(&mut reader.sessions));
+        if self.stop.is_stopped() {
+            return Ok(None);
+        }
+        let read = contain(|| self.drive.take(&mut self.sessions));
+        let mut read = self.ended(read);
         if let Ok(Some(batch)) = &mut read {
             batch.misspelt.take_if(|_| replace(&mut self.has_told_of_misspelt, true));
             self.counters.handed_out(batch.record_batch().num_rows(), batch.entries, batch.last_id().ms);
@@ -225,8 +262,9 @@ impl Reader {
         Ok(())
     }
 
-    fn contained<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        contain(|| call(self)).unwrap_or_else(|_| {
+    /// The result of a call. A panic closes the reader.
+    fn ended<T>(&mut self, done: std::result::Result<Result<T>, Panicked>) -> Result<T> {
+        done.unwrap_or_else(|_| {
             self.close();
             Err(Error::Internal { message: "reading ended; the reader is closed".to_owned() })
         })

@@ -40,6 +40,7 @@ mod report;
 mod shards;
 mod shown;
 mod signals;
+mod sockets;
 mod stream_facts;
 mod stream_reader;
 mod survey;

@@ -1,8 +1,6 @@
 //! The dispatcher for Python's event loops: nothing here waits. `python/headrace/async_dispatcher.py` waits for what it returns.
 
-use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use headrace_core::endpoint::Form;
@@ -27,9 +25,7 @@ use crate::outcome;
 use crate::panics::contained;
 use crate::report::PyReport;
 use crate::signals::{Logged, without_gil};
-
-/// A socket to watch: the number of its connection, its descriptor, and whether to wait until it is writable too.
-type Socket = (u64, RawFd, bool);
+use crate::sockets::{Socket, seconds_until, sockets};
 
 /// The native half of `headrace.AsyncDispatcher`, which documents it. No call waits.
 #[pyclass(frozen, name = "LoopDispatcher", module = "headrace._headrace")]
@@ -146,9 +142,7 @@ impl PyLoopDispatcher {
             let dispatcher = &mut driven.dispatcher;
             let progress = py.detach(|| dispatcher.advance()).map_err(|error| to_py(&error))?;
             let settled = driven.settle(progress.report.as_ref(), futures);
-            let sockets = progress.sockets.iter();
-            let sockets: Vec<_> = sockets.map(|socket| (socket.connection, socket.fd, socket.writable)).collect();
-            let seconds = progress.deadline.map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64());
+            let (sockets, seconds) = (sockets(&progress.sockets), seconds_until(progress.deadline));
             let changed = (driven.sockets.as_ref() != Some(&sockets)).then(|| sockets.clone());
             driven.sockets = Some(sockets);
             Ok((changed, seconds, settled))

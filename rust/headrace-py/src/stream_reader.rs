@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::{ArrowError, SchemaRef};
 use headrace_core::endpoint::Form;
 use headrace_core::{
-    EntryTable, Error, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, entry_lines, quoted,
+    EntryTable, Error, LoopReader, READER_OPTIONS, ReadBatch, ReadCounters, Reader, ReaderOptions, ReaderStop,
+    entry_lines, quoted,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString, PyTuple};
@@ -23,23 +25,68 @@ use crate::one_caller::{self, ONE_CALLER};
 use crate::options::{column_values, seconds};
 use crate::panics::contained;
 use crate::shown;
-use crate::signals::without_gil;
+use crate::signals::{Logged, without_gil};
+use crate::sockets::{Socket, waited};
 
 /// The native half of `headrace.Reader`, which documents it.
 #[pyclass(frozen, subclass, name = "Reader", module = "headrace._headrace")]
 pub(crate) struct PyReader {
-    inner: Mutex<Reader>,
+    inner: Mutex<LoopReader>,
     /// The schema of the batches, once it is known.
     schema: OnceLock<SchemaRef>,
     counters: Arc<ReadCounters>,
+    stop: ReaderStop,
     /// Whether a batch was dropped unseen, which is said once.
     has_unseen: Arc<AtomicBool>,
 }
 
+/// Wait for a batch, for at most this time. `None`: without a limit.
+#[derive(Clone, Copy)]
+struct Wait(Option<Duration>);
+
 impl PyReader {
     /// Locks the reader for this call, including against a signal handler that runs during it.
-    fn lock(&self) -> PyResult<MutexGuard<'_, Reader>> {
+    fn lock(&self) -> PyResult<MutexGuard<'_, LoopReader>> {
         one_caller::lock(&self.inner, || format!("the reader is in use by another call: {ONE_CALLER}"))
+    }
+
+    /// Does something with the reader that neither reads nor waits.
+    fn with<T>(&self, work: impl FnOnce(&mut Reader) -> T) -> PyResult<T> {
+        Ok(work(self.lock()?.reader().map_err(|error| to_py(&error))?))
+    }
+
+    /// Returns the next batch that has arrived; unless `wait` is none, waits for one first.
+    fn next(slf: &Bound<'_, Self>, mut wait: Option<Wait>) -> PyResult<Option<PyReadBatch>> {
+        let py = slf.py();
+        loop {
+            let mut inner = slf.get().lock()?;
+            let reader = inner.reader().map_err(|error| to_py(&error))?;
+            let read = without_gil(py, |signals| {
+                if let Some(Wait(timeout)) = wait {
+                    reader.wait(timeout, signals)?;
+                    signals.check()?;
+                    wait = None;
+                }
+                reader.take_doubt().map_or_else(|| reader.take_batch().map(Ok), |doubt| Ok(Err(doubt)))
+            })?;
+            let misspelt = read.as_ref().ok().and_then(Option::as_ref).and_then(ReadBatch::misspelt);
+            let missing = reader.take_missing();
+            drop(inner);
+            for text in missing.into_iter().chain(misspelt) {
+                // The batch must arrive even if it cannot be said what is strange about it.
+                let told = slf.call_method1("_notice", (text,)).map(drop);
+                told.unwrap_or_else(|error| error.write_unraisable(py, Some(slf)));
+            }
+            match read {
+                Ok(None) => return Ok(None),
+                Ok(Some(batch)) => {
+                    let reader = slf.get();
+                    reader.schema.get_or_init(|| batch.record_batch().schema());
+                    return Ok(Some(PyReadBatch::new(batch, &reader.has_unseen)));
+                }
+                Err(doubt) => slf.call_method1("_doubt", (doubt,))?,
+            };
+        }
     }
 
     /// The schema of all batches that are left: reads the first entry if it determines it.
@@ -48,7 +95,7 @@ impl PyReader {
             return Ok(schema);
         }
         let mut inner = self.lock()?;
-        let reader = &mut *inner;
+        let reader = inner.reader().map_err(|error| to_py(&error))?;
         loop {
             if let Some(schema) = reader.schema() {
                 return Ok(self.schema.get_or_init(|| schema));
@@ -59,7 +106,7 @@ impl PyReader {
                 // There is no batch without a schema: only an error.
                 if reader.schema().is_none() { reader.take_batch().map(drop) } else { Ok(()) }
             })?;
-            if reader.is_finished() && reader.schema().is_none() {
+            if (reader.is_finished() || self.stop.is_stopped()) && reader.schema().is_none() {
                 let message =
                     "there is no entry, and the columns are those of the first one: give schema or the names of fields";
                 return Err(to_py(&Error::schema(message)));
@@ -70,9 +117,9 @@ impl PyReader {
 
 #[pymethods]
 impl PyReader {
-    /// Checks the options, connects, and finds where each stream begins and ends.
+    /// Checks the options. Unless an event loop does that later, connects, and finds where each stream begins and ends.
     #[new]
-    #[pyo3(signature = (endpoint, streams, options, schema = None))]
+    #[pyo3(signature = (endpoint, streams, options, schema = None, opens = true))]
     #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
     fn new(
         py: Python<'_>,
@@ -80,15 +127,22 @@ impl PyReader {
         streams: Vec<Vec<u8>>,
         options: &Bound<'_, PyDict>,
         schema: Option<&Bound<'_, PyAny>>,
+        opens: bool,
     ) -> PyResult<Self> {
         let schema = schema.map(capsules::schema_of).transpose()?;
         let options = ReaderOptions::new(column_values(options, READER_OPTIONS)?, Form::Typed, schema.as_deref());
         let options = options.map_err(|error| to_py(&error))?;
         let mut inner = Reader::new(&endpoint.get().0, &streams, &options).map_err(|error| to_py(&error))?;
-        without_gil(py, |signals| inner.open(signals))?;
-        let (schema, counters) =
-            (inner.schema().map_or_else(OnceLock::new, OnceLock::from), Arc::clone(inner.counters()));
-        Ok(Self { schema, counters, inner: Mutex::new(inner), has_unseen: Arc::default() })
+        if opens {
+            without_gil(py, |signals| inner.open(signals))?;
+        }
+        Ok(Self {
+            schema: inner.schema().map_or_else(OnceLock::new, OnceLock::from),
+            counters: Arc::clone(inner.counters()),
+            stop: inner.stopper(),
+            inner: Mutex::new(LoopReader::new(inner, Box::new(Logged))),
+            has_unseen: Arc::default(),
+        })
     }
 
     /// Return the next batch, or None after `timeout` seconds or once everything was read.
@@ -97,74 +151,45 @@ impl PyReader {
     /// raises, the next call returns the batch. `_notice` is called with each other text for the caller.
     #[pyo3(signature = (timeout = None))]
     fn read(slf: &Bound<'_, Self>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<PyReadBatch>> {
-        let py = slf.py();
-        contained(py, || {
+        contained(slf.py(), || {
             let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
-            let mut has_waited = false;
-            loop {
-                let mut inner = slf.get().lock()?;
-                let reader = &mut *inner;
-                let read = without_gil(py, |signals| {
-                    if !has_waited {
-                        reader.wait(timeout, signals)?;
-                        signals.check()?;
-                        has_waited = true;
-                    }
-                    reader.take_doubt().map_or_else(|| reader.take_batch().map(Ok), |doubt| Ok(Err(doubt)))
-                })?;
-                let misspelt = read.as_ref().ok().and_then(Option::as_ref).and_then(ReadBatch::misspelt);
-                let missing = reader.take_missing();
-                drop(inner);
-                for text in missing.into_iter().chain(misspelt) {
-                    // The batch must arrive even if it cannot be said what is strange about it.
-                    let told = slf.call_method1("_notice", (text,)).map(drop);
-                    told.unwrap_or_else(|error| error.write_unraisable(py, Some(slf)));
-                }
-                match read {
-                    Ok(None) => return Ok(None),
-                    Ok(Some(batch)) => {
-                        let reader = slf.get();
-                        reader.schema.get_or_init(|| batch.record_batch().schema());
-                        return Ok(Some(PyReadBatch::new(batch, &reader.has_unseen)));
-                    }
-                    Err(doubt) => slf.call_method1("_doubt", (doubt,))?,
-                };
-            }
+            Self::next(slf, Some(Wait(timeout)))
         })
     }
 
     /// Whether everything was read.
     #[getter]
     fn is_finished(&self) -> PyResult<bool> {
-        Ok(self.lock()?.is_finished())
+        self.with(|reader| reader.is_finished())
     }
 
     /// The position after the batches so far, as text.
     #[getter]
     fn position(&self) -> PyResult<String> {
-        Ok(self.lock()?.position())
+        self.with(|reader| reader.position())
     }
 
     /// Return the entry that the position in a stream follows; None: it follows none, or the reader is in use.
     fn _last_entry(&self, stream: &[u8]) -> Option<String> {
-        self.inner.try_lock().ok()?.last_entry(stream).map(|id| id.to_string())
+        let mut inner = self.inner.try_lock().ok()?;
+        inner.reader().ok()?.last_entry(stream).map(|id| id.to_string())
     }
 
     /// The number of entries of all streams trimmed before they were read, since the reader was created.
     #[getter]
     fn lost(&self) -> PyResult<u64> {
-        Ok(self.lock()?.lost().0)
+        self.with(|reader| reader.lost().0)
     }
 
     /// Whether `lost` is exact; otherwise it is an upper bound.
     #[getter]
     fn is_lost_exact(&self) -> PyResult<bool> {
-        Ok(self.lock()?.lost().1)
+        self.with(|reader| reader.lost().1)
     }
 
     /// Read a stream no longer.
     fn drop_stream(&self, stream: &[u8]) -> PyResult<()> {
-        self.lock()?.drop_stream(stream).map_err(|error| to_py(&error))
+        self.with(|reader| reader.drop_stream(stream))?.map_err(|error| to_py(&error))
     }
 
     /// The counters so far; `headrace.Reader.stats` reads them.
@@ -175,8 +200,62 @@ impl PyReader {
 
     /// Close the connection.
     fn close(&self) -> PyResult<()> {
-        self.lock()?.close();
+        self.with(Reader::close)
+    }
+
+    /// Return no further batches: `read` returns None. Can be called from any thread and from a signal handler.
+    fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// Whether `stop` was called.
+    #[getter]
+    fn _is_stopped(&self) -> bool {
+        self.stop.is_stopped()
+    }
+
+    /// Begin to connect, and to find where each stream begins and ends.
+    fn _begin_open(&self) -> PyResult<()> {
+        self.lock()?.begin_open();
         Ok(())
+    }
+
+    /// Begin to wait for a batch, until everything was read, or for `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn _begin_wait(&self, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let timeout = timeout.map(|given| seconds("timeout", given)).transpose()?;
+        self.lock()?.begin_wait(timeout);
+        Ok(())
+    }
+
+    /// Do what can be done without waiting of what was begun.
+    ///
+    /// Returns whether it is over; the sockets to watch, as (connection, descriptor, whether to wait until it is
+    /// writable too); and in how many seconds to call again at the latest, or None.
+    fn _advance(&self, py: Python<'_>) -> PyResult<(bool, Vec<Socket>, Option<f64>)> {
+        contained(py, || {
+            let mut inner = self.lock()?;
+            let reader = &mut *inner;
+            py.detach(|| reader.advance());
+            let (sockets, seconds) = waited(&reader.wait());
+            Ok((!reader.is_at_work(), sockets, seconds))
+        })
+    }
+
+    /// Raise the error of what was begun.
+    fn _take_done(&self) -> PyResult<()> {
+        self.lock()?.take_done().map_err(|error| to_py(&error))
+    }
+
+    /// End what was begun. The next call continues from there.
+    fn _interrupt(&self) -> PyResult<()> {
+        self.lock()?.interrupt();
+        Ok(())
+    }
+
+    /// Return the next batch that has arrived, or None. The rest is as for `read`.
+    fn _take(slf: &Bound<'_, Self>) -> PyResult<Option<PyReadBatch>> {
+        contained(slf.py(), || Self::next(slf, None))
     }
 
     /// Return the schema of the batches as a `PyCapsule`.

@@ -7,15 +7,12 @@ use std::{result, slice};
 use redis::Value;
 
 use super::command::Command;
-use super::session::{KeptConnection, Session, Target, connect_error};
+use super::session::{KeptConnection, Target, connect_error};
 use crate::cluster::{ClusterMap, Node, Redirect, Redirected, slot};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result, code};
 use crate::net::{ConnectError, Watch, ask_any, block_on, is_redirect};
 use crate::resp::outline::WITHOUT_FIELDS;
-
-/// The maximum number of commands in one round trip: a planner may ask for thousands of ranges.
-const PIPELINE: usize = 1_000;
 
 /// Does `work` over connections that are closed afterwards. `depth`: how many levels of arrays in replies are kept.
 pub(crate) fn with_connections<T>(
@@ -78,21 +75,23 @@ impl KeptConnections {
 
     /// Reconnects to the server that has the stream of the endpoint. The outer error is about the options.
     pub(super) fn connect(&mut self, watch: &mut dyn Watch) -> Result<result::Result<(), ConnectError>> {
-        if self.is_one || self.endpoint.cluster().is_none() {
-            return self.one.connect(watch);
-        }
-        self.close();
-        self.map = ClusterMap::new(self.endpoint.node_map());
-        match self.look_up(slot(self.endpoint.stream_key()), watch)? {
-            Ok(owner) => self.connection(&owner).connect(watch),
-            Err(error) => Ok(Err(error)),
-        }
+        block_on(async {
+            if self.is_one || self.endpoint.cluster().is_none() {
+                return self.one.connect(watch).await;
+            }
+            self.close();
+            self.map = ClusterMap::new(self.endpoint.node_map());
+            match self.look_up(slot(self.endpoint.stream_key()), watch).await? {
+                Ok(owner) => self.connection(&owner).connect(watch).await,
+                Err(error) => Ok(Err(error)),
+            }
+        })
     }
 
     /// The endpoint, after its server has said whether it belongs to a cluster.
-    pub(crate) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
+    pub(crate) async fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
         if !self.is_one && self.endpoint.is_undecided() {
-            self.endpoint = self.one.decided(watch)?.clone();
+            self.endpoint = self.one.decided(watch).await?.clone();
         }
         Ok(&self.endpoint)
     }
@@ -103,19 +102,29 @@ impl KeptConnections {
         Ok(said.into_iter().next().unwrap_or(Ok(Value::Nil)))
     }
 
-    /// Returns the result of `read` for the reply to each command. Commands that were sent over a connection that was then
-    /// lost are sent again over another one, unless one of the commands writes.
+    /// Blocks until [`asked`](Self::asked) is done.
     pub(crate) fn ask_all<T>(
         &mut self,
         commands: &[Command],
         watch: &mut dyn Watch,
         read: impl Fn(&Command, result::Result<Value, Fault>) -> Result<T>,
     ) -> Result<Vec<T>> {
-        self.decided(watch)?;
+        block_on(self.asked(commands, watch, read))
+    }
+
+    /// Returns the result of `read` for the reply to each command. Commands that were sent over a connection that was then
+    /// lost are sent again over another one, unless one of the commands writes.
+    pub(crate) async fn asked<T>(
+        &mut self,
+        commands: &[Command],
+        watch: &mut dyn Watch,
+        read: impl Fn(&Command, result::Result<Value, Fault>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        self.decided(watch).await?;
         let cluster = self.endpoint.cluster().filter(|_| !self.is_one);
         let Some(max_redirects) = cluster.map(|cluster| cluster.max_redirects) else {
             let all: Vec<_> = commands.iter().collect();
-            let said = ask_over(&mut self.one, &all, self.depth, watch)?;
+            let said = self.one.ask(&all, self.depth, watch).await?;
             return commands.iter().zip(said).map(|(command, said)| read(command, said)).collect();
         };
         let mut answers: Vec<Option<T>> = commands.iter().map(|_| None).collect();
@@ -125,14 +134,18 @@ impl KeptConnections {
         while !pending.is_empty() {
             let mut again = Vec::new();
             let mut is_redirected = false;
-            for ((node, is_asking), asked) in self.by_node(commands, pending, watch)? {
+            for ((node, is_asking), asked) in self.by_node(commands, pending, watch).await? {
                 if let Some(error) = lost.remove(&node) {
                     // The other nodes still say that it has the streams.
                     return Err(error);
                 }
-                let opened = self.connection(&node).open(watch);
+                let opened = self.connection(&node).open(watch).await;
                 let is_repeatable = opened.is_err() || !commands.iter().any(Command::writes);
-                let said = match opened.and_then(|()| self.ask_node(&node, is_asking, commands, &asked, watch)) {
+                let said = match opened {
+                    Ok(()) => self.ask_node(&node, is_asking, commands, &asked, watch).await,
+                    Err(error) => Err(error),
+                };
+                let said = match said {
                     Ok(said) => said,
                     Err(error @ Error::Connection { .. }) if is_repeatable => {
                         self.map.lost(&node);
@@ -172,7 +185,7 @@ impl KeptConnections {
     }
 
     /// Groups commands by the node that they go to, and by whether they need ASKING.
-    fn by_node(
+    async fn by_node(
         &mut self,
         commands: &[Command],
         pending: Vec<Pending>,
@@ -183,7 +196,7 @@ impl KeptConnections {
             let Some(command) = commands.get(at) else { continue };
             let to = match to {
                 Some(to) => to,
-                None => (self.look_up(self.slot(command), watch)?.map_err(connect_error)?, false),
+                None => (self.look_up(self.slot(command), watch).await?.map_err(connect_error)?, false),
             };
             by_node.entry(to).or_default().push(at);
         }
@@ -196,10 +209,10 @@ impl KeptConnections {
     }
 
     /// The node that has a slot. The outer error is about the options.
-    fn look_up(&mut self, slot: u16, watch: &mut dyn Watch) -> Result<result::Result<Node, ConnectError>> {
+    async fn look_up(&mut self, slot: u16, watch: &mut dyn Watch) -> Result<result::Result<Node, ConnectError>> {
         if self.map.owner(slot).is_none() {
             let settings = self.endpoint.settings()?;
-            if let Err(error) = block_on(ask_any(&mut self.map, &self.endpoint, &settings, slot, watch)) {
+            if let Err(error) = ask_any(&mut self.map, &self.endpoint, &settings, slot, watch).await {
                 return Ok(Err(error));
             }
         }
@@ -226,7 +239,7 @@ impl KeptConnections {
         }
     }
 
-    fn ask_node(
+    async fn ask_node(
         &mut self,
         node: &Node,
         is_asking: bool,
@@ -240,31 +253,8 @@ impl KeptConnections {
         let wanted = asked.iter().filter_map(|at| commands.get(*at));
         let sent: Vec<_> =
             wanted.flat_map(|command| is_asking.then_some(&asking).into_iter().chain([command])).collect();
-        let said = ask_over(connection, &sent, depth, watch)?;
+        let said = connection.ask(&sent, depth, watch).await?;
         let skipped = usize::from(is_asking);
         Ok(asked.iter().copied().zip(said.into_iter().skip(skipped).step_by(1 + skipped)).collect())
     }
-}
-
-/// The replies to commands, in order. Commands that only read are sent again if the server had closed the connection.
-fn ask_over(
-    connection: &mut KeptConnection,
-    commands: &[&Command],
-    depth: usize,
-    watch: &mut dyn Watch,
-) -> Result<Vec<result::Result<Value, Fault>>> {
-    if commands.iter().any(|command| command.writes()) {
-        connection.once(watch, |session| ask(session, commands, depth))
-    } else {
-        connection.with(watch, |session| ask(session, commands, depth))
-    }
-}
-
-/// The replies to commands, in order.
-fn ask(session: &mut Session<'_>, commands: &[&Command], depth: usize) -> Result<Vec<result::Result<Value, Fault>>> {
-    let mut said = Vec::with_capacity(commands.len());
-    for commands in commands.chunks(PIPELINE) {
-        session.query(commands, depth, |_, reply| said.push(reply))?;
-    }
-    Ok(said)
 }

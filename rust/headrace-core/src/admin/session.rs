@@ -1,6 +1,5 @@
 //! A connection for one call, or one that is kept between calls. All I/O of `group` and `inspect` is here.
 
-use std::borrow::Borrow;
 use std::time::Duration;
 
 use redis::Value;
@@ -9,12 +8,13 @@ use super::command::Command;
 use crate::cluster::Node;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result, code};
-use crate::net::{
-    ConnectError, Deadline, Transport, Watch, block_on, connect, connect_to_node, connect_to_sentinel, decide,
-};
+use crate::net::{ConnectError, Deadline, Transport, Watch, connect, connect_to_node, connect_to_sentinel, decide};
 
-/// An open connection.
-pub(super) struct Session<'w> {
+/// The maximum number of commands in one round trip: a planner may ask for thousands of ranges.
+const PIPELINE: usize = 1_000;
+
+/// An open connection, for one call.
+struct Session<'w> {
     endpoint: Endpoint,
     /// `None` after the connection was lost.
     transport: Option<Transport>,
@@ -66,36 +66,41 @@ impl KeptConnection {
     }
 
     /// Replaces the connection by a new one. The outer error is about the options.
-    pub(super) fn connect(&mut self, watch: &mut dyn Watch) -> Result<std::result::Result<(), ConnectError>> {
+    pub(super) async fn connect(&mut self, watch: &mut dyn Watch) -> Result<std::result::Result<(), ConnectError>> {
         self.close();
-        Ok(open(&self.endpoint, &self.target, watch)?.map(|opened| self.open = Some(opened)))
+        Ok(open(&self.endpoint, &self.target, watch).await?.map(|opened| self.open = Some(opened)))
     }
 
-    /// Does `work`, which must only read: it is repeated over a new connection if the server had closed the kept one.
-    pub(super) fn with<T>(
+    /// The replies to commands, in order, of which at most `depth` levels of arrays are kept. Commands that only read are sent
+    /// again over a new connection if the server had closed the kept one.
+    pub(super) async fn ask(
         &mut self,
+        commands: &[&Command],
+        depth: usize,
         watch: &mut dyn Watch,
-        mut work: impl FnMut(&mut Session<'_>) -> Result<T>,
-    ) -> Result<T> {
+    ) -> Result<Vec<std::result::Result<Value, Fault>>> {
         let was_kept = self.open.as_ref().is_some_and(|open| open.is_used);
-        match self.once(watch, &mut work) {
+        let is_repeatable = was_kept && !commands.iter().any(|command| command.writes());
+        match self.ask_once(commands, depth, watch).await {
             // After a timeout, a repetition would wait for `command_timeout` again.
-            Err(Error::Connection { .. }) if was_kept && !self.is_timed_out => self.once(watch, work),
-            done => done,
+            Err(Error::Connection { .. }) if is_repeatable && !self.is_timed_out => {
+                self.ask_once(commands, depth, watch).await
+            }
+            said => said,
         }
     }
 
     /// Connects, unless the connection is open.
-    pub(super) fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
-        self.open = Some(self.take(watch)?);
+    pub(super) async fn open(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.open = Some(self.take(watch).await?);
         Ok(())
     }
 
     /// Takes the open connection, or a new one.
-    fn take(&mut self, watch: &mut dyn Watch) -> Result<Open> {
+    async fn take(&mut self, watch: &mut dyn Watch) -> Result<Open> {
         match self.open.take() {
             Some(open) => Ok(open),
-            None => open(&self.endpoint, &self.target, watch)?.map_err(connect_error),
+            None => open(&self.endpoint, &self.target, watch).await?.map_err(connect_error),
         }
     }
 
@@ -107,48 +112,56 @@ impl KeptConnection {
     }
 
     /// The endpoint, after its server has said whether it belongs to a cluster.
-    pub(super) fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
+    pub(super) async fn decided(&mut self, watch: &mut dyn Watch) -> Result<&Endpoint> {
         if matches!(self.target, Target::Endpoint) && self.endpoint.is_undecided() {
             let mut settings = self.endpoint.settings()?;
-            let first = block_on(decide(&mut self.endpoint, &mut settings, watch)).map_err(connect_error)?;
+            let first = decide(&mut self.endpoint, &mut settings, watch).await.map_err(connect_error)?;
             let silence = settings.command_timeout;
             self.open = first.map(|transport| Open { transport, silence, is_used: false });
         }
         Ok(&self.endpoint)
     }
 
-    /// Does `work`, without repeating it.
-    pub(super) fn once<T>(
+    /// The replies to commands, in order, which are sent once.
+    async fn ask_once(
         &mut self,
+        commands: &[&Command],
+        depth: usize,
         watch: &mut dyn Watch,
-        work: impl FnOnce(&mut Session<'_>) -> Result<T>,
-    ) -> Result<T> {
-        self.decided(watch)?;
-        let Open { transport, silence, .. } = self.take(watch)?;
+    ) -> Result<Vec<std::result::Result<Value, Fault>>> {
+        self.decided(watch).await?;
+        let Open { transport, silence, .. } = self.take(watch).await?;
         let endpoint = self.endpoint.clone();
         let mut session = Session { endpoint, transport: Some(transport), silence, is_timed_out: false, watch };
-        let done = work(&mut session);
+        let mut said = Vec::with_capacity(commands.len());
+        let mut asked = Ok(());
+        for commands in commands.chunks(PIPELINE) {
+            asked = session.query(commands, depth, |_, reply| said.push(reply)).await;
+            if asked.is_err() {
+                break;
+            }
+        }
         self.is_timed_out = session.is_timed_out;
         self.open = session.transport.map(|transport| Open { transport, silence, is_used: true });
-        done
+        asked.map(|()| said)
     }
 }
 
-fn open(
+async fn open(
     endpoint: &Endpoint,
     target: &Target,
     watch: &mut dyn Watch,
 ) -> Result<std::result::Result<Open, ConnectError>> {
     let settings = endpoint.settings()?;
     let opened = match target {
-        Target::Endpoint => block_on(connect(endpoint, &settings, watch)),
-        Target::Node(node) => block_on(connect_to_node(endpoint, &settings, node, &[], watch)),
+        Target::Endpoint => connect(endpoint, &settings, watch).await,
+        Target::Node(node) => connect_to_node(endpoint, &settings, node, &[], watch).await,
         Target::Sentinel(place) => {
             let sentinels = endpoint.sentinels();
             let Some((sentinels, node)) = sentinels.and_then(|known| Some((known, known.nodes.get(*place)?))) else {
                 return Err(Error::config("nodes", format!("the endpoint has no sentinel {place}")));
             };
-            block_on(connect_to_sentinel(node, sentinels, &settings, watch))
+            connect_to_sentinel(node, sentinels, &settings, watch).await
         }
     };
     Ok(opened.map(|transport| Open { transport, silence: settings.command_timeout, is_used: false }))
@@ -166,18 +179,18 @@ pub(super) fn connect_error(error: ConnectError) -> Error {
 impl Session<'_> {
     /// Sends commands in one round trip. `each` gets the index of each command and its reply, in order, of which at most `depth`
     /// levels of arrays are kept.
-    pub(super) fn query(
+    async fn query(
         &mut self,
-        commands: &[impl Borrow<Command>],
+        commands: &[&Command],
         depth: usize,
-        mut each: impl FnMut(usize, std::result::Result<Value, Fault>),
+        mut each: impl FnMut(usize, std::result::Result<Value, Fault>) + Send,
     ) -> Result<()> {
         let Some(transport) = &mut self.transport else {
             return Err(Error::Connection { message: format!("the connection to {} was lost earlier", self.endpoint) });
         };
         let mut packed = Vec::new();
         for command in commands {
-            command.borrow().pack(&mut packed);
+            command.pack(&mut packed);
         }
         let mut answered = 0;
         let mut count = |reply| {
@@ -185,7 +198,7 @@ impl Session<'_> {
             answered += 1;
         };
         let mut patience = Deadline::of_silence(self.silence, self.watch);
-        let asked = block_on(transport.query_all(&packed, commands.len(), depth, &mut patience, &mut count));
+        let asked = transport.query_all(&packed, commands.len(), depth, &mut patience, &mut count).await;
         let Err(error) = asked else { return Ok(()) };
         if let Some(transport) = self.transport.take() {
             transport.abort();
@@ -200,14 +213,14 @@ impl Session<'_> {
     }
 
     /// The error for a connection that was lost while commands were pending.
-    fn lost(&self, fault: &Fault, pending: &[impl Borrow<Command>]) -> Error {
+    fn lost(&self, fault: &Fault, pending: &[&Command]) -> Error {
         let endpoint = &self.endpoint;
         let what = if fault.code == code::TIMEOUT {
             format!("no reply from {endpoint} for {} s", self.silence.as_secs_f64())
         } else {
             format!("the connection to {endpoint} was lost: {}", fault.message)
         };
-        let message = match pending.iter().map(Borrow::borrow).find(|command: &&Command| command.writes()) {
+        let message = match pending.iter().find(|command| command.writes()) {
             Some(write) => format!("{what}; it is unknown whether {} took effect", write.name()),
             None => what,
         };

@@ -4,13 +4,13 @@ use super::command::Command;
 use super::kept_connections::KeptConnections;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result, code};
-use crate::net::{ShardRegistry, Watch};
+use crate::net::{ShardRegistry, Watch, block_on};
 use crate::resp::value::{bytes, list};
 use crate::shards::{Shards, registry_key};
 
 /// Fails if the endpoint's shards differ from those of the stream. A missing registry matches: no producer has written with
 /// shards.
-pub(crate) fn check_shards(
+pub(crate) async fn check_shards(
     connections: &mut KeptConnections,
     endpoint: &Endpoint,
     watch: &mut dyn Watch,
@@ -18,20 +18,21 @@ pub(crate) fn check_shards(
     let Some(shards) = endpoint.shards() else { return Ok(()) };
     let registry = ShardRegistry { name: endpoint.stream_key(), shards };
     let command = Command::read("hgetall").key(&registry.key());
-    let read = connections.ask_all(&[command], watch, |command, reply| {
+    let commands = [command];
+    let read = connections.asked(&commands, watch, |command, reply| {
         let reply = reply.map_err(|refusal| command.refused(&refusal))?;
         registry.read(&reply).map(drop).map_err(|fault| Error::refusal(&fault))
     });
-    read.map(drop)
+    read.await.map(drop)
 }
 
 /// Like [`check_shards`], over connections that are used only for this check.
-pub(crate) fn check_shards_once(endpoint: &Endpoint, watch: &mut dyn Watch) -> Result<()> {
+pub(crate) async fn check_shards_once(endpoint: &Endpoint, watch: &mut dyn Watch) -> Result<()> {
     if endpoint.shards().is_none() {
         return Ok(());
     }
     let mut connections = KeptConnections::new(endpoint);
-    let checked = check_shards(&mut connections, endpoint, watch);
+    let checked = check_shards(&mut connections, endpoint, watch).await;
     connections.close();
     checked
 }
@@ -47,7 +48,7 @@ pub(crate) fn check_shards_once(endpoint: &Endpoint, watch: &mut dyn Watch) -> R
 pub fn find_shards(endpoint: &Endpoint, watch: &mut dyn Watch) -> Result<Endpoint> {
     let mut connections = KeptConnections::new(endpoint);
     let found = if endpoint.shards().is_some() {
-        check_shards(&mut connections, endpoint, watch).map(|()| endpoint.clone())
+        block_on(check_shards(&mut connections, endpoint, watch)).map(|()| endpoint.clone())
     } else {
         read_shards(&mut connections, endpoint.stream_key(), watch).and_then(|shards| endpoint.with_shards(shards))
     };

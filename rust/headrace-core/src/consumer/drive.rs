@@ -1,7 +1,6 @@
 //! The loop of a consumer: sends, receives and waits until a batch is ready, or until the server has the caller's decisions.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,9 +11,8 @@ use super::members::{ConsumerMembers, Goal};
 use super::shared::Shared;
 use super::turns::Turns;
 use crate::error::{Error, Result};
-use crate::net::{ServerChange, Watch};
+use crate::net::{Interest, Watch, Within, breathe};
 use crate::reading::{Advance, Pool, Standing, TRIES_EVERY};
-use crate::retry::{RetryEnd, RetryWait};
 
 /// How often to look for what no socket shows: whether the keeper has sent what it took.
 const KEEPER_EVERY: Duration = Duration::from_millis(1);
@@ -58,7 +56,7 @@ impl Drive {
     }
 
     /// Connects, and creates the groups. If `is_undecided`, also ends when the server says that it is a node of a cluster.
-    pub(super) fn until_open(&mut self, is_undecided: bool, watch: &mut dyn Watch) -> Result<()> {
+    pub(super) async fn until_open(&mut self, is_undecided: bool, watch: &mut dyn Watch) -> Result<()> {
         let is_open = |drive: &Self| {
             drive.lines.iter().all(Line::has_begun)
                 || (is_undecided && drive.lines[0].link.endpoint().cluster().is_some())
@@ -69,14 +67,15 @@ impl Drive {
                 return Err(error);
             }
             if !has_moved && !is_open(self) {
-                self.wait(Goal::Begun, until, watch)?;
+                self.wait(Goal::Begun, until, watch).await?;
             }
+            breathe(watch).await?;
         }
         Ok(())
     }
 
     /// Runs until a batch is ready, the caller stops, or `timeout` is over.
-    pub(super) fn until_batch(
+    pub(super) async fn until_batch(
         &mut self,
         timeout: Option<Duration>,
         watch: &mut dyn Watch,
@@ -100,9 +99,11 @@ impl Drive {
             }
             self.try_again();
             let shared = Arc::clone(&self.shared);
-            match self.run(deadline, &mut Stopping { watch: &mut *watch, shared: &shared }) {
-                Err(Error::Interrupted) if shared.stops() => return Ok(None),
-                passed => passed?,
+            let mut is_stopped = || shared.stops();
+            let mut stopping = Within::new(&mut is_stopped, watch);
+            let passed = self.run(deadline, &mut stopping).await;
+            if stopping.ended(passed)?.is_none() {
+                return Ok(None);
             }
             // Even with no time left to wait, return what has arrived.
             let isolating = self.isolating();
@@ -197,7 +198,7 @@ impl Drive {
     }
 
     /// One pass over all connections, with a wait if nothing moved.
-    fn run(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+    async fn run(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let Advance { has_moved, until, failed } = self.pass(Goal::Batch(deadline), watch)?;
         self.failed.extend(failed.into_iter().map(|(_, error)| error));
         if let Some(at) = self.turns.order().next()
@@ -206,10 +207,10 @@ impl Drive {
             self.turns.had_nothing(at, Instant::now());
         }
         if has_moved || !self.failed.is_empty() {
-            return Ok(());
+            return breathe(watch).await;
         }
         let until = [deadline, until, self.turns.rests()].into_iter().fold(None, sooner);
-        self.wait(Goal::Batch(deadline), until, watch)
+        self.wait(Goal::Batch(deadline), until, watch).await
     }
 
     /// One pass over all connections.
@@ -219,14 +220,14 @@ impl Drive {
     }
 
     /// Waits until one of the sockets is ready, or until `until`.
-    fn wait(&mut self, goal: Goal<'_>, until: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+    async fn wait(&mut self, goal: Goal<'_>, until: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let Self { pool, lines, turns, namesakes, .. } = self;
-        pool.wait(&ConsumerMembers { lines, turns, namesakes, goal }, until, watch)
+        pool.wait(&mut ConsumerMembers { lines, turns, namesakes, goal }, until, watch).await
     }
 
     /// Runs until the servers have the decisions that the caller has made so far, or `deadline` is over. Covers the lines of
     /// `wanted`, by default all. A line that meets an error is left alone; the others continue.
-    pub(super) fn until_settled(
+    pub(super) async fn until_settled(
         &mut self,
         wanted: Option<&[bool]>,
         deadline: Option<Instant>,
@@ -257,32 +258,34 @@ impl Drive {
                 }
             }
             if !passed.has_moved {
-                let shows = |at: &usize| self.lines[*at].awaits_reply() || self.pool.is_opening_for(*at);
+                let shows = open.iter().any(|at| self.lines[*at].awaits_reply() || self.pool.is_opening_for(*at));
                 // Otherwise the keeper has taken the rest, or it is too early to connect.
                 let soon = Instant::now() + KEEPER_EVERY;
-                let soon = Some(soon).filter(|_| !open.iter().any(shows));
+                let soon = Some(soon).filter(|_| !shows);
                 let until = [deadline, passed.until, soon].into_iter().fold(None, sooner);
-                self.wait(Goal::Work(&wanted), until, watch)?;
+                self.wait(Goal::Work(&wanted), until, watch).await?;
             }
+            breathe(watch).await?;
         }
     }
 
     /// Reads the replies that are on their way until `deadline`, so that no entry is delivered to a connection that is closed.
-    pub(super) fn drain(&mut self, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
+    pub(super) async fn drain(&mut self, deadline: Instant, watch: &mut dyn Watch) -> Result<()> {
         let mut error = None;
         while self.lines.iter().any(Line::awaits_reply) && !left(Some(deadline)).is_zero() {
             let passed = self.move_bytes(watch)?;
             error = passed.failed.into_iter().map(|(_, error)| error).next_back().or(error);
             if !passed.has_moved {
-                self.wait(Goal::Work(&vec![false; self.lines.len()]), Some(deadline), watch)?;
+                self.wait(Goal::Work(&vec![false; self.lines.len()]), Some(deadline), watch).await?;
             }
+            breathe(watch).await?;
         }
         error.map_or(Ok(()), Err)
     }
 
     /// Looks for another consumer of this name at the servers of these lines, for up to [`LOOKS_FOR`]: what is pending under the
     /// name may be that one's work. Returns the lines whose servers list none, which are no lines if any server lists one.
-    pub(super) fn until_alone(
+    pub(super) async fn until_alone(
         &mut self,
         lines: &[bool],
         deadline: Option<Instant>,
@@ -302,7 +305,7 @@ impl Drive {
         while looks.contains(&true) {
             let looking = self.lines.iter().zip(&looks).filter(|(_, looks)| **looks);
             looking.for_each(|(line, _)| line.look());
-            let settled = self.until_settled(Some(&looks), deadline, watch)?;
+            let settled = self.until_settled(Some(&looks), deadline, watch).await?;
             error = error.or(settled.error);
             for (at, line) in self.lines.iter().enumerate() {
                 if settled.lines[at] && !line.ledger().has_namesake() {
@@ -315,7 +318,7 @@ impl Drive {
                 if now >= until {
                     return Ok(Settled { lines: vec![false; lines.len()], error });
                 }
-                self.wait(Goal::Work(&looks), sooner(deadline, Some(now + LOOKS_EVERY)), watch)?;
+                self.wait(Goal::Work(&looks), sooner(deadline, Some(now + LOOKS_EVERY)), watch).await?;
             }
         }
         let is_alone = |line: &Line| line.has_begun() && servers.contains(&line.link.node().cloned());
@@ -329,6 +332,11 @@ impl Drive {
         pool.end_blocked(&mut ConsumerMembers { lines, turns, namesakes, goal: Goal::Begun });
     }
 
+    /// The sockets of all connections that are open.
+    pub(super) fn open_sockets(&mut self) -> Vec<Interest> {
+        self.pool.open_sockets()
+    }
+
     /// Ends the connections; `is_parents`: they belong to the process that this one was forked from.
     pub(super) fn close(&mut self, is_parents: bool) {
         let Self { pool, lines, turns, namesakes, .. } = self;
@@ -338,28 +346,4 @@ impl Drive {
 
 fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
-}
-
-/// Also ends waits when the caller stops.
-struct Stopping<'a> {
-    watch: &'a mut dyn Watch,
-    shared: &'a Shared,
-}
-
-impl Watch for Stopping<'_> {
-    fn interrupted(&mut self) -> bool {
-        self.watch.interrupted() || self.shared.stops()
-    }
-
-    fn retry_began(&mut self, wait: &RetryWait<'_>) {
-        self.watch.retry_began(wait);
-    }
-
-    fn retry_ended(&mut self, end: &RetryEnd<'_>) {
-        self.watch.retry_ended(end);
-    }
-
-    fn server_changed(&mut self, endpoint: &dyn fmt::Display, change: &ServerChange) {
-        self.watch.server_changed(endpoint, change);
-    }
 }

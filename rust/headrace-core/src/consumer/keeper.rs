@@ -1,5 +1,5 @@
-//! The thread that renews leases, and sends the caller's decisions while a reading connection waits. It has its own connection to
-//! each server.
+//! The keeper renews leases, and sends the caller's decisions while a reading connection waits: a thread, or a task of the
+//! caller's event loop. It has its own connection to each server.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::sync::{Builder, JoinHandle, Mutex};
 use super::work::{Known, Names, Work, refusal};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, Result, code};
-use crate::net::{Opening, Watch};
+use crate::net::{NeverInterrupted, Opening, Watch, Within, block_on, breathe, rest};
 use crate::reading::{Asked, Attempted, Buffers, Channel, Exchange, Link, Members, Outage, Pool, Trouble, protocol};
 use crate::retry::RetryPolicy;
 
@@ -29,23 +29,16 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// The most pieces of work of one round trip.
 const MAX_WORK: usize = 16;
 
-/// The keeper of a consumer.
+/// The thread of a keeper.
 #[derive(Debug)]
 pub(super) struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
-    /// Starts the thread. `endpoints`: one for each ledger. `renews`: how often leases are renewed; `None`: never. `retry`: how
-    /// long the keeper pauses before it connects again, which it does for as long as the consumer lives.
-    pub(super) fn start(
-        endpoints: Vec<Endpoint>,
-        shared: Arc<Shared>,
-        names: Names,
-        renews: Option<Duration>,
-        retry: RetryPolicy,
-    ) -> std::io::Result<Self> {
-        let run = move || Keeping::new(endpoints, shared, &names, renews, &retry).run();
+    /// Starts the thread.
+    pub(super) fn start(keeping: Keeping) -> std::io::Result<Self> {
+        let run = move || block_on(keeping.run(&mut NeverInterrupted));
         Builder::new().name("headrace-keeper".to_owned()).spawn(run).map(|thread| Self { thread: Some(thread) })
     }
 
@@ -63,8 +56,8 @@ impl Keeper {
     }
 }
 
-/// The work of the thread: wait, take work, send it, read the replies.
-struct Keeping {
+/// The work of the keeper: wait, take work, send it, read the replies.
+pub(super) struct Keeping {
     shared: Arc<Shared>,
     lines: Vec<Line>,
     /// One connection to each server.
@@ -79,7 +72,9 @@ struct Line {
 }
 
 impl Keeping {
-    fn new(
+    /// `endpoints`: one for each ledger. `renews`: how often leases are renewed; `None`: never. `retry`: how long the keeper
+    /// pauses before it connects again, which it does for as long as the consumer lives.
+    pub(super) fn new(
         endpoints: Vec<Endpoint>,
         shared: Arc<Shared>,
         names: &Names,
@@ -102,20 +97,21 @@ impl Keeping {
         Self { shared, lines, pool, renews }
     }
 
-    fn run(mut self) {
+    /// Runs until the consumer ends.
+    pub(super) async fn run(mut self, watch: &mut dyn Watch) {
         let shared = Arc::clone(&self.shared);
-        let mut watch = Until(Arc::clone(&self.shared));
-        while !shared.ends() {
+        let mut has_ended = || shared.ends();
+        let mut watch = Within::new(&mut has_ended, watch);
+        while !self.shared.ends() {
             let turn = self.pass(&mut watch);
-            if !turn.has_moved {
-                self.wait(&turn, &mut watch);
-            }
+            // The only error is that the keeper must end.
+            let _ = if turn.has_moved { breathe(&mut watch).await } else { self.wait(&turn, &mut watch).await };
         }
         self.pool.close(&mut KeeperMembers { lines: &mut self.lines, due: &[] }, false);
     }
 
     /// One pass over all connections.
-    fn pass(&mut self, watch: &mut Until) -> Turn {
+    fn pass(&mut self, watch: &mut dyn Watch) -> Turn {
         let Self { shared, lines, pool, renews } = self;
         let mut turn = Turn::default();
         let mut is_due = |(at, line): (usize, &mut Line)| {
@@ -123,7 +119,7 @@ impl Keeping {
             is_due || pool.is_opening_for(at)
         };
         let due: Vec<bool> = lines.iter_mut().enumerate().map(&mut is_due).collect();
-        // The only error is that the thread must end.
+        // The only error is that the keeper must end.
         let passed = pool.advance(&mut KeeperMembers { lines, due: &due }, watch).unwrap_or_default();
         (turn.has_moved, turn.due) = (passed.has_moved, due);
         if let Some(until) = passed.until {
@@ -133,15 +129,24 @@ impl Keeping {
     }
 
     /// Waits for replies, or for work.
-    fn wait(&mut self, turn: &Turn, watch: &mut Until) {
+    async fn wait(&mut self, turn: &Turn, watch: &mut dyn Watch) -> Result<()> {
         let shows = |(at, line): (usize, &Line)| line.session.awaits_reply() || self.pool.is_opening_for(at);
-        if !self.lines.iter().enumerate().any(shows) {
-            self.shared.sleep(turn.until, turn.is_long);
-            return;
-        }
+        let is_idle = !self.lines.iter().enumerate().any(shows);
         let until = Instant::now().checked_add(turn.until);
-        // The only error is that the thread must end.
-        let _ = self.pool.wait(&KeeperMembers { lines: &mut self.lines, due: &turn.due }, until, watch);
+        if !is_idle {
+            let mut members = KeeperMembers { lines: &mut self.lines, due: &turn.due };
+            return self.pool.wait(&mut members, until, watch).await;
+        }
+        if !watch.defers() {
+            self.shared.sleep(turn.until, turn.is_long);
+            return Ok(());
+        }
+        if self.shared.lies_down(turn.is_long) {
+            return Ok(());
+        }
+        let rested = rest(Vec::new(), until, watch).await;
+        self.shared.gets_up();
+        rested
     }
 }
 
@@ -231,15 +236,6 @@ impl Line {
     /// The time left of the pause after a failed attempt.
     fn pause(&mut self) -> Duration {
         self.link.next_try().map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()))
-    }
-}
-
-/// Ends the keeper's waits when the consumer ends.
-struct Until(Arc<Shared>);
-
-impl Watch for Until {
-    fn interrupted(&mut self) -> bool {
-        self.0.ends()
     }
 }
 

@@ -113,6 +113,32 @@ impl Shared {
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
         self.sleeps.store(false, Ordering::Release);
     }
+
+    /// Notes that the keeper sleeps on an event loop, unless it was woken before. Returns whether it was. `is_long` as for
+    /// [`sleep`](Self::sleep).
+    pub(super) fn lies_down(&self, is_long: bool) -> bool {
+        self.sleeps.store(is_long, Ordering::Release);
+        let is_woken = self.gets_woken();
+        if is_woken {
+            self.sleeps.store(false, Ordering::Release);
+        }
+        is_woken
+    }
+
+    /// Notes that the keeper does not sleep now.
+    pub(super) fn gets_up(&self) {
+        self.gets_woken();
+        self.sleeps.store(false, Ordering::Release);
+    }
+
+    /// Whether [`wake`](Self::wake) was called since the keeper last noticed.
+    pub(super) fn is_woken(&self) -> bool {
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gets_woken(&self) -> bool {
+        std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 pub(super) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {

@@ -19,7 +19,7 @@ use shuttle::{Config, Runner, thread};
 
 use super::batch::{ConsumerBatch, Extra};
 use super::clock;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Keeping};
 use super::ledger::{Ledger, LedgerOptions};
 use super::shared::Shared;
 use super::work::Names;
@@ -163,7 +163,8 @@ impl Consumer {
         let endpoint = Endpoint::new(options, Form::Text).unwrap();
         let endpoints = vec![endpoint; self.shared.shares().len()];
         let names = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: Some(b"dead".to_vec()) };
-        Keeper::start(endpoints, Arc::clone(&self.shared), names, renews, RetryPolicy::default()).unwrap()
+        let retry = RetryPolicy::default();
+        Keeper::start(Keeping::new(endpoints, Arc::clone(&self.shared), &names, renews, &retry)).unwrap()
     }
 
     /// What a connection that reads does with a ledger for each batch: it sends the caller's decisions, receives entries, and

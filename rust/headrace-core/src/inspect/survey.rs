@@ -7,7 +7,7 @@ use crate::admin::{Command, KeptConnections, check_shards};
 use crate::contain::contain;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, ReplyText, Result};
-use crate::net::Watch;
+use crate::net::{Watch, block_on};
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id};
 use crate::stream_facts::StreamInfo;
@@ -30,7 +30,7 @@ impl Survey {
     /// Returns XINFO STREAM of each key.
     pub fn streams(&mut self, keys: &[Vec<u8>], watch: &mut dyn Watch) -> Result<Vec<StreamInfo>> {
         if !self.is_checked {
-            check_shards(&mut self.connections, &self.endpoint, watch)?;
+            block_on(check_shards(&mut self.connections, &self.endpoint, watch))?;
             self.is_checked = true;
         }
         let commands: Vec<_> = keys.iter().map(|key| Command::read("xinfo|stream").key(key)).collect();

@@ -15,7 +15,7 @@ use super::interest::Interest;
 use super::progress::Progress;
 use super::socket::{self, Readiness};
 use crate::endpoint::NoPassword;
-use crate::error::{Fault, code};
+use crate::error::{Error, Fault, code};
 use crate::retry::{RetryEnd, RetryWait};
 
 /// The longest wait without polling the watch: Ctrl-C must be noticed within a tenth of a second.
@@ -68,6 +68,14 @@ pub trait Watch: Send {
     /// The call continues after this wait.
     fn defer(&mut self, _wait: DeferredWait<'_>) {}
 
+    /// The call continues once one of these sockets is ready, or at `until`.
+    fn defer_all(&mut self, _sockets: Vec<Interest>, _until: Option<Instant>) {}
+
+    /// Whether the call has gone on for so long that an event loop has other things to do.
+    fn yields(&self) -> bool {
+        false
+    }
+
     /// The time by which the call's deadlines end. It may be behind the system's clock: time that the call could not use.
     fn now(&self) -> Instant {
         Instant::now()
@@ -91,6 +99,20 @@ impl DeferredWait<'_> {
     pub fn interest(&self, connection: u64) -> Option<Interest> {
         self.socket.map(|(fd, writable)| Interest { connection, fd: fd.as_raw_fd(), writable })
     }
+}
+
+/// Lets the caller's event loop continue, until one of these sockets is ready, or until `until`. Fails if the watch then ends the
+/// call.
+pub(crate) async fn rest(sockets: Vec<Interest>, until: Option<Instant>, watch: &mut dyn Watch) -> Result<(), Error> {
+    watch.defer_all(sockets, until);
+    let mut has_rested = false;
+    poll_fn(|_| if std::mem::replace(&mut has_rested, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+    if watch.interrupted() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// Lets the caller's event loop continue if the call has gone on for long.
+pub(crate) async fn breathe(watch: &mut dyn Watch) -> Result<(), Error> {
+    if watch.yields() { rest(Vec::new(), Some(Instant::now()), watch).await } else { Ok(()) }
 }
 
 /// What a call waits for.

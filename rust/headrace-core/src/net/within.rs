@@ -6,16 +6,13 @@ use std::time::Instant;
 use super::change::ServerChange;
 use super::connect_step::ConnectStep;
 use super::deadline::{DeferredWait, TooFewReplicas, Watch};
+use super::interest::Interest;
 use crate::error::{Error, Result};
 use crate::retry::{RetryEnd, RetryWait};
 
-/// Runs `call`, whose waits all end at `until`: for a connection, a reply, or a sentinel. `None`: the time ended a wait.
-pub(crate) fn within<T>(
-    until: Option<Instant>,
-    watch: &mut dyn Watch,
-    call: impl FnOnce(&mut dyn Watch) -> Result<T>,
-) -> Result<Option<T>> {
-    unless(&mut || until.is_some_and(|until| until <= Instant::now()), &mut || false, watch, call)
+/// Whether the time has come, for [`Within`].
+pub(crate) fn ends_at(deadline: Option<Instant>) -> impl FnMut() -> bool + Send {
+    move || deadline.is_some_and(|deadline| deadline <= Instant::now())
 }
 
 /// Runs `call`, whose waits all end when `ends` returns true, and which [gives way](Watch::gives_way) when `asks` does. `None`: one
@@ -26,19 +23,32 @@ pub(crate) fn unless<T>(
     watch: &mut dyn Watch,
     call: impl FnOnce(&mut dyn Watch) -> Result<T>,
 ) -> Result<Option<T>> {
-    let mut within = Within { ends, asks, watch, is_over: false };
-    match call(&mut within) {
-        Err(Error::Interrupted) if within.is_over => Ok(None),
-        done => done.map(Some),
-    }
+    let mut within = Within { asks: Some(asks), ..Within::new(ends, watch) };
+    let done = call(&mut within);
+    within.ended(done)
 }
 
-struct Within<'w> {
+/// A watch that also ends waits when `ends` returns true.
+pub(crate) struct Within<'w> {
     ends: &'w mut (dyn FnMut() -> bool + Send),
-    asks: &'w mut (dyn FnMut() -> bool + Send),
+    asks: Option<&'w mut (dyn FnMut() -> bool + Send)>,
     watch: &'w mut dyn Watch,
     /// Whether a wait was ended.
     is_over: bool,
+}
+
+impl<'w> Within<'w> {
+    pub(crate) fn new(ends: &'w mut (dyn FnMut() -> bool + Send), watch: &'w mut dyn Watch) -> Self {
+        Self { ends, asks: None, watch, is_over: false }
+    }
+
+    /// The result of the call; `None`: the watch ended a wait.
+    pub(crate) fn ended<T>(&self, done: Result<T>) -> Result<Option<T>> {
+        match done {
+            Err(Error::Interrupted) if self.is_over => Ok(None),
+            done => done.map(Some),
+        }
+    }
 }
 
 impl Watch for Within<'_> {
@@ -54,7 +64,7 @@ impl Watch for Within<'_> {
         if self.watch.gives_way() {
             return true;
         }
-        self.is_over |= (self.asks)();
+        self.is_over |= self.asks.as_mut().is_some_and(|asks| asks());
         self.is_over
     }
 
@@ -93,6 +103,14 @@ impl Watch for Within<'_> {
     fn defer(&mut self, wait: DeferredWait<'_>) {
         self.watch.defer(wait);
     }
+
+    fn defer_all(&mut self, sockets: Vec<Interest>, until: Option<Instant>) {
+        self.watch.defer_all(sockets, until);
+    }
+
+    fn yields(&self) -> bool {
+        self.watch.yields()
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +127,14 @@ mod tests {
         fn interrupted(&mut self) -> bool {
             true
         }
+    }
+
+    fn within<T>(
+        until: Option<Instant>,
+        watch: &mut dyn Watch,
+        call: impl FnOnce(&mut dyn Watch) -> Result<T>,
+    ) -> Result<Option<T>> {
+        unless(&mut ends_at(until), &mut || false, watch, call)
     }
 
     fn wait(watch: &mut dyn Watch) -> Result<u8> {

@@ -10,7 +10,7 @@ use super::sessions::Sessions;
 use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::net::Watch;
+use crate::net::{Interest, Watch, breathe};
 use crate::reading::{Advance, Link, Outage, Pool, ReadBatch, Standing, TRIES_EVERY};
 use crate::retry::RetryPolicy;
 
@@ -48,7 +48,7 @@ impl Drive {
     }
 
     /// Runs until each stream has begun. If `is_undecided`, also ends when the server says that it is a node of a cluster.
-    pub(super) fn until_begun(
+    pub(super) async fn until_begun(
         &mut self,
         sessions: &mut Sessions,
         is_undecided: bool,
@@ -56,7 +56,7 @@ impl Drive {
     ) -> Result<()> {
         let is_of_cluster = |drive: &Self| drive.endpoint().is_some_and(|endpoint| endpoint.cluster().is_some());
         while !(sessions.has_begun() || is_undecided && is_of_cluster(self)) {
-            self.run(sessions, None, watch)?;
+            self.run(sessions, None, watch).await?;
             if let Some(error) = self.failed.pop_front() {
                 return Err(error);
             }
@@ -69,7 +69,7 @@ impl Drive {
     }
 
     /// Runs until [`take`](Self::take) has a batch or an error, everything was read, or `timeout` is over.
-    pub(super) fn until_ready(
+    pub(super) async fn until_ready(
         &mut self,
         sessions: &mut Sessions,
         timeout: Option<Duration>,
@@ -82,7 +82,7 @@ impl Drive {
                 self.tried_at = Instant::now();
                 sessions.try_again();
             }
-            self.run(sessions, deadline, watch)?;
+            self.run(sessions, deadline, watch).await?;
             is_over = deadline.is_some_and(|deadline| deadline <= Instant::now());
         }
         Ok(())
@@ -99,14 +99,19 @@ impl Drive {
     }
 
     /// One pass over all connections, with a wait if nothing moved.
-    fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
+    async fn run(&mut self, sessions: &mut Sessions, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         let mut members = ReaderMembers::new(&mut self.lines, sessions, deadline);
         let Advance { has_moved, until, failed } = self.pool.advance(&mut members, watch)?;
         if !has_moved && failed.is_empty() {
-            self.pool.wait(&members, deadline.into_iter().chain(until).min(), watch)?;
+            self.pool.wait(&mut members, deadline.into_iter().chain(until).min(), watch).await?;
         }
         self.failed.extend(failed.into_iter().map(|(_, error)| error));
-        Ok(())
+        breathe(watch).await
+    }
+
+    /// The sockets of all connections that are open.
+    pub(super) fn open_sockets(&mut self) -> Vec<Interest> {
+        self.pool.open_sockets()
     }
 
     /// Ends the connections; `is_parents`: they belong to the process that this one was forked from.

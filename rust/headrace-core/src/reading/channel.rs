@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use super::buffers::Buffers;
 use super::exchange::Exchange;
 use crate::error::Fault;
-use crate::net::{Progress, Transport, Wanted};
+use crate::net::{Interest, Progress, Transport, Wanted};
 
 #[derive(Debug)]
 pub(crate) struct Channel {
     transport: Transport,
+    /// Its number in the pool, counted from 1.
+    number: u64,
     buffers: Buffers,
     /// How long the server may take for a reply: `command_timeout`.
     silence: Duration,
@@ -26,7 +28,13 @@ pub(super) struct Received {
 
 impl Channel {
     pub(super) fn new(transport: Transport, silence: Duration) -> Self {
-        Self { transport, buffers: Buffers::default(), silence, progress: Progress::new(Instant::now()) }
+        let progress = Progress::new(Instant::now());
+        Self { transport, number: 0, buffers: Buffers::default(), silence, progress }
+    }
+
+    /// The same one, with its number in the pool.
+    pub(super) fn numbered(self, number: u64) -> Self {
+        Self { number, ..self }
     }
 
     /// Where a session writes its requests.
@@ -100,8 +108,22 @@ impl Channel {
 
     /// The socket, and the events to wait for.
     pub(super) fn wanted(&mut self) -> (&mut Transport, Wanted) {
-        let writable = !self.buffers.unsent().is_empty() || self.transport.wants_write();
+        let writable = self.wants_write();
         (&mut self.transport, Wanted { bytes: 1, writable })
+    }
+
+    /// The socket, for an event loop to wait for. `None`: bytes can be received without waiting.
+    pub(super) fn interest(&mut self) -> Option<Interest> {
+        if self.transport.prepare(1) { None } else { Some(self.socket()) }
+    }
+
+    /// The same, whatever can be received.
+    pub(super) fn socket(&self) -> Interest {
+        Interest { connection: self.number, fd: self.transport.descriptor(), writable: self.wants_write() }
+    }
+
+    fn wants_write(&self) -> bool {
+        !self.buffers.unsent().is_empty() || self.transport.wants_write()
     }
 
     /// Ends it; `is_busy`: a reply is due, the rest of which is of no use.

@@ -8,7 +8,7 @@ use crate::error::Fault;
 
 /// Requests out, replies in: a session without I/O or a clock. It writes to [`Buffers::out`] when it is asked to, and while it
 /// reads.
-pub(crate) trait Exchange {
+pub(crate) trait Exchange: Send {
     /// Whether a reply is due. Until none is, no other session uses the connection.
     fn awaits_reply(&self) -> bool;
 

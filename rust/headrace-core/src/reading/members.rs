@@ -21,7 +21,7 @@ pub(crate) enum Asked {
 }
 
 /// Sessions by number, each with what is known of its server. `F`: what is found out on each new connection.
-pub(crate) trait Members<F> {
+pub(crate) trait Members<F>: Send {
     fn link(&mut self, at: usize) -> &mut Link;
 
     fn session(&self, at: usize) -> &dyn Exchange;

@@ -28,7 +28,7 @@ use super::trouble::Trouble;
 use crate::cluster::{ClusterMap, Node, Redirect, Redirected, slot};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, code};
-use crate::net::{ConnectError, MasterCheck, Opening, Transport, Wanted, Watch, ask_any};
+use crate::net::{ConnectError, Interest, MasterCheck, Opening, Transport, Wanted, Watch, ask_any, rest};
 
 /// How many connections to one node are opened at a time: a reader of a thousand slots must not open them all at once.
 const MOST_OPENING: usize = 8;
@@ -52,6 +52,10 @@ pub(crate) struct Pool<F> {
     checking: Option<Opening<MasterCheck>>,
     /// The nodes to which the current pass opens no further connection.
     full: Vec<Option<Node>>,
+    /// The connection with which the next pass begins: the last pass ended before it, because the event loop had to have its turn.
+    from: usize,
+    /// How many connections there have been.
+    connections: u64,
     /// How many waits of openings there have been.
     waits: u64,
 }
@@ -100,6 +104,8 @@ impl<F: 'static> Pool<F> {
             asking: None,
             checking: None,
             full: Vec::new(),
+            from: 0,
+            connections: 0,
             waits: 0,
         }
     }
@@ -115,7 +121,13 @@ impl<F: 'static> Pool<F> {
         self.assignment.drop_empty();
         passed.add(self.find_nodes(members, watch))?;
         self.full.clear();
-        for place in 0..self.assignment.len() {
+        let places = self.assignment.len();
+        let from = std::mem::take(&mut self.from);
+        for place in (0..places).map(|offset| (from + offset) % places) {
+            if passed.has_moved && watch.yields() {
+                self.from = place;
+                return Ok(passed);
+            }
             members.link(0).check_interrupt(watch)?;
             passed.add(self.pass(place, members, watch))?;
         }
@@ -180,14 +192,44 @@ impl<F: 'static> Pool<F> {
         (sockets, opening)
     }
 
+    /// The sockets for an event loop to wait for: those of [`sockets`](Self::sockets). `None`: bytes can be received without
+    /// waiting.
+    fn interests(&mut self, members: &dyn Members<F>) -> Option<Vec<Interest>> {
+        let mut interests = Vec::new();
+        if self.is_any_active(members) {
+            interests.extend(self.asking.iter().filter_map(|(asking, _)| asking.interest()));
+        }
+        for (channel, opens) in self.assignment.all() {
+            if let Some((channel, _)) = channel.filter(|(_, at)| members.waits(*at)) {
+                interests.push(channel.interest()?);
+                interests.extend(self.checking.iter().filter_map(Opening::interest));
+            }
+            let goes_on = opens.filter(|(_, members_of)| members_of.iter().any(|at| members.is_active(*at)));
+            interests.extend(goes_on.and_then(|(opens, _)| opens.interest()));
+        }
+        Some(interests)
+    }
+
+    /// The sockets of all connections that are open.
+    pub(crate) fn open_sockets(&mut self) -> Vec<Interest> {
+        self.assignment.channels().map(|(channel, _)| channel.socket()).collect()
+    }
+
     /// Waits until one of the sockets is ready, or until `until`.
-    pub(crate) fn wait(
+    pub(crate) async fn wait(
         &mut self,
-        members: &dyn Members<F>,
+        members: &mut dyn Members<F>,
         until: Option<Instant>,
         watch: &mut dyn Watch,
     ) -> std::result::Result<(), Error> {
         let now = Instant::now();
+        if watch.defers() {
+            let (sockets, until) =
+                self.interests(members).map_or((Vec::new(), Some(now)), |interests| (interests, until));
+            let rested = rest(sockets, until, watch).await;
+            self.waited(members, now.elapsed());
+            return rested;
+        }
         let timeout = until.map_or(WATCH_EVERY, |until| until.saturating_duration_since(now).min(WATCH_EVERY));
         let (mut sockets, opening) = self.sockets(members);
         let is_interrupted = Transport::wait_any(&mut sockets, &opening, timeout);
@@ -569,7 +611,8 @@ impl<F: 'static> Pool<F> {
         }
         match members.opened(at, attempted, watch) {
             Ok(Some(channel)) => {
-                self.assignment.opened(place, at, channel);
+                self.connections += 1;
+                self.assignment.opened(place, at, channel.numbered(self.connections));
                 Ok(Pass::Moved)
             }
             failed => {

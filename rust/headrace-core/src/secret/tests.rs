@@ -159,6 +159,7 @@ fn no_type_shows_a_secret() {
         "MasterLookup",
         "ShardRegistry",
         "Wanted",
+        "Within",
         "ServerLookup",
         "IdArgument",
         "Interest",
