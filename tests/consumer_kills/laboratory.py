@@ -24,6 +24,7 @@ from .targets import TOPOLOGIES
     Option("topology", "single", "a stream, or six in a cluster", choices=TOPOLOGIES),
     Option("changes", 30, "slots that move and replicas that take over, in a cluster"),
     Option("connections", None, "most connections of a process to each node that read", int),
+    Option("asynchronous", False, "with AsyncConsumer, whose calls are cancelled at random moments"),
     Option("timeout", 600.0, "seconds of a run"),
 )
 def consumer_kills(this: Run) -> str:
@@ -33,7 +34,7 @@ def consumer_kills(this: Run) -> str:
     """
     options = this.options
     same = {name: getattr(options, name) for name in ("seed", "entries", "kills", "poison", "batch_rows", "min_idle")}
-    same |= {name: getattr(options, name) for name in ("timeout", "topology", "connections")}
+    same |= {name: getattr(options, name) for name in ("timeout", "topology", "connections", "asynchronous")}
     same["disturbances"] = options.changes if options.topology == "cluster" else 0
     rows: list[dict[str, str]] = []
     for program, names in itertools.product(map(program_named, options.servers), options.names):

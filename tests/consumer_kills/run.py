@@ -54,6 +54,8 @@ class Plan:
     disturbances: int = 0
     #: The most connections of a worker to each node of a cluster; None: one for each slot.
     connections: int | None = None
+    #: Whether the workers have an `AsyncConsumer`.
+    asynchronous: bool = False
 
 
 @dataclass
@@ -100,7 +102,14 @@ def run(plan: Plan, program: Program, folder: Path) -> Outcome:
     with start(plan.topology, program, STREAMS) as target:
         entries = Entries(plan.entries, poison, target.streams)
         setting = Setting(
-            folder, target.endpoint, target.streams, plan.batch_rows, plan.min_idle, plan.work, plan.connections
+            folder,
+            target.endpoint,
+            target.streams,
+            plan.batch_rows,
+            plan.min_idle,
+            plan.work,
+            plan.connections,
+            plan.asynchronous,
         )
         create(setting.database)
         target.fill(entries)

@@ -17,11 +17,14 @@ from support.servers import find_programs
 pytestmark = pytest.mark.thorough
 
 ENTRIES = Entries(100, frozenset({50}))
-SHARED = {"topology": "cluster", "connections": 1}
+OTHERS: tuple[dict[str, object], ...] = (
+    {"topology": "cluster", "connections": 1},
+    {"topology": "cluster", "asynchronous": True},
+)
 HEALTHY = [number for number in range(100) if number != 50]
 
 
-@pytest.mark.parametrize("more", [*({"topology": topology} for topology in TOPOLOGIES), SHARED], ids=str)
+@pytest.mark.parametrize("more", [*({"topology": topology} for topology in TOPOLOGIES), *OTHERS], ids=str)
 def test_killed_processes_lose_no_entries_and_poison_becomes_a_dead_letter(more: dict[str, object]) -> None:
     program = max(find_programs()).label
     options: dict[str, object] = {
@@ -35,7 +38,7 @@ def test_killed_processes_lose_no_entries_and_poison_becomes_a_dead_letter(more:
         "timeout": PATIENCE,
     }
     options |= {**more, "changes": 3}
-    words = [f"--{name}={value}" for name, value in options.items()]
+    words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
     command = [sys.executable, "-m", "laboratory", "consumer-kills", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

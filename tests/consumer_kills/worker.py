@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import Consumer, ConsumerBatch, Endpoint, LeaseLostError, RetryPolicy
+from headrace import AsyncConsumer, Consumer, ConsumerBatch, Endpoint, LeaseLostError, RetryPolicy
+from support.on_a_loop import OnALoop
 
 from .slots import Phase, Slot
 
@@ -42,6 +43,8 @@ class Setting:
     work: float
     #: The most connections to each node of a cluster; None: one for each slot.
     connections: int | None = None
+    #: Whether the workers have an `AsyncConsumer`.
+    asynchronous: bool = False
 
     @property
     def database(self) -> Path:
@@ -81,7 +84,8 @@ def work(setting: Setting, place: int, name: str, seed: str) -> None:
     # What a killed process has committed is the kernel's: it needs no fsync.
     with closing(sqlite3.connect(setting.database, timeout=60)) as database:
         database.execute("PRAGMA synchronous=OFF")
-        consumer = Consumer(
+        made: Any = AsyncConsumer if setting.asynchronous else Consumer
+        consumer = made(
             setting.endpoint,
             setting.streams,
             group=GROUP,
@@ -94,6 +98,8 @@ def work(setting: Setting, place: int, name: str, seed: str) -> None:
             # Nodes that hand their slots over.
             retry=RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60) if len(setting.streams) > 1 else None,
         )
+        if setting.asynchronous:
+            consumer = OnALoop(consumer, dice)
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
         with consumer:
             slot.phase = Phase.WAITING
@@ -114,7 +120,7 @@ def _process(
     slot: Slot,
     dice: random.Random,
     database: sqlite3.Connection,
-    consumer: Consumer,
+    consumer: Any,
     batch: ConsumerBatch,
 ) -> None:
     rows = []

@@ -16,13 +16,14 @@ from typing import Any
 import pyarrow as pa
 import redis
 
-from headrace import Reader, RetryPolicy
+from headrace import AsyncReader, Reader, RetryPolicy
 from headrace.errors import (
     CommandError,
     ConnectionFailedError,
     DataLossError,
     StreamReplacedError,
 )
+from support.on_a_loop import OnALoop
 
 from .client_base import GROUP, Config, Control, Ended, Loop, failed, pairs_of
 from .consumer_client import consume
@@ -43,7 +44,7 @@ def run(config: Config, control: Control) -> None:
         journal.close()
 
 
-# headrace.Reader.
+# headrace.Reader, and headrace.AsyncReader.
 
 
 def _read_by_position(config: Config, journal: Journal, control: Control) -> None:
@@ -70,7 +71,7 @@ def _read_on(config: Config, journal: Journal, control: Control, rng: random.Ran
     }
     control.step("begin")
     try:
-        with Reader(config.endpoint(), config.keys, start=position, **options) as reader:
+        with _reader(config, rng, start=position, **options) as reader:
             journal.add(Opened())
             seen = 0
             while True:
@@ -98,7 +99,13 @@ def _read_on(config: Config, journal: Journal, control: Control, rng: random.Ran
         failed(journal, error)
 
 
-def _next_batch(reader: Reader, journal: Journal, control: Control) -> int | None:
+def _reader(config: Config, rng: random.Random, **options: Any) -> Any:
+    if config.client == "async-reader":
+        return OnALoop(AsyncReader(config.endpoint(), config.keys, **options), rng)
+    return Reader(config.endpoint(), config.keys, **options)
+
+
+def _next_batch(reader: Any, journal: Journal, control: Control) -> int | None:
     """Read and process one batch; returns the loss that was reported with it, or None without a batch."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -118,9 +125,10 @@ def _next_batch(reader: Reader, journal: Journal, control: Control) -> int | Non
         (stream, entry_id, digest(pairs_of(fields)))
         for stream, entry_id, fields in zip(table["stream"], table["entry_id"], table["fields"], strict=True)
     )
-    journal.add(Done(rows, batch.position, batch.lost, batch.is_lost_exact))
+    lost: int = batch.lost
+    journal.add(Done(rows, batch.position, lost, batch.is_lost_exact))
     control.step("committed")
-    return batch.lost
+    return lost
 
 
 # redis-py.
@@ -270,8 +278,10 @@ CLIENTS: dict[str, Client] = {
     client.name: client
     for client in (
         Client("reader", _read_by_position, ours=True),
+        Client("async-reader", _read_by_position, ours=True),
         Client("consumer", consume, ours=True, group=True),
         Client("consumers", consume, ours=True, group=True, processes=3),
+        Client("async-consumers", consume, ours=True, group=True, processes=3),
         Client("redis-py", _redis_py, ours=False),
         Client("redis-py-group", _redis_py_group, ours=False, group=True),
         Client("walrus", _walrus, ours=False, group=True),

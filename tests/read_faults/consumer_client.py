@@ -1,4 +1,4 @@
-"""headrace.Consumer as a service uses it: commit, then acknowledge, and continue after every documented error."""
+"""Consumer and AsyncConsumer as a service uses them: commit, acknowledge, and continue after every documented error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import Consumer, ConsumerBatch, GroupMissingError, LeaseLostError, RetryPolicy
+from headrace import AsyncConsumer, Consumer, ConsumerBatch, GroupMissingError, LeaseLostError, RetryPolicy
 from headrace.errors import CommandError, ConnectionFailedError
+from support.on_a_loop import OnALoop
 
 from .client_base import DEAD_LETTERS, GROUP, Config, Control, Ended, failed, pairs_of
 from .journal import Acked, Closed, Done, Handed, Journal, Kept, LeaseLost, Opened, Returned, Row, digest
@@ -35,13 +36,20 @@ def consume(config: Config, journal: Journal, control: Control) -> None:
         while not control.is_last():
             control.step("begin")
             try:
-                consumer = Consumer(config.endpoint(), config.keys, **_options(config, rng))
+                consumer = _consumer(config, rng)
             except (ConnectionFailedError, CommandError) as error:
                 failed(journal, error)
                 continue
             journal.add(Opened())
             _Worker(config, journal, control, consumer, rng).work()
     raise Ended
+
+
+def _consumer(config: Config, rng: random.Random) -> Any:
+    options = _options(config, rng)
+    if config.client == "async-consumers":
+        return OnALoop(AsyncConsumer(config.endpoint(), config.keys, **options), rng)
+    return Consumer(config.endpoint(), config.keys, **options)
 
 
 def _options(config: Config, rng: random.Random) -> dict[str, Any]:
@@ -81,9 +89,7 @@ class _Batch:
 class _Worker:
     """The life of one consumer."""
 
-    def __init__(
-        self, config: Config, journal: Journal, control: Control, consumer: Consumer, rng: random.Random
-    ) -> None:
+    def __init__(self, config: Config, journal: Journal, control: Control, consumer: Any, rng: random.Random) -> None:
         self._config = config
         self._journal = journal
         self._control = control

@@ -15,7 +15,7 @@ from support.servers import find_programs
 pytestmark = pytest.mark.thorough
 
 #: The number of faults for each server and client, and of processes, which mostly wait.
-FAULTS = {"reader": 12, "consumer": 6, "consumers": 6}
+FAULTS = {"reader": 12, "async-reader": 6, "consumer": 6, "consumers": 6, "async-consumers": 6}
 JOBS = 4
 
 NEWEST = max(find_programs()).label
