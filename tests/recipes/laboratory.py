@@ -13,23 +13,26 @@ import redis
 from headrace.testing import LocalServer
 from laboratory import Run, laboratory
 from support.pages import DOCS, Block, blocks_of
+from support.paths import ROOT
 
 from .database import postgresql
 
 
 @laboratory()
 def recipes(this: Run) -> str:
-    """Run the pages on dlt and on PostgreSQL as printed, then an interrupted load and a killed relay.
+    """Run the pages on dlt, FastAPI and PostgreSQL as printed, then an interrupted load and a killed relay.
 
     It needs PostgreSQL, such as Debian's package `postgresql`, and the packages of `make .venv/.recipes`.
     """
     this.folder.chmod(0o711)  # PostgreSQL runs as another user if this one is root
     with postgresql() as url:
         this.say(recipe("dlt.md", {}))
+        this.say(recipe("fastapi.md", {}))
+        this.say(compose_file())
         this.say(broken_load())
         this.say(recipe("outbox-postgresql.md", {"DATABASE_URL": url}))
         this.say(killed_relay(url))
-    return "2 pages"
+    return "3 pages"
 
 
 def block_of(page: str) -> Block:
@@ -59,6 +62,20 @@ def changed(text: str, before: str, after: str) -> str:
     """The text with a failure put into it."""
     assert text.count(before) == 1, before
     return text.replace(before, after + before)
+
+
+def compose_file() -> str:
+    """What Compose takes as a service, of the keys that the file has."""
+    import yaml  # only this laboratory has it
+
+    found = yaml.safe_load((ROOT / "examples" / "docker-compose.yml").read_text())
+    assert found.keys() == {"services", "volumes"}
+    valkey, worker = found["services"]["valkey"], found["services"]["worker"]
+    assert valkey["volumes"] == [f"{next(iter(found['volumes']))}:/data"]
+    assert worker["depends_on"] == {"valkey": {"condition": "service_healthy"}}
+    assert "ENTRYPOINT" in worker["build"]["dockerfile_inline"]
+    assert all(isinstance(word, str) for service in (valkey, worker) for word in service["command"])
+    return "docker-compose.yml: two services"
 
 
 def broken_load() -> str:

@@ -12,7 +12,7 @@ DOCS = ROOT / "docs"
 #: Pages whose blocks form one program or one session: each has its own test.
 STORIES = {"command.md", "flights.md", "from-csv.md", "spark.md"}
 #: Pages that need large packages or a database: the laboratory `recipes` runs them.
-RECIPES = {"dlt.md", "outbox-postgresql.md"}
+RECIPES = {"dlt.md", "fastapi.md", "outbox-postgresql.md"}
 
 
 class Block(NamedTuple):
