@@ -1,6 +1,6 @@
-"""Adds entries to a stream, each with the time at which it was sent.
+"""Adds entries to a stream, each with the time at which it was sent; or to several in turn, KEY-0, KEY-1 and so on.
 
-    python -m benches.readers.ticker HOST PORT KEY COUNT
+    python -m benches.readers.ticker HOST PORT KEY COUNT [STREAMS]
 
 It begins when its standard input is closed.
 """
@@ -17,13 +17,14 @@ from benches.contenders.common import packed
 PAUSE = 0.001
 
 
-def main(host: str, port: str, key: str, count: str) -> None:
+def main(host: str, port: str, key: str, count: str, streams: str = "") -> None:
+    keys = [f"{key}-{number}" for number in range(int(streams))] if streams else [key]
     with socket.create_connection((host, int(port))) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sys.stdin.read()
-        for _ in range(int(count)):
+        for number in range(int(count)):
             time.sleep(PAUSE)
-            connection.sendall(packed("XADD", key, "*", "payload", time.perf_counter_ns()))
+            connection.sendall(packed("XADD", keys[number % len(keys)], "*", "payload", time.perf_counter_ns()))
             connection.recv(4096)
 
 
