@@ -9,6 +9,7 @@ import pytest
 from benches.driver import TakeTurn, interleaved
 from benches.filled import FilledWatch
 from benches.readers import CONSUMER, READER
+from benches.readers.many import keys_of
 from benches.servers import ServerWatch, newest_program, title
 from benches.tables import RATE, SERVER_CPU, Bench, Column
 from benches.turns import ROWS, Contender, Target
@@ -59,6 +60,14 @@ MANY_BENCH = Bench(
 )
 
 
+class ManyWatch(ServerWatch):
+    """The streams of many consumers."""
+
+    def entries_added(self, stream_key: str) -> int:
+        keys = keys_of(stream_key, STREAMS)
+        return sum(ServerWatch.entries_added(self, key) for key in keys)
+
+
 def name_of(loop: str) -> str:
     return f"{title(newest_program())}, {loop}"
 
@@ -99,7 +108,7 @@ def test_async_many(
     take_turn: TakeTurn,
 ) -> None:
     server = server_of(newest_program())
-    with ServerWatch(server) as watch:
+    with ManyWatch(server) as watch:
         target = replace(Target.at(server, contender.rows(), batch=1_000), stream_key="many")
         timed = replace(contender, options={"streams": STREAMS, "loop": loop})
         take_turn(MANY_BENCH, timed, target, group=name_of(loop), number=number, watch=watch, warm_up=False)

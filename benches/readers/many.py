@@ -34,7 +34,7 @@ def headrace(target: Target, streams: int, loop: Loop) -> Run:
 
         async def work(key: str) -> None:
             where = endpoint(replace(target, stream_key=key))
-            async with AsyncConsumer(where, group=GROUP, consumer="c", linger=0, fields=["payload"]) as consumer:
+            async with AsyncConsumer(where, group=GROUP, consumer=key, linger=0, fields=["payload"]) as consumer:
                 opened.release()
                 consumers.append(consumer)
                 async for batch in consumer:
@@ -42,7 +42,7 @@ def headrace(target: Target, streams: int, loop: Loop) -> Run:
                         took(entry["payload"])
                     consumer.ack(batch)
 
-        for key in _keys(target, streams):
+        for key in keys_of(target.stream_key, streams):
             tasks.create_task(work(key))
         for _ in range(streams):
             await opened.acquire()
@@ -71,7 +71,7 @@ def redis_asyncio(target: Target, streams: int, loop: Loop) -> Run:
                     took(fields[b"payload"])
                     await client.xack(key, GROUP, entry_id)
 
-        for key in _keys(target, streams):
+        for key in keys_of(target.stream_key, streams):
             tasks.create_task(work(key))
 
     return lambda: _measured(target, streams, begin, loop)
@@ -83,7 +83,7 @@ def faststream(target: Target, streams: int, loop: Loop) -> Run:
 
     async def begin(took: Took, tasks: asyncio.TaskGroup, everything: asyncio.Event) -> None:
         broker = RedisBroker(f"redis://{target.host}:{target.port}", log_level=logging.WARNING)
-        for key in _keys(target, streams):
+        for key in keys_of(target.stream_key, streams):
             stream = StreamSub(key, group=GROUP, consumer="c", polling_interval=1_000)
 
             @broker.subscriber(stream=stream)
@@ -101,8 +101,9 @@ def faststream(target: Target, streams: int, loop: Loop) -> Run:
     return lambda: _measured(target, streams, begin, loop)
 
 
-def _keys(target: Target, streams: int) -> list[str]:
-    return [f"{target.stream_key}-{number}" for number in range(streams)]
+def keys_of(stream_key: str, streams: int) -> list[str]:
+    """The keys of the streams."""
+    return [f"{stream_key}-{number}" for number in range(streams)]
 
 
 def _measured(target: Target, streams: int, begin: Begin, loop: Loop) -> Done:
@@ -110,7 +111,7 @@ def _measured(target: Target, streams: int, begin: Begin, loop: Loop) -> Done:
     import redis
 
     client = redis.Redis(host=target.host, port=target.port)
-    for key in _keys(target, streams):
+    for key in keys_of(target.stream_key, streams):
         client.delete(key)
         client.xgroup_create(key, GROUP, 0, mkstream=True)
     took: list[int] = []
