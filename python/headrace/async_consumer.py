@@ -85,7 +85,6 @@ class AsyncConsumer(OneCall, ConsumerBase):
     ) -> None:
         OneCall.__init__(self)
         ConsumerBase.__init__(self, endpoint, streams, schema=schema, **options)
-        self._is_open = False
         self._run: TaskRun | None = None
 
     async def poll(self, timeout: float | None = None) -> ConsumerBatch | None:
@@ -107,7 +106,8 @@ class AsyncConsumer(OneCall, ConsumerBase):
             StateError: The call is made on another event loop or in a forked process.
         """
         self._enter()
-        await self._open()
+        if not self._is_open:
+            await self._open()
         self._warn()
         self._native.begin_poll(timeout)
         await self._over()
@@ -129,7 +129,8 @@ class AsyncConsumer(OneCall, ConsumerBase):
         timeout also ends an attempt to connect.
         """
         self._enter()
-        await self._open()
+        if not self._is_open:
+            await self._open()
         self._native.begin_flush(timeout)
         await self._over()
         return ReadReport(**self._native.take_report())
@@ -252,12 +253,10 @@ class AsyncConsumer(OneCall, ConsumerBase):
             await self.close(_CLOSE_AFTER_EXCEPTION, release=isinstance(exc, asyncio.CancelledError))
 
     async def _open(self) -> None:
-        """Connect, and create the groups, unless that was done."""
-        if not self._is_open:
-            self._native.begin_open()
-            await self._over()
-            self._native.take_opened()
-            self._is_open = True
+        self._native.begin_open()
+        await self._over()
+        self._native.take_opened()
+        self._is_open = True
 
     def _step(self) -> tuple[bool, list[Socket], float | None]:
         return self._native.advance()

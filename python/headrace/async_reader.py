@@ -63,7 +63,6 @@ class AsyncReader(OneCall, ReaderBase):
     ) -> None:
         del endpoint, streams, schema, options  # `__new__` takes them
         super().__init__()
-        self._is_open = False
 
     async def read(self, timeout: float | None = None) -> ReadBatch | None:  # type: ignore[override]
         """Return the next batch, or None after `timeout` seconds, once everything was read, or once `stop` was called.
@@ -84,7 +83,8 @@ class AsyncReader(OneCall, ReaderBase):
             StateError: The call is made on another event loop or in a forked process.
         """
         self._enter()
-        await self._open()
+        if not self._is_open:
+            await self._open()
         self._begin_wait(timeout)
         await self._over()
         # Nothing can cancel the call from here on.
@@ -123,12 +123,10 @@ class AsyncReader(OneCall, ReaderBase):
         await self.close()
 
     async def _open(self) -> None:
-        """Connect, unless that was done."""
-        if not self._is_open:
-            self._begin_open()
-            await self._over()
-            self._take_done()
-            self._is_open = True
+        self._begin_open()
+        await self._over()
+        self._take_done()
+        self._is_open = True
 
     def _step(self) -> tuple[bool, list[Socket], float | None]:
         return self._advance()

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, NoReturn, Self
-from weakref import WeakMethod
+from weakref import ref
 
 from headrace.errors import ClosedError, ConcurrentUseError, StateError
 
@@ -61,6 +61,7 @@ class OneCall(OnLoop):
 
     def __init__(self) -> None:
         super().__init__()
+        self._is_open = False
         #: The call that waits.
         self._waiter: asyncio.Future[None] | None = None
         #: Whether the loop will continue soon.
@@ -84,16 +85,16 @@ class OneCall(OnLoop):
             """Close the connections, without a command to the server."""
 
         async def _open(self) -> None:
-            """Connect, unless that was done."""
+            """Connect."""
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         loop = super()._bind()
         self._thread = get_ident()
-        go_on = WeakMethod(self._go_on)  # the loop does not keep what a program forgot
+        weak = ref(self)  # the loop does not keep what a program forgot
 
         def advance() -> None:
-            if go_on_still := go_on():
-                go_on_still()
+            if (this := weak()) is not None:
+                this._go_on()
 
         self._watch = LoopWatch(loop, advance)
         return loop
@@ -168,7 +169,8 @@ class OneCall(OnLoop):
     async def __aenter__(self) -> Self:
         self._enter()
         try:
-            await self._open()
+            if not self._is_open:
+                await self._open()
         except BaseException:
             self._end()
             raise
@@ -196,15 +198,18 @@ class LoopWatch:
         self._advance = advance
         #: By connection and descriptor: whether the loop waits until the socket is writable.
         self._sockets: dict[tuple[int, int], bool] = {}
+        #: The same, as they were given.
+        self._given: list[Socket] = []
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = math.inf
 
     def watch(self, sockets: list[Socket]) -> None:
         """Watch these sockets, and no others."""
+        if sockets == self._given:
+            return
+        self._given = sockets
         loop, before = self.loop, self._sockets
         now = {(connection, fd): is_writable for connection, fd, is_writable in sockets}
-        if now == before:
-            return
         # First remove the old ones: a new socket may have the same descriptor.
         for (connection, fd), is_writable in before.items():
             if (connection, fd) not in now:
