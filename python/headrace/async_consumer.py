@@ -239,7 +239,7 @@ class AsyncConsumer(OneCall, ConsumerBase):
     def stop(self) -> None:
         """End the loop: `poll` returns None immediately. Can be called from any thread and from a signal handler."""
         super().stop()
-        self._go_on_soon()
+        self._go_on_soon(from_handler=True)
         if (run := self._run) is not None:
             run.wake()
 

@@ -102,7 +102,7 @@ class AsyncReader(OneCall, ReaderBase):
     def stop(self) -> None:
         """End the loop: `read` returns None. Can be called from any thread and from a signal handler."""
         super().stop()
-        self._go_on_soon()
+        self._go_on_soon(from_handler=True)
 
     async def close(self) -> None:  # type: ignore[override]
         """Close the connections. A call that waits in another task raises `ClosedError`. A second call does nothing."""

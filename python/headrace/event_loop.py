@@ -151,15 +151,16 @@ class OneCall(OnLoop):
         if is_over and waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _go_on_soon(self) -> None:
-        """Continue in the loop, from any thread."""
+    def _go_on_soon(self, *, from_handler: bool = False) -> None:
+        """Continue in the loop, from any thread; with `from_handler`, also while the loop sleeps in this thread."""
         loop = self._bound
-        if loop is not None and not self._is_scheduled:
-            self._is_scheduled = True
-            # In its own thread the loop need not be woken.
-            call = loop.call_soon if get_ident() == self._thread else loop.call_soon_threadsafe
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                call(self._go_on_unless_closed)
+        if loop is None or (self._is_scheduled and not from_handler):
+            return
+        self._is_scheduled = True
+        # In its own thread a loop is awake, but for signal handlers.
+        is_awake = get_ident() == self._thread and not from_handler
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            (loop.call_soon if is_awake else loop.call_soon_threadsafe)(self._go_on_unless_closed)
 
     def _go_on_unless_closed(self) -> None:
         self._is_scheduled = False

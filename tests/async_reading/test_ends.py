@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
+import threading
+import time
 import warnings
 from typing import Any
 
@@ -63,6 +67,28 @@ def test_a_close_that_is_cancelled_gives_back_and_a_second_cancellation_ends_it(
                 await closing
         while _connections(client):
             await asyncio.sleep(0.001)
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["reader", "consumer"])
+def test_stop_in_a_signal_handler_wakes_a_loop_that_sleeps(run: Run, any_server: LocalServer, kind: str) -> None:
+    async def main() -> None:
+        made: Any = AsyncReader(endpoint_to(any_server), start="latest", block=60.0)
+        if kind == "consumer":
+            made = _consumer(any_server, block=60.0)
+        call = made.poll if kind == "consumer" else made.read
+        before = signal.signal(signal.SIGUSR1, lambda *_: made.stop())
+        try:
+            async with made:
+                sender = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGUSR1])
+                sender.start()
+                began = time.monotonic()
+                assert await call() is None
+                sender.join()
+                assert time.monotonic() - began < 30  # half the time for which the server waits for entries
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
     run(main())
 
