@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Iterable
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -275,8 +276,8 @@ class AsyncConsumer(OneCall, ConsumerBase):
         self._native.interrupt()
 
     def _decided(self) -> None:
-        # The keeper sends the decision later, unless it sleeps.
-        if self._native.is_woken:
+        # The keeper sends the decision later, unless it sleeps: another thread cannot ask while a call goes on.
+        if self._bound is not None and (get_ident() != self._thread or self._native.is_woken):
             self._go_on_soon()
 
 

@@ -173,7 +173,8 @@ class OneCall(OnLoop):
             if not self._is_open:
                 await self._open()
         except BaseException:
-            self._end()
+            if self._loop is not None:  # otherwise another task has closed it, or does so now
+                self._end()
             raise
         return self
 

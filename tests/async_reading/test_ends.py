@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncConsumer, AsyncReader
+from headrace import AsyncConsumer, AsyncReader, ClosedError
 from headrace.testing import LocalServer
 from support.groups import GROUP, add, pending_of
 from support.loops import Run
@@ -114,6 +114,25 @@ def test_what_a_program_forgot_is_closed_by_the_loop(
     run(main())
     if kind == "consumer":
         assert len(pending_of(client)) == 10
+
+
+@pytest.mark.parametrize("kind", ["reader", "consumer"])
+def test_a_close_ends_a_block_that_opens(run: Run, any_server: LocalServer, kind: str) -> None:
+    async def main() -> None:
+        made, _ = _either(kind, any_server)
+
+        async def block() -> None:
+            async with made:
+                pass
+
+        opening = asyncio.create_task(block())
+        await asyncio.sleep(0)
+        assert not made._is_open
+        await made.close()
+        with pytest.raises(ClosedError, match="was closed by another task"):
+            await opening
+
+    run(main())
 
 
 @pytest.mark.parametrize("kind", ["reader", "consumer"])
