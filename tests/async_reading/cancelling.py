@@ -158,7 +158,7 @@ class Consuming:
         self.endings = 0
 
     async def until(self, cancellations: int, workers: int = 2) -> None:
-        """Work until so many calls were cancelled, then until every entry was processed; check all of it."""
+        """Work until this number of calls was cancelled, then until every entry was processed; check all of it."""
         self.entries.add(1)  # redis-py connects
         sockets = _sockets()
         await asyncio.gather(*(self._work(f"c{number}", cancellations) for number in range(workers)))

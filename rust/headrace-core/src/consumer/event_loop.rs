@@ -195,7 +195,7 @@ impl LoopConsumer {
         if let (Some(call), Some(reply)) = (self.call, self.looped.interrupt()) {
             self.over(call, reply);
         }
-        // A batch that is returned all the same, or an error that is told once, waits for the next poll.
+        // A batch that is returned all the same, or an error that is raised once, waits for the next poll.
         self.polled.take_if(|polled| matches!(polled, Ok(None) | Err(Error::Interrupted)));
         (self.opened, self.reported) = (Ok(()), None);
         // The keeper of a consumer that is closed ends.
