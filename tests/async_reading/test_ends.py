@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import AsyncConsumer, AsyncReader, ClosedError
+from headrace import AsyncConsumer, AsyncReader
 from headrace.testing import LocalServer
 from support.groups import GROUP, add, pending_of
 from support.loops import Run
+from support.patience import PATIENCE
 from support.pipelines import endpoint_to
 
 
@@ -35,6 +36,12 @@ def _connections(client: redis.Redis) -> int:
     """The number of connections that others have to the server."""
     clients: Any = client.client_list()
     return len(clients) - 1
+
+
+def _uses_a_stream(client: redis.Redis) -> bool:
+    """Whether a client has sent a command for a stream."""
+    clients: Any = client.client_list()
+    return any(each["cmd"].startswith("x") for each in clients)
 
 
 def test_a_close_that_is_cancelled_gives_back_and_a_second_cancellation_ends_it(
@@ -117,7 +124,9 @@ def test_what_a_program_forgot_is_closed_by_the_loop(
 
 
 @pytest.mark.parametrize("kind", ["reader", "consumer"])
-def test_a_close_ends_a_block_that_opens(run: Run, any_server: LocalServer, kind: str) -> None:
+def test_a_close_ends_a_block_that_opens(run: Run, any_server: LocalServer, client: redis.Redis, kind: str) -> None:
+    """While it waits for the reply to its first command that writes."""
+
     async def main() -> None:
         made, _ = _either(kind, any_server)
 
@@ -125,12 +134,20 @@ def test_a_close_ends_a_block_that_opens(run: Run, any_server: LocalServer, kind
             async with made:
                 pass
 
+        client.client_pause(int(PATIENCE * 1000), all=False)
         opening = asyncio.create_task(block())
-        await asyncio.sleep(0)
-        assert not made._is_open
-        await made.close()
-        with pytest.raises(ClosedError, match="was closed by another task"):
-            await opening
+        try:
+            while not opening.done() and not _uses_a_stream(client):
+                await asyncio.sleep(0.001)
+            closing = asyncio.create_task(made.close())
+            await asyncio.sleep(0)
+        finally:
+            client.client_unpause()
+        _, waiting = await asyncio.wait({opening, closing}, timeout=PATIENCE)
+        for task in waiting:  # the end of the loop cancels them once more
+            task.cancel()
+        assert not waiting
+        assert opening.exception() is None or "was closed by another task" in str(opening.exception())
 
     run(main())
 
