@@ -41,10 +41,10 @@ FORBIDDEN_CRATES = ("pyo3", "pyo3-ffi", "tokio", "async-std")
 IMPURE = {
     "admin/session.rs",
     "consumer.rs",
-    "consumer/clock.rs",
+    "keeper.rs",
+    "keeper",
     "consumer/drive.rs",
     "consumer/event_loop.rs",
-    "consumer/keeper.rs",
     "consumer/line.rs",
     "consumer/members.rs",
     "consumer/setup.rs",

@@ -10,12 +10,10 @@ mod batches;
 mod beginning;
 mod chosen;
 mod client_name;
-#[cfg(not(feature = "shuttle"))]
-mod clock;
 mod drive;
 mod event_loop;
 mod held;
-mod keeper;
+mod keeper_session;
 mod ledger;
 mod line;
 mod members;
@@ -30,7 +28,6 @@ mod shared;
 mod sink;
 mod start;
 mod stream;
-mod sync;
 #[cfg(all(test, feature = "shuttle"))]
 mod thread_tests;
 mod turns;
@@ -49,9 +46,11 @@ use crate::counters::{CounterValue, CounterValues, ReadCounters};
 use crate::endpoint::Endpoint;
 use crate::entries::{ColumnsPlan, escaped};
 use crate::error::{Error, Result};
+use crate::keeper::{Keeper, Keeping, clock};
 use crate::net::{Watch, Within, block_on, ends_at};
 use crate::reading::{Link, Outage, Paging, Pool, by_slot, endpoint_of};
 use crate::resp::EntryId;
+use crate::retry::RetryPolicy;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use bare::Bare;
@@ -64,15 +63,14 @@ pub use rules::MOST_DELIVERIES;
 
 use client_name::ClientName;
 use drive::Drive;
-use keeper::{Keeper, Keeping};
+use keeper_session::KeeperSession;
 use ledger::{Ledger, LedgerOptions};
 use line::Line;
 use session::{Session, SessionOptions};
 use shared::Shared;
 use start::Start;
 use stream::Stream;
-#[cfg(feature = "shuttle")]
-use sync::clock;
+use work::Names;
 
 const CLOSED: Error = Error::Closed { what: "consumer" };
 /// The maximum number of entries that a consumer remembers as released.
@@ -203,12 +201,12 @@ impl Consumer {
     }
 
     /// The work of the keeper, if there is any.
-    fn keeping(&self) -> Option<Keeping> {
+    fn keeping(&self) -> Option<Keeping<KeeperSession>> {
         let options = &self.options;
         options.acks.then(|| {
             let renews = options.renews.then(|| options.min_idle / 3);
             let retry = options.retry.clone().unwrap_or_default();
-            Keeping::new(self.endpoints.clone(), Arc::clone(&self.shared), &options.names, renews, &retry)
+            keeping(self.endpoints.clone(), &self.shared, &options.names, renews, &retry)
         })
     }
 
@@ -368,7 +366,7 @@ impl Consumer {
             self.drive.close(true);
             return;
         }
-        self.shared.end();
+        self.shared.doze.end();
         if let Some(keeper) = &mut self.keeper {
             keeper.join();
         }
@@ -520,7 +518,7 @@ impl ConsumerHandle {
             let mut ledger = self.shared.ledger(at);
             (say(&mut ledger, now), ledger.reader_waits)
         };
-        self.shared.added(is_urgent);
+        self.shared.doze.added(is_urgent);
         Ok(said)
     }
 
@@ -529,7 +527,7 @@ impl ConsumerHandle {
         if self.fork.clone().detected_fork() {
             return Err(Error::state("the consumer belongs to the process that made it: make one in each process"));
         }
-        if self.shared.ends() { Err(CLOSED) } else { Ok(()) }
+        if self.shared.doze.ends() { Err(CLOSED) } else { Ok(()) }
     }
 }
 
@@ -568,6 +566,22 @@ fn shared(groups: &[Vec<&[u8]>], options: &ConsumerOptions) -> Shared {
         Ledger::new(keys.iter().map(|key| Arc::from(*key)).collect(), options)
     };
     Shared::new(groups.iter().map(ledger).collect())
+}
+
+/// The work of the keeper. `endpoints`: one for each ledger. `renews`: how often leases are renewed; `None`: never.
+fn keeping(
+    endpoints: Vec<Endpoint>,
+    shared: &Shared,
+    names: &Names,
+    renews: Option<Duration>,
+    retry: &RetryPolicy,
+) -> Keeping<KeeperSession> {
+    let now = clock::now();
+    let session = |ledger: &Arc<_>| KeeperSession::new(Arc::clone(ledger), names.clone(), renews, now);
+    let sessions: Vec<_> = shared.shares().iter().map(session).collect();
+    // Leases must not end because of a pause.
+    let most = renews.map_or(Duration::MAX, |every| every / 4);
+    Keeping::new(endpoints, sessions, Arc::clone(&shared.doze), most, retry)
 }
 
 /// The session of the streams `keys`, one of `sessions`.

@@ -66,6 +66,7 @@ pub mod group;
 pub mod import;
 pub mod inspect;
 pub mod ipc;
+mod keeper;
 mod looped;
 mod nearest;
 mod nested;

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::batch::ConsumerBatch;
-use super::keeper::KeeperSession;
+use super::keeper_session::KeeperSession;
 use super::ledger::Ledger;
 use super::line::Reads;
 use super::options::ConsumerOptions;
 use super::report::ReadReport;
 use super::session::Session;
 use super::shared::Shared;
-use super::sync::MutexGuard;
 use super::turns::Turns;
 use super::{session, shared};
 use crate::error::{Error, Result};
+use crate::keeper::Kept as _;
+use crate::keeper::sync::MutexGuard;
 use crate::reading::{Buffers, Exchange, Standing};
 use crate::resp::EntryId;
 
@@ -27,7 +28,6 @@ pub(crate) struct Bare {
     turns: Turns,
     /// The line that was last asked for available entries.
     asked: Option<usize>,
-    renews: Option<Duration>,
     epoch: Instant,
     now: Duration,
 }
@@ -46,16 +46,16 @@ impl Bare {
     pub(crate) fn new(groups: &[Vec<&[u8]>], options: &ConsumerOptions, epoch: Instant, now: Duration) -> Self {
         let shared = Arc::new(shared(groups, options));
         let plan = Arc::new(options.columns.clone());
+        let renews = options.renews.then(|| options.min_idle / 3);
         let line = |(place, keys): (usize, &Vec<&[u8]>)| {
             let session = session(keys, options, groups.len(), &plan, (Arc::clone(&shared), place));
-            let keeper = KeeperSession::new(Arc::clone(&shared.shares()[place]), options.names.clone(), now);
+            let keeper = KeeperSession::new(Arc::clone(&shared.shares()[place]), options.names.clone(), renews, now);
             Line { session, keeper, reads: Buffers::default(), keeps: Buffers::default() }
         };
         Self {
             lines: groups.iter().enumerate().map(line).collect(),
             turns: Turns::new(groups.len(), options.min_idle),
             asked: None,
-            renews: options.renews.then(|| options.min_idle / 3),
             shared: Arc::clone(&shared),
             epoch,
             now,
@@ -194,8 +194,8 @@ impl Bare {
 
     /// The time until the keeper of a line has a command to send.
     pub(crate) fn keeper_left(&mut self, at: usize) -> Duration {
-        let (renews, now) = (self.renews, self.now);
-        self.lines[at].keeper.left(&self.shared, renews, now).0
+        let now = self.now;
+        self.lines[at].keeper.left(&self.shared.doze, now).0
     }
 
     pub(crate) fn keeper_request(&mut self, at: usize) {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::batch::ConsumerBatch;
-use super::clock;
 use super::line::{Greeted, LOOKS_FOR, Line, Namesakes, left};
 use super::members::{ConsumerMembers, Goal};
 use super::shared::Shared;
 use super::turns::Turns;
 use crate::error::{Error, Result};
+use crate::keeper::clock;
 use crate::net::{Interest, Watch, Within, breathe};
 use crate::reading::{Advance, Pool, Standing, TRIES_EVERY};
 

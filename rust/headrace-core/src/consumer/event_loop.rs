@@ -5,11 +5,12 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::batch::ConsumerBatch;
-use super::keeper::Keeping;
+use super::keeper_session::KeeperSession;
 use super::report::ReadReport;
 use super::shared::Shared;
 use super::{Consumer, ConsumerHandle};
 use crate::error::{Error, Result};
+use crate::keeper::Keeping;
 use crate::looped::{LoopWait, Looped};
 use crate::net::{NeverInterrupted, Watch};
 
@@ -187,7 +188,7 @@ impl LoopConsumer {
 
     /// Whether the keeper has something to do, so that [`advance`](Self::advance) must be called soon.
     pub fn is_woken(&self) -> bool {
-        self.keeper.is_some() && self.shared.is_woken()
+        self.keeper.is_some() && self.shared.doze.is_woken()
     }
 
     /// Ends the call that is at work: the next one continues from where it was.
@@ -226,7 +227,7 @@ impl LoopConsumer {
     /// Continues the keeper, if it waits for a server, was woken, or it is time.
     fn keep(&mut self) {
         let Some(keeper) = &mut self.keeper else { return };
-        if self.shared.ends() {
+        if self.shared.doze.ends() {
             // Nothing continues it after this.
             keeper.interrupt();
             self.keeper = None;
@@ -237,7 +238,7 @@ impl LoopConsumer {
         let is_over = deadline.is_none_or(|deadline| deadline <= now);
         let late = deadline.map(|deadline| now.saturating_duration_since(deadline));
         self.late = self.late.max(late.filter(|late| *late > self.allowed));
-        let is_due = is_over || !sockets.is_empty() || self.shared.is_woken();
+        let is_due = is_over || !sockets.is_empty() || self.shared.doze.is_woken();
         if is_due && keeper.poll().is_ready() {
             self.keeper = None;
         }
@@ -245,7 +246,7 @@ impl LoopConsumer {
 }
 
 /// The keeper as a task.
-fn keeper(keeping: Keeping) -> Looped<(), ()> {
+fn keeper(keeping: Keeping<KeeperSession>) -> Looped<(), ()> {
     let mut keeper = Looped::new((), Box::new(NeverInterrupted));
     keeper.begin(|nothing, mut watch| async move {
         keeping.run(&mut watch).await;

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::beginning::Beginning;
 use super::client_name::ClientName;
-use super::clock;
 use super::ledger::Ledger;
 use super::session::Session;
 use super::setup::{Identity, Setup};
 use super::shared::lock;
 use super::start::Start;
-use super::sync::{Mutex, MutexGuard};
 use crate::error::{Fault, Result};
+use crate::keeper::clock;
+use crate::keeper::sync::{Mutex, MutexGuard};
 use crate::net::{Opening, Transport, Watch};
 use crate::reading::{Attempted, Buffers, Channel, Exchange, Link, Prepare, Trouble};
 

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::clock;
 use super::line::{Greeted, Line, Namesakes, Reads};
 use super::turns::Turns;
 use crate::error::{Error, Fault};
+use crate::keeper::clock;
 use crate::net::{Opening, Watch};
 use crate::reading::{Asked, Attempted, Buffers, Channel, Exchange, Link, Members, Trouble};
 

@@ -20,10 +20,10 @@ use super::ledger::Ledger;
 use super::shared::Shared;
 use super::sink::Page;
 use super::stream::{Pending, Stream};
-use super::sync::MutexGuard;
 use super::work::{Known, Names, Work};
 use crate::entries::{ColumnsPlan, SpareColumns};
 use crate::error::{Fault, Result};
+use crate::keeper::sync::MutexGuard;
 use crate::reading::{Buffers, Exchange};
 use crate::resp::EntryId;
 
@@ -363,7 +363,7 @@ impl Exchange for Session {
         self.known.forget();
         self.ledger().reader_waits = false;
         // The keeper may have found no work while it was in flight here.
-        self.shared.added(false);
+        self.shared.doze.added(false);
         for at in 0..self.streams.len() {
             // Nothing of a partially received entry was passed on.
             self.push_batch(at);

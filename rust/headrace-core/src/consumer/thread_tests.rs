@@ -18,8 +18,6 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedul
 use shuttle::{Config, Runner, thread};
 
 use super::batch::{ConsumerBatch, Extra};
-use super::clock;
-use super::keeper::{Keeper, Keeping};
 use super::ledger::{Ledger, LedgerOptions};
 use super::shared::Shared;
 use super::work::Names;
@@ -28,6 +26,7 @@ use crate::counters::ReadCounters;
 use crate::endpoint::{Endpoint, Form, OptionValue};
 use crate::error::Fault;
 use crate::fuzz_tests::Chance;
+use crate::keeper::{Keeper, clock};
 use crate::net::{Mock, Readiness, set_mock};
 use crate::resp::framing::Framing;
 use crate::resp::value::bytes;
@@ -164,7 +163,7 @@ impl Consumer {
         let endpoints = vec![endpoint; self.shared.shares().len()];
         let names = Names { group: b"g".to_vec(), consumer: b"c".to_vec(), dead_letter_key: Some(b"dead".to_vec()) };
         let retry = RetryPolicy::default();
-        Keeper::start(Keeping::new(endpoints, Arc::clone(&self.shared), &names, renews, &retry)).unwrap()
+        Keeper::start(super::keeping(endpoints, &self.shared, &names, renews, &retry)).unwrap()
     }
 
     /// What a connection that reads does with a ledger for each batch: it sends the caller's decisions, receives entries, and
@@ -289,7 +288,7 @@ fn one() {
     consumer.flush(chance.one_in(2), &mut chance);
 
     let Consumer { server, shared, handle, entries, .. } = consumer;
-    shared.end();
+    shared.doze.end();
     keeper.join();
     assert!(handle.report().is_ok() && handle.ack_ids(NAMES[0], &[]) == Err(CLOSED));
     let (server, report, total) = (server.lock().unwrap(), shared.report(), entries[0].load(Ordering::SeqCst));

@@ -39,7 +39,7 @@ impl Session {
             None => {
                 self.known.forget();
                 self.ledger().unsent(work.clone().after_unknown_script());
-                self.shared.added(false);
+                self.shared.doze.added(false);
             }
             Some(error) => {
                 let now = self.now;

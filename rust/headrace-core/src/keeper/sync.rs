@@ -2,16 +2,16 @@
 //! decides at each of their operations which thread continues, so that a test explores many orders and repeats any of them.
 
 #[cfg(not(feature = "shuttle"))]
-pub(super) use std::{
+pub(crate) use std::{
     sync::atomic::{AtomicBool, Ordering},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread::{Builder, JoinHandle},
 };
 
 #[cfg(feature = "shuttle")]
-pub(super) use self::clock::has_passed;
+pub(crate) use self::clock::has_passed;
 #[cfg(feature = "shuttle")]
-pub(super) use shuttle::{
+pub(crate) use shuttle::{
     sync::atomic::{AtomicBool, Ordering},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread::{Builder, JoinHandle},
@@ -19,13 +19,13 @@ pub(super) use shuttle::{
 
 /// Whether the time of a wait that begins now is over: the condition variable of the standard library will tell.
 #[cfg(not(feature = "shuttle"))]
-pub(super) fn has_passed(_: std::time::Duration) -> bool {
+pub(crate) fn has_passed(_: std::time::Duration) -> bool {
     false
 }
 
 /// The clock of shuttle's threads, whose condition variables have no timeouts.
 #[cfg(feature = "shuttle")]
-pub(super) mod clock {
+pub(crate) mod clock {
     use std::cell::Cell;
     use std::time::Duration;
 
@@ -37,17 +37,17 @@ pub(super) mod clock {
         static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 
-    pub(in super::super) fn now() -> Duration {
+    pub(crate) fn now() -> Duration {
         NOW.get()
     }
 
     #[cfg(test)]
-    pub(in super::super) fn set(now: Duration) {
+    pub(crate) fn set(now: Duration) {
         NOW.set(now);
     }
 
     /// Lets the time of a wait pass at once, and other threads continue. No lock may be held.
-    pub(in super::super) fn has_passed(most: Duration) -> bool {
+    pub(crate) fn has_passed(most: Duration) -> bool {
         if most >= ENDLESS {
             return false;
         }
