@@ -22,7 +22,9 @@ BINDING = CRATES / "headrace-py" / "src"
 # From top to bottom. A module may use those of lower rows, but not its neighbours.
 ROWS = [
     {"data_source"},
-    {"consumer", "dispatcher", "reader"},
+    {"consumer", "dispatcher", "shard_consumer"},
+    {"leases", "reader"},
+    {"keeper"},
     {"group", "inspect", "producer", "reading", "type_names"},
     {"admin", "batch", "connection", "import", "looped", "report"},
     {"dead_letters", "entries", "entry_lines"},
@@ -68,6 +70,7 @@ IMPURE = {
     "reading/channel.rs",
     "reading/link.rs",
     "reading/pool.rs",
+    "shard_consumer.rs",
     "time_zones.rs",
 }
 IMPURITIES = re.compile(

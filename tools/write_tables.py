@@ -30,6 +30,7 @@ from headrace.tables import (
     LAYOUT,
     READER,
     RETRY,
+    SHARD_CONSUMER,
     Code,
     Counter,
     Option,
@@ -57,7 +58,7 @@ DESCRIBED = re.compile(r"^        (\w+): .*\n(?:            .*\n)*", re.MULTILIN
 
 
 def main() -> int:
-    pages = ("observability.md", "options.md", "outcomes.md", "reading.md", "troubleshooting.md")
+    pages = ("observability.md", "options.md", "outcomes.md", "reading.md", "shards.md", "troubleshooting.md")
     tables = {page: tables_of(page) for page in pages}
     differing = [page for page, made in tables.items() if not write(DOCS / page, made, check="--check" in sys.argv[1:])]
     differing = [f"docs/{page}: its tables differ" for page in differing]
@@ -95,7 +96,13 @@ def tables_of(page: str) -> dict[str, str]:
             "codes: own": codes(code for code in CODES.values() if code.is_own),
             "codes: server": codes(code for code in CODES.values() if not code.is_own),
         },
-        "reading.md": {"counters: report": report()},
+        "reading.md": {"counters: report": report("ReadReport", "report")},
+        "shards.md": {
+            "options: shard consumer": options(
+                row for name, row in SHARD_CONSUMER.items() if name not in READER or name == "start"
+            ),
+            "counters: shard report": report("ShardReport", "shard_report"),
+        },
         "troubleshooting.md": {"codes: advice": sections(CODES.values())},
     }[page]
 
@@ -173,8 +180,8 @@ def counters(name: str, of: str, part: str = "") -> str:
     return table([f"`{of}`", "Prometheus", "OpenTelemetry", "meaning"], [cells(row, part) for row in COUNTERS[name]])
 
 
-def report() -> str:
-    return table(["`ReadReport`", "meaning"], [[f"`{row.name}`", row.text] for row in COUNTERS["report"]])
+def report(name: str, counters: str) -> str:
+    return table([f"`{name}`", "meaning"], [[f"`{row.name}`", row.text] for row in COUNTERS[counters]])
 
 
 def cells(row: Counter, part: str) -> list[str]:

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from headrace.reader import ReadBatch, Reader
     from headrace.report import DeliveryReport
     from headrace.retry import RetryPolicy
-    from headrace.stats import ReadReport
+    from headrace.shard_consumer import ShardBatch, ShardConsumer
+    from headrace.stats import ReadReport, ShardReport
     from headrace.unpacking import unpack, unpack_arrow
 
 __all__ = [
@@ -81,6 +82,9 @@ __all__ = [
     "ReaderError",
     "RetryPolicy",
     "SchemaError",
+    "ShardBatch",
+    "ShardConsumer",
+    "ShardReport",
     "StateError",
     "StreamReplacedError",
     "__version__",
@@ -108,6 +112,9 @@ _MODULES = {
     "ReadReport": "stats",
     "Reader": "reader",
     "RetryPolicy": "retry",
+    "ShardBatch": "shard_consumer",
+    "ShardConsumer": "shard_consumer",
+    "ShardReport": "stats",
     "inspect": "inspection",
     "read_dead_letters": "dead_letters",
     "unpack": "unpacking",

@@ -13,7 +13,7 @@ from headrace.wording import counted
 if TYPE_CHECKING:
     from headrace import _headrace
 
-__all__ = ["ConsumerStats", "NodeStats", "ReadReport", "ReaderStats", "Stats", "read_stats"]
+__all__ = ["ConsumerStats", "NodeStats", "ReadReport", "ReaderStats", "ShardReport", "Stats", "read_stats"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,4 +322,37 @@ class ReadReport(NamedTuple):
     dead: int = 0
     lost: int = 0
     pending: int = 0
+    # end
+
+
+class ShardReport(NamedTuple):
+    """Counts since the shard consumer was created, of entries unless something else is said.
+
+    A later version may have more counts, after these.
+
+    Attributes:
+        handed_over: Entries returned in batches; each time counts.
+        committed: Entries committed, as confirmed by the server: the next owner of the stream begins after them.
+        fenced: Entries whose commit came too late: the stream had another owner, or its lease was deleted, and nothing
+            was changed. Each is a possible duplicate.
+        unknown: Entries for which the reply to the commit was lost, and it could not be determined whether the server
+            did as requested.
+        lost: Entries trimmed before they were read, of the streams that this member read.
+        pending: Entries returned and not committed, of streams that this member owns.
+        streams_taken: How often this member took a stream.
+        streams_given_up: How often it gave one up: others had less than their share, or it was closed.
+        streams_lost: How often it lost one: its lease was not renewed in time and another member took it, or the lease
+            was deleted.
+    """
+
+    # counters: shard_report
+    handed_over: int = 0
+    committed: int = 0
+    fenced: int = 0
+    unknown: int = 0
+    lost: int = 0
+    pending: int = 0
+    streams_taken: int = 0
+    streams_given_up: int = 0
+    streams_lost: int = 0
     # end

@@ -25,6 +25,7 @@ __all__ = [
     "READER",
     "RETRY",
     "ROW_CODES",
+    "SHARD_CONSUMER",
     "Code",
     "Counter",
     "Option",
@@ -106,10 +107,11 @@ class Counter(NamedTuple):
         return self.type in ("int", "float")
 
 
-#: The counters of `Stats`, `NodeStats`, `ReaderStats`, those that only `ConsumerStats` has, and those of `ReadReport`.
+#: The counters of `Stats`, `NodeStats`, `ReaderStats`, those that only `ConsumerStats` has, and those of `ReadReport`
+#: and `ShardReport`.
 COUNTERS: Final = {
     table: [Counter(*row) for row in _headrace.counter_table(table)]
-    for table in ("dispatcher", "node", "reader", "consumer", "report")
+    for table in ("dispatcher", "node", "reader", "consumer", "report", "shard_report")
 }
 
 
@@ -163,6 +165,7 @@ DISPATCHER: Final = _options("dispatcher")
 LAYOUT: Final = _options("layout")
 READER: Final = _keywords("reader")
 CONSUMER: Final = _keywords("consumer")
+SHARD_CONSUMER: Final = _keywords("shard_consumer")
 #: In addition to the options of the endpoint and of the dispatcher.
 DATASOURCE: Final = _options("datasource")
 #: Options of a read of the data source, in addition to those of the endpoint.

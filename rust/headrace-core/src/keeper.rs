@@ -6,6 +6,7 @@ pub(crate) mod clock;
 mod doze;
 mod keeping;
 mod kept;
+mod line;
 mod members;
 pub(crate) mod sync;
 

@@ -67,6 +67,7 @@ pub mod import;
 pub mod inspect;
 pub mod ipc;
 mod keeper;
+mod leases;
 mod looped;
 mod nearest;
 mod nested;
@@ -84,6 +85,7 @@ mod secret;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
 mod server_of_tests;
+pub mod shard_consumer;
 mod shards;
 mod shown;
 mod stream_facts;
@@ -119,6 +121,7 @@ pub use error::{Error, Result};
 pub use extension::Extension;
 pub use group::Group;
 pub use inspect::{Inspection, Survey, inspect};
+pub use leases::{SHARD_CONSUMER_COUNTERS, ShardReport};
 pub use looped::LoopWait;
 pub use net::{ConnectStep, DeferredWait, Interest, NeverInterrupted, NotedStep, ServerChange, TooFewReplicas, Watch};
 pub use reader::{LoopReader, READER_OPTIONS, Reader, ReaderOptions, ReaderStop};
@@ -126,6 +129,9 @@ pub use reading::ReadBatch;
 pub use report::DeliveryReport;
 pub use retry::{RetryEnd, RetryPolicy, RetryWait};
 pub use rows::{Message, Value};
+pub use shard_consumer::{
+    Polled, SHARD_CONSUMER_OPTIONS, ShardBatch, ShardConsumer, ShardConsumerOptions, ShardHandle,
+};
 pub use shown::{quoted, shown_names};
 pub use stream_facts::{GroupPosition, Loss, StreamInfo};
 pub use type_names::schema_of_names;

@@ -30,6 +30,7 @@ use crate::resp::EntryId;
 use crate::shown::shown_names;
 
 pub use event_loop::LoopReader;
+pub(crate) use options::PAGE_OPTIONS;
 pub use options::{READER_OPTIONS, ReaderOptions};
 
 use drive::Drive;
@@ -242,6 +243,12 @@ impl Reader {
             made_of.0.retain(|key| key != stream);
         }
         Ok(())
+    }
+
+    /// Reads one of its streams that was dropped, from here.
+    pub(crate) fn read_stream(&mut self, stream: &[u8], start: Start) {
+        let is_known = self.sessions.read_stream(stream, start);
+        debug_assert!(is_known, "a stream of the reader");
     }
 
     /// Closes the connections.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use headrace_core::{
     CONSUMER_COUNTERS, ConsumerHandle, CounterSpec, CounterValue, CounterValues, Counters, DISPATCHER_COUNTERS,
-    NODE_COUNTERS, READER_COUNTERS, ReadCounters,
+    NODE_COUNTERS, READER_COUNTERS, ReadCounters, SHARD_CONSUMER_COUNTERS,
 };
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -34,13 +34,14 @@ pub(crate) fn counter_table<'py>(py: Python<'py>, name: &str) -> PyResult<Vec<Co
         "node" => NODE_COUNTERS,
         "reader" => READER_COUNTERS,
         "consumer" | "report" => CONSUMER_COUNTERS,
+        "shard_report" => SHARD_CONSUMER_COUNTERS,
         _ => return Err(PyKeyError::new_err(name.to_owned())),
     };
     let row = |row: &CounterSpec| {
         let (kind, zero) = (type_of(row.zero), to_python(py, row.zero)?);
         Ok((row.name, kind, zero, row.is_gauge, row.unit, row.help, row.age, row.text.trim()))
     };
-    let has = |row: &&CounterSpec| if name == "report" { row.in_report } else { row.in_stats };
+    let has = |row: &&CounterSpec| if name.ends_with("report") { row.in_report } else { row.in_stats };
     table.iter().filter(has).map(row).collect()
 }
 

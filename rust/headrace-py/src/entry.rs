@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use headrace_core::{ConsumerBatch, quoted};
+use headrace_core::{ConsumerBatch, ShardBatch, quoted};
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySlice, PyTuple};
@@ -40,14 +40,24 @@ impl PyEntry {
     pub(crate) fn consumed(&self) -> Option<(&ConsumerBatch, usize)> {
         match self.rows.source() {
             Source::Consumed(batch) => Some((batch, self.row)),
-            Source::Read(_) => None,
+            Source::Read(_) | Source::Owned(_) => None,
+        }
+    }
+
+    /// The batch of a shard consumer that the entry is in, and its row there.
+    pub(crate) fn owned(&self) -> Option<(&ShardBatch, usize)> {
+        match self.rows.source() {
+            Source::Owned(batch) => Some((batch, self.row)),
+            Source::Read(_) | Source::Consumed(_) => None,
         }
     }
 
     fn consumer_batch(&self, name: &str) -> PyResult<&ConsumerBatch> {
         let batch = self.consumed().map(|(batch, _)| batch);
         batch.ok_or_else(|| {
-            PyAttributeError::new_err(format!("only an entry of a Consumer has {name}, not one of a Reader"))
+            PyAttributeError::new_err(format!(
+                "only an entry of a Consumer has {name}, not one of a Reader or a ShardConsumer"
+            ))
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryArray, RecordBatch, StringArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
-use headrace_core::{ConsumerBatch, EntryId, FieldsAt, ReadBatch};
+use headrace_core::{ConsumerBatch, EntryId, FieldsAt, ReadBatch, ShardBatch};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
@@ -22,6 +22,7 @@ const MAX_VALUE: usize = 60;
 pub(crate) enum Source {
     Read(ReadBatch),
     Consumed(ConsumerBatch),
+    Owned(ShardBatch),
 }
 
 /// The rows of a batch.
@@ -44,6 +45,7 @@ impl EntryRows {
         let (batch, fields_at) = match &source {
             Source::Read(batch) => (batch.record_batch(), batch.fields_at()),
             Source::Consumed(batch) => (batch.record_batch(), batch.fields_at()),
+            Source::Owned(batch) => (batch.entries().record_batch(), batch.entries().fields_at()),
         };
         let fields = match fields_at {
             FieldsAt::Column(index) => Fields::All(AllFields::new(batch.column(*index))?),
@@ -60,6 +62,7 @@ impl EntryRows {
         match &self.source {
             Source::Read(batch) => batch.record_batch(),
             Source::Consumed(batch) => batch.record_batch(),
+            Source::Owned(batch) => batch.entries().record_batch(),
         }
     }
 
@@ -71,6 +74,7 @@ impl EntryRows {
         match &self.source {
             Source::Read(batch) => batch.stream(),
             Source::Consumed(batch) => batch.stream(),
+            Source::Owned(batch) => batch.entries().stream(),
         }
     }
 
@@ -78,6 +82,7 @@ impl EntryRows {
         let id = match &self.source {
             Source::Read(batch) => batch.id(row),
             Source::Consumed(batch) => batch.ids().get(row).copied(),
+            Source::Owned(batch) => batch.entries().id(row),
         };
         id.unwrap_or_default()
     }

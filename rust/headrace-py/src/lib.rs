@@ -37,6 +37,8 @@ mod polars;
 mod python_time;
 mod reader;
 mod report;
+mod shard_batch;
+mod shard_consumer;
 mod shards;
 mod shown;
 mod signals;
@@ -76,6 +78,8 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<report::PyOutcomes>()?;
     module.add_class::<report::PyReport>()?;
     module.add_class::<stream_reader::PyReadBatch>()?;
+    module.add_class::<shard_batch::PyShardBatch>()?;
+    module.add_class::<shard_consumer::PyShardConsumer>()?;
     module.add_class::<stream_reader::PyReader>()?;
     module.add_class::<survey::PySurvey>()?;
     module.add_class::<stream_facts::PyStreamInfo>()?;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use headrace_core::endpoint::{Form, OPTIONS, OptionSpec, read_values};
 use headrace_core::error::{Classify, code};
 use headrace_core::{
-    CONSUMER_OPTIONS, DISPATCHER_OPTIONS, LAYOUT_OPTIONS, READER_OPTIONS, data_source_options, data_source_read_options,
+    CONSUMER_OPTIONS, DISPATCHER_OPTIONS, LAYOUT_OPTIONS, READER_OPTIONS, SHARD_CONSUMER_OPTIONS, data_source_options,
+    data_source_read_options,
 };
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -73,6 +74,7 @@ fn table_of(name: &str) -> PyResult<&'static [OptionSpec]> {
         "layout" => Ok(LAYOUT_OPTIONS),
         "reader" => Ok(READER_OPTIONS),
         "consumer" => Ok(CONSUMER_OPTIONS),
+        "shard_consumer" => Ok(SHARD_CONSUMER_OPTIONS),
         "datasource" => Ok(data_source_options()),
         "datasource_read" => Ok(data_source_read_options()),
         _ => Err(PyKeyError::new_err(name.to_owned())),

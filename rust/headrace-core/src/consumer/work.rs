@@ -237,8 +237,7 @@ pub(super) fn refusal(key: &[u8], work: &Work, fault: &Fault) -> Result<Option<E
     if fault.code == "NOSCRIPT" {
         return Ok(None);
     }
-    let said = within_script(&fault.message);
-    let fault = &said.map_or_else(|| fault.clone(), |said| Fault::from_reply(said.as_bytes()));
+    let fault = &fault.of_script();
     if let ("GROUPS", Some((_, groups))) = (fault.code.as_ref(), fault.message.split_once("GROUPS ")) {
         let message = format!(
             "stream {}: ack_delete needs a stream with one consumer group, or Redis 8.2 and later with the right +xackdel; \
@@ -261,15 +260,6 @@ pub(super) fn refusal(key: &[u8], work: &Work, fault: &Fault) -> Result<Option<E
     let (name, said) = (work.name(), &fault.message);
     let message = format!("stream {}: {name} was refused, so the entries stay pending: {said}", escaped(key));
     Ok(Some(Error::stream_refused(key, fault, &message)))
-}
-
-/// The error of a command within a script. Before Redis 7.0 it follows the position in the script:
-/// `ERR Error running script (call to f_…): @user_script:20: WRONGTYPE …`. The error for a denied command has no code there.
-fn within_script(message: &str) -> Option<Cow<'_, str>> {
-    let behind = message.strip_prefix("ERR Error running script")?.rsplit_once("@user_script")?.1;
-    let said = behind.trim_start_matches(|c: char| matches!(c, ':' | ' ' | '-') || c.is_ascii_digit());
-    let has_code = said.split(' ').next().is_some_and(|word| word.chars().all(|c| c.is_ascii_uppercase()));
-    Some(if has_code { said.into() } else { format!("ERR {said}").into() })
 }
 
 #[cfg(test)]

@@ -106,6 +106,12 @@ impl Fault {
         self
     }
 
+    /// The error of the command that failed within a script, if it is the error of a script.
+    pub(crate) fn of_script(&self) -> Self {
+        let said = within_script(&self.message);
+        said.map_or_else(|| self.clone(), |said| Self::from_reply(said.as_bytes()))
+    }
+
     /// Whether this is an error reply after which a server closes the connection, whatever the command was.
     pub(crate) fn ends_connection(&self) -> bool {
         matches!(self.text, ReplyText::MaxClients | ReplyText::ProtocolError)
@@ -116,4 +122,13 @@ impl Fault {
 /// At most [`MAX_MESSAGE`] characters, and no control characters: messages end up in logs.
 fn cut(text: &str) -> String {
     text.chars().take(MAX_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The error of a command within a script. Before Redis 7.0 it follows the position in the script:
+/// `ERR Error running script (call to f_…): @user_script:20: WRONGTYPE …`. The error for a denied command has no code there.
+fn within_script(message: &str) -> Option<Cow<'_, str>> {
+    let behind = message.strip_prefix("ERR Error running script")?.rsplit_once("@user_script")?.1;
+    let said = behind.trim_start_matches(|c: char| matches!(c, ':' | ' ' | '-') || c.is_ascii_digit());
+    let has_code = said.split(' ').next().is_some_and(|word| word.chars().all(|c| c.is_ascii_uppercase()));
+    Some(if has_code { said.into() } else { format!("ERR {said}").into() })
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::clock;
 use super::doze::Doze;
 use super::kept::Kept;
+use super::line::Line;
 use super::members::KeeperMembers;
 use crate::endpoint::Endpoint;
 use crate::error::Result;
@@ -28,12 +29,6 @@ pub(crate) struct Keeping<K> {
     pub(super) lines: Vec<Line<K>>,
     /// One connection to each server.
     pool: Pool<()>,
-}
-
-/// A session and its server.
-pub(super) struct Line<K> {
-    pub(super) session: K,
-    pub(super) link: Link,
 }
 
 impl<K: Kept> Keeping<K> {
@@ -111,13 +106,6 @@ impl<K: Kept> Keeping<K> {
         let rested = rest(Vec::new(), until, watch).await;
         self.doze.gets_up();
         rested
-    }
-}
-
-impl<K> Line<K> {
-    /// The time left of the pause after a failed attempt.
-    fn pause(&mut self) -> Duration {
-        self.link.next_try().map_or(Duration::ZERO, |next| next.saturating_duration_since(Instant::now()))
     }
 }
 

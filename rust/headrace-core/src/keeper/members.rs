@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::clock;
-use super::keeping::Line;
 use super::kept::Kept;
+use super::line::Line;
 use crate::error::{Error, Fault, Result, code};
 use crate::net::{Opening, Watch};
 use crate::reading::{Asked, Attempted, Buffers, Channel, Exchange, Link, Members, Trouble};

@@ -19,10 +19,15 @@ use crate::retry_options::{RETRY_OPTIONS, read_retry};
 use crate::rows::PAYLOAD_FIELD;
 
 /// Every option of a reader.
-pub const READER_OPTIONS: &[OptionSpec] = &joined::<{ OWN.len() + RETRY_OPTIONS.len() }>(&[OWN, RETRY_OPTIONS]);
+pub const READER_OPTIONS: &[OptionSpec] =
+    &joined::<{ RANGE.len() + PAGES.len() + RETRY_OPTIONS.len() }>(&[RANGE, PAGES, RETRY_OPTIONS]);
+
+/// The options of everything that reads by position, whatever it reads: what entries become, and how they are requested.
+pub(crate) const PAGE_OPTIONS: &[OptionSpec] =
+    &joined::<{ PAGES.len() + RETRY_OPTIONS.len() }>(&[PAGES, RETRY_OPTIONS]);
 
 option_table! {
-    OWN:
+    RANGE:
 
     /// Where to begin: `earliest`, `latest` (after the newest entry at the time when the reader is created), an entry ID
     /// (inclusive), milliseconds (from the first entry at or after that time), or the position of a reader (after it). With
@@ -37,6 +42,11 @@ option_table! {
     reverse => option(Takes::Boolean).or(Bool(false));
     /// Maximum number of entries to read in total.
     limit => option(Takes::Integer { min: 1, max: i64::MAX });
+}
+
+option_table! {
+    PAGES:
+
     /// Fields of the entries that become a column each, as text; the others are left out. `*`: the fields of the first entry, not
     /// in Spark. By default all fields are in one column, `fields`.
     fields => option(Takes::ColumnsOrAll);
@@ -160,6 +170,12 @@ impl ReaderOptions {
             fails_on_loss: given.choice_or_default("on_loss")? == "fail",
             retry: read_retry(&mut given, false)?,
         })
+    }
+}
+
+impl ReaderOptions {
+    pub(crate) fn retry(&self) -> Option<&RetryPolicy> {
+        self.retry.as_ref()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::reading::{Pages, Place, Position, ReadBatch, Standing, Taken};
+use crate::reading::{Pages, Place, Position, ReadBatch, Standing, Start, Taken};
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
@@ -110,6 +110,11 @@ impl Sessions {
             self.taken.set(Arc::from(key), None);
         }
         is_known
+    }
+
+    /// Reads a stream that was dropped, from here. Returns whether the reader knows the stream.
+    pub(crate) fn read_stream(&mut self, key: &[u8], start: Start) -> bool {
+        (0..self.all.len()).any(|at| self.with(at, |session| session.read_stream(key, start)))
     }
 
     pub(crate) fn is_ready(&self) -> bool {

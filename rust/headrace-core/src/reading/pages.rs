@@ -8,6 +8,7 @@ use super::batch::ReadBatch;
 use super::buffers::Buffers;
 use super::exchange::Exchange;
 use super::position::Place;
+use super::range::Start;
 use super::standing::Standing;
 use crate::error::{Error, Result};
 
@@ -78,6 +79,11 @@ pub(crate) trait Pages: Exchange + Debug + Send {
 
     /// Stops reading a stream, and forgets its entries that were read and not taken. Returns whether the session read the stream.
     fn drop_stream(&mut self, stream: &[u8]) -> bool;
+
+    /// Reads a stream that was dropped, from here. Returns whether the session knows the stream.
+    fn read_stream(&mut self, _stream: &[u8], _start: Start) -> bool {
+        false
+    }
 
     /// The number of entries lost in all streams, and whether it is exact.
     fn lost(&self) -> (u64, bool);

@@ -7,6 +7,7 @@
 mod ahead;
 mod catch_up;
 mod hand_out;
+mod join;
 mod leave_out;
 mod replies;
 mod requests;
@@ -20,6 +21,7 @@ use super::buffers::Buffers;
 use super::exchange::Exchange;
 use super::pages::{Pages, Taken};
 use super::position::Place;
+use super::range::Start;
 use super::sink::Page;
 use super::standing::Standing;
 use super::stream::Stream;
@@ -125,6 +127,8 @@ pub(crate) struct Session {
     missing: Vec<Arc<[u8]>>,
     /// The number of entries lost in all streams, and whether it is exact.
     lost: Loss,
+    /// The streams that are read again once no reply is due, and from where.
+    joining: Vec<(usize, Start)>,
 }
 
 impl Session {
@@ -150,6 +154,7 @@ impl Session {
             doubt: None,
             missing: Vec::new(),
             lost: Loss { entries: 0, exact: true },
+            joining: Vec::new(),
         }
     }
 }
@@ -164,6 +169,9 @@ impl Pages for Session {
     }
 
     fn standing(&self) -> Standing {
+        if !self.joining.is_empty() {
+            return Standing::Read;
+        }
         Standing::greatest(self.streams.iter().map(|stream| stream.standing))
     }
 
@@ -174,6 +182,10 @@ impl Pages for Session {
 
     fn drop_stream(&mut self, stream: &[u8]) -> bool {
         self.forget(stream)
+    }
+
+    fn read_stream(&mut self, stream: &[u8], start: Start) -> bool {
+        self.join(stream, start)
     }
 
     fn take(&mut self) -> Option<Taken> {
@@ -201,7 +213,10 @@ impl Pages for Session {
                     && !stream.lag.is_open()
                     && (stream.is_finished() || (!self.options.follows && !stream.is_behind)))
         };
-        self.in_flight.is_empty() && self.is_handed_out() && (self.left == 0 || self.streams.iter().all(is_read))
+        self.joining.is_empty()
+            && self.in_flight.is_empty()
+            && self.is_handed_out()
+            && (self.left == 0 || self.streams.iter().all(is_read))
     }
 
     fn is_handed_out(&self) -> bool {
@@ -298,6 +313,7 @@ impl Exchange for Session {
 
     fn disconnected(&mut self) {
         self.in_flight.clear();
+        self.join_now();
         self.stop_looking_ahead();
         self.ahead = None;
         self.is_unsettled = true;

@@ -60,6 +60,8 @@ impl Session {
 
     /// See [`Pages::drop_stream`](super::Pages::drop_stream).
     pub(super) fn forget(&mut self, key: &[u8]) -> bool {
+        let streams = &self.streams;
+        self.joining.retain(|(at, _)| *streams[*at].key != *key);
         let is_it = |stream: &Stream| *stream.key == *key && stream.standing != Standing::Dropped;
         let Some(at) = self.streams.iter().position(is_it) else { return false };
         self.streams[at].standing = Standing::Dropped;

@@ -26,6 +26,9 @@ impl Session {
     /// streams are requested even if an error of one of them is ready: a constructor waits for them. `waits`: how long the server
     /// may wait for new entries; `None`: new entries are not requested.
     pub(super) fn ask(&mut self, waits: Option<Duration>, buffers: &mut Buffers) {
+        if !self.awaits_reply() {
+            self.join_now();
+        }
         if self.awaits_reply()
             || (self.is_ready() && self.has_begun())
             || self.linger == Linger::Waits

@@ -1,0 +1,127 @@
+//! What a member knows of the lease of one stream.
+//!
+//! ```text
+//!           taken                       more than its share, or it closes
+//! free ──────────────▶ owned ─────────────────────────────────────────────▶ giving up
+//!  ▲ ▲                  │ nobody renewed it in time                            │
+//!  │ └──────────────────┘ and another one took it                             │
+//!  └──────────────────────────────────────────────────────────────────────────┘
+//!        everything that was returned is committed, or the time for that is over
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::request::Commit;
+use crate::reading::Place;
+
+/// The lease of one stream.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) owned: Option<Owned>,
+    /// Whether a command about it is in flight.
+    pub(super) is_asked: bool,
+    /// When to try to take it.
+    pub(super) try_at: Duration,
+    /// The other member that alone may take it.
+    pub(super) is_pinned: bool,
+    /// Whether the server refused a command about it, and the caller knows.
+    pub(super) is_refused: bool,
+}
+
+/// A lease that this member has.
+#[derive(Debug)]
+pub(super) struct Owned {
+    pub(super) epoch: u64,
+    /// When it was last renewed, at the latest.
+    pub(super) renewed: Duration,
+    /// The batches that were returned and not committed, the oldest first.
+    batches: VecDeque<Handed>,
+    /// The number of the next batch.
+    next: u64,
+    /// What the caller has committed and was not sent.
+    pub(super) commit: Option<Commit>,
+    /// Set if the lease is given up: when, even if batches are not committed by then.
+    pub(super) gives_up_at: Option<Duration>,
+}
+
+/// A batch that was returned.
+#[derive(Debug)]
+struct Handed {
+    number: u64,
+    place: Place,
+    /// The number of entries that are not committed.
+    entries: u64,
+}
+
+impl Lease {
+    pub(super) fn new() -> Self {
+        Self { owned: None, is_asked: false, try_at: Duration::ZERO, is_pinned: false, is_refused: false }
+    }
+
+    /// The lease as this member has it, if it has this epoch.
+    pub(super) fn of(&mut self, epoch: u64) -> Option<&mut Owned> {
+        self.owned.as_mut().filter(|owned| owned.epoch == epoch)
+    }
+}
+
+impl Owned {
+    pub(super) fn new(epoch: u64, renewed: Duration) -> Self {
+        Self { epoch, renewed, batches: VecDeque::new(), next: 0, commit: None, gives_up_at: None }
+    }
+
+    /// Notes a batch that is returned. Its number.
+    pub(super) fn hand_out(&mut self, place: Place, entries: u64) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.batches.push_back(Handed { number, place, entries });
+        number
+    }
+
+    /// Commits the batch with this number and all before it; with `part`, only the first entries of the batch, up to this place.
+    pub(super) fn commit(&mut self, number: u64, part: Option<(Place, u64)>) {
+        let mut entries = 0;
+        let mut place = None;
+        while let Some(batch) = self.batches.front_mut().filter(|batch| batch.number <= number) {
+            if let Some((to, left)) = part.filter(|_| batch.number == number)
+                && left > 0
+            {
+                if left < batch.entries {
+                    entries += batch.entries - left;
+                    batch.entries = left;
+                    place = Some(to);
+                }
+                break;
+            }
+            entries += batch.entries;
+            place = Some(batch.place);
+            self.batches.pop_front();
+        }
+        let Some(place) = place else { return };
+        let (before, repeated) = self.commit.take().map_or((0, 0), |commit| (commit.entries, commit.repeated));
+        self.commit = Some(Commit { place, entries: before + entries, repeated });
+    }
+
+    /// Puts back a commit whose reply was lost. What was committed since goes further.
+    pub(super) fn put_back(&mut self, commit: Commit) {
+        let later = self.commit.take();
+        let entries = commit.entries + later.as_ref().map_or(0, |later| later.entries);
+        let place = later.map_or(commit.place, |later| later.place);
+        self.commit = Some(Commit { place, entries, repeated: commit.entries });
+    }
+
+    /// Until when nobody else can have taken it, also if the clocks of this machine and of the server run apart.
+    pub(super) fn valid_until(&self, lease: Duration) -> Duration {
+        self.renewed + (lease - lease / 10)
+    }
+
+    /// The number of entries that were returned and that the caller has not committed.
+    pub(super) fn uncommitted(&self) -> u64 {
+        self.batches.iter().map(|batch| batch.entries).sum()
+    }
+
+    /// Whether the caller has committed everything that was returned.
+    pub(super) fn is_done(&self) -> bool {
+        self.batches.is_empty()
+    }
+}

@@ -1,0 +1,122 @@
+//! What the keeper of leases does with one server.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Value, parse_redis_value};
+
+use super::request::{Known, Request};
+use super::table::Leases;
+use crate::entries::escaped;
+use crate::error::{Classifier, Error, Fault, Kind};
+use crate::keeper::sync::{Mutex, MutexGuard, PoisonError};
+use crate::keeper::{Doze, Kept, LONGEST};
+use crate::reading::{Buffers, Exchange, protocol};
+
+/// The most commands of one round trip.
+const MAX_REQUESTS: usize = 64;
+
+/// The commands about the streams of one session, and their replies.
+#[derive(Debug)]
+pub(crate) struct LeaseSession {
+    leases: Arc<Mutex<Leases>>,
+    keys: Arc<[Vec<u8>]>,
+    /// The numbers of its streams.
+    line: Vec<usize>,
+    in_flight: VecDeque<Request>,
+    known: Known,
+    now: Duration,
+}
+
+impl LeaseSession {
+    /// `keys`: those of all streams; `line`: the numbers of this session's.
+    pub(crate) fn new(leases: Arc<Mutex<Leases>>, keys: Arc<[Vec<u8>]>, line: Vec<usize>) -> Self {
+        Self { leases, keys, line, in_flight: VecDeque::new(), known: Known::default(), now: Duration::ZERO }
+    }
+
+    fn answered(&mut self, request: Request, reply: &[u8], leases: &mut Leases) -> Result<(), Fault> {
+        if let Some(line) = reply.strip_prefix(b"-") {
+            let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
+            match refusal(&self.keys[request.stream], &request, &fault)? {
+                None => {
+                    self.known.forget();
+                    leases.unsent(request);
+                }
+                Some(error) => leases.refused(request, error, self.now),
+            }
+            return Ok(());
+        }
+        let reply = parse_redis_value(reply).unwrap_or(Value::Nil);
+        leases.replied(&request, &reply, self.now).ok_or_else(|| protocol("a reply that does not fit the command"))
+    }
+}
+
+impl Kept for LeaseSession {
+    fn left(&mut self, doze: &Doze, now: Duration) -> (Duration, bool) {
+        self.now = now;
+        doze.sleeps_from_now();
+        let left = lock(&self.leases).left(&self.line, now);
+        (left.min(LONGEST), left.is_zero())
+    }
+
+    fn request(&mut self, now: Duration, buffers: &mut Buffers) {
+        self.now = now;
+        for _ in 0..MAX_REQUESTS {
+            let leases = Arc::clone(&self.leases);
+            let mut leases = lock(&leases);
+            let Some(request) = leases.take(&self.line, now) else { return };
+            request.write(&mut buffers.out, &self.keys[request.stream], leases.names(), &mut self.known);
+            self.in_flight.push_back(request);
+        }
+    }
+}
+
+impl Exchange for LeaseSession {
+    fn awaits_reply(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    fn answer(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
+        let Some(request) = self.in_flight.front().cloned() else { return Ok(false) };
+        let Some(reply) = buffers.take_reply()? else { return Ok(false) };
+        let leases = Arc::clone(&self.leases);
+        self.answered(request, reply, &mut lock(&leases))?;
+        self.in_flight.pop_front();
+        Ok(true)
+    }
+
+    fn disconnected(&mut self) {
+        let mut leases = lock(&self.leases);
+        self.in_flight.drain(..).rev().for_each(|request| leases.returned(request));
+        drop(leases);
+        self.known.forget();
+    }
+}
+
+/// No step leaves the leases half changed, so they stay valid after a panic elsewhere.
+pub(crate) fn lock(leases: &Mutex<Leases>) -> MutexGuard<'_, Leases> {
+    leases.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Classifies the refusal of a command: a fault of the connection, or an error for the caller. `None`: it must be sent again.
+fn refusal(key: &[u8], request: &Request, fault: &Fault) -> Result<Option<Error>, Fault> {
+    if fault.code == "NOSCRIPT" {
+        return Ok(None);
+    }
+    let fault = &fault.of_script();
+    if let ("PENDING", Some((_, count))) = (fault.code.as_ref(), fault.message.split_once("PENDING ")) {
+        let message = format!(
+            "stream {}: the group has {count} pending entries of a Consumer, so its position is not that of a ShardConsumer: use \
+             another group, or settle them first",
+            escaped(key)
+        );
+        return Ok(Some(Error::stream_refused(key, fault, &message)));
+    }
+    let kind = Classifier::default().kind(fault);
+    if (kind == Kind::Retryable && fault.code != "OOM") || fault.ends_connection() {
+        return Err(fault.clone());
+    }
+    let message = format!("stream {}: {} was refused: {}", escaped(key), request.name(), fault.message);
+    Ok(Some(Error::stream_refused(key, fault, &message)))
+}

@@ -1,0 +1,89 @@
+//! The options of a shard consumer: one table, and every check.
+
+use std::time::Duration;
+
+use arrow_schema::Schema;
+
+use crate::endpoint::OptionDefault::{Bool, Float, Text};
+use crate::endpoint::given::Given;
+use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, option_table};
+use crate::error::{Error, Result};
+use crate::group::Start;
+use crate::leases::LeaseNames;
+use crate::reader::{PAGE_OPTIONS, ReaderOptions};
+use crate::retry::RetryPolicy;
+
+/// Every option of a shard consumer.
+pub const SHARD_CONSUMER_OPTIONS: &[OptionSpec] = &joined::<{ OWN.len() + PAGE_OPTIONS.len() }>(&[OWN, PAGE_OPTIONS]);
+
+option_table! {
+    OWN:
+
+    /// Name of the group, whose members share the streams.
+    group => option(Takes::TextOrBytes);
+    /// Name of this member within the group. With a stable name per instance (a pod's index), a member that is started again gets
+    /// its streams back immediately; with a new name each time, others take them when their leases end.
+    member => option(Takes::TextOrBytes);
+    /// Where the group begins if it does not exist yet: `earliest`, `latest`, an entry ID (inclusive), or `(` and an entry ID
+    /// (exclusive).
+    start => option(Takes::Text).or(Text("earliest"));
+    /// Whether streams that do not exist are created with their groups.
+    create => option(Takes::Boolean).or(Bool(true));
+    /// How long a member owns its streams after it was last heard of: then others take them. A member that waits for a server that
+    /// is away, or that is stopped, loses its streams after this time. The same for all members of a group.
+    lease => option(Takes::Seconds { min: 0.2, max: 3600.0 }).or(Float(10.0));
+}
+
+/// The options of a shard consumer, read and checked.
+#[derive(Debug, Clone)]
+pub struct ShardConsumerOptions {
+    pub(super) names: LeaseNames,
+    pub(super) reading: ReaderOptions,
+    pub(super) retry: Option<RetryPolicy>,
+}
+
+impl ShardConsumerOptions {
+    /// Checks `options`, which are those of [`SHARD_CONSUMER_OPTIONS`]; null selects the default. `schema`: the columns for the
+    /// entries' fields, in place of the option `fields`.
+    pub fn new(
+        options: impl IntoIterator<Item = (String, OptionValue)>,
+        form: Form,
+        schema: Option<&Schema>,
+    ) -> Result<Self> {
+        let is_own = |name: &str| OWN.iter().any(|spec| spec.name == name);
+        let is_known = |name: &str| SHARD_CONSUMER_OPTIONS.iter().any(|spec| spec.name == name);
+        let (own, others): (Vec<_>, Vec<_>) =
+            options.into_iter().partition(|(name, _)| is_own(name) || !is_known(name));
+        // One that is unknown is refused with the names of all.
+        let mut given = Given::collect(
+            if own.iter().all(|(name, _)| is_own(name)) { OWN } else { SHARD_CONSUMER_OPTIONS },
+            own,
+            form,
+        )?;
+        let start = given.text_or_default("start")?;
+        let start = Start::parse(&OptionValue::text(&start)).ok_or_else(|| {
+            let allowed = "'earliest', 'latest', an entry ID 'ms-seq', or '(' and an entry ID";
+            Error::config("start", format!("start must be {allowed}, got '{}'", start.escape_debug()))
+        })?;
+        let names = LeaseNames {
+            group: name("group", "that its members share", given.bytes("group")?)?,
+            member: name("member", "that no other member has", given.bytes("member")?)?,
+            lease: given.seconds_or_default("lease")?,
+            begins_after: start.last_delivered(),
+            creates: given.boolean_or_default("create")?,
+        };
+        let reading = ReaderOptions::new(others, form, schema)?;
+        Ok(Self { names, retry: reading.retry().cloned(), reading })
+    }
+}
+
+/// Returns a name, which must be given. `who`: the error's words about whose name it is.
+fn name(option: &'static str, who: &str, given: Option<Vec<u8>>) -> Result<Vec<u8>> {
+    match given {
+        Some(name) if !name.is_empty() => Ok(name),
+        _ => Err(Error::config(option, format!("{option} must be a non-empty name {who}, got none"))),
+    }
+}
+
+/// How long a consumer that has no stream waits before it looks again whether it has one.
+pub(super) const LOOKS_EVERY: Duration = Duration::from_millis(20);
