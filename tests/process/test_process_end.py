@@ -19,7 +19,7 @@ from support.processes import stopped
 Connect = Callable[..., Any]
 
 PRELUDE = """
-import atexit, contextvars, faulthandler, functools, gc, os, signal, sys, threading, time, types
+import atexit, contextvars, faulthandler, functools, gc, logging, os, signal, sys, threading, time, types
 from headrace import Dispatcher, Endpoint, RetryPolicy
 
 endpoint = Endpoint(unix_socket=sys.argv[1], stream_key="events", connect_timeout=3600, command_timeout=3600)
@@ -119,6 +119,7 @@ CALLS = {
     "dispatch": "held.dispatch(b'x')",
     "produce": "while True: held.produce(b'x' * 1_000)",
     "retries": """
+        logging.getLogger("headrace").addHandler(Waits())
         refused = Dispatcher(Endpoint(unix_socket='/nonexistent', stream_key='s'), retry=RetryPolicy(deadline=600))
         refused.produce(b'x')
         refused.flush()
@@ -147,9 +148,14 @@ def work():
     running.set()
     call()
 
-running = threading.Event()
+running, waits = threading.Event(), threading.Event()
+
+class Waits(logging.Handler):
+    def emit(self, record):
+        waits.set()
+
 threading.Thread(target=work, daemon=True).start()
-running.wait()
+{"waits" if call == "retries" else "running"}.wait()
 time.sleep(0.2)  # into the call, which nothing shows from outside
 sys.modules["builtins"].slow = Slow()
 """
