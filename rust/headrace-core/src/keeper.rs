@@ -8,6 +8,7 @@ mod keeping;
 mod kept;
 mod line;
 mod members;
+mod on_loop;
 pub(crate) mod sync;
 
 #[cfg(feature = "shuttle")]
@@ -18,6 +19,7 @@ use crate::net::{NeverInterrupted, block_on};
 pub(crate) use doze::Doze;
 pub(crate) use keeping::{Keeping, LONGEST, PATIENCE};
 pub(crate) use kept::Kept;
+pub(crate) use on_loop::LoopKeeper;
 use sync::{Builder, JoinHandle};
 
 /// The thread of a keeper.

@@ -130,7 +130,7 @@ pub use report::DeliveryReport;
 pub use retry::{RetryEnd, RetryPolicy, RetryWait};
 pub use rows::{Message, Value};
 pub use shard_consumer::{
-    Polled, SHARD_CONSUMER_OPTIONS, ShardBatch, ShardConsumer, ShardConsumerOptions, ShardHandle,
+    LoopShardConsumer, Polled, SHARD_CONSUMER_OPTIONS, ShardBatch, ShardConsumer, ShardConsumerOptions, ShardHandle,
 };
 pub use shown::{quoted, shown_names};
 pub use stream_facts::{GroupPosition, Loss, StreamInfo};

@@ -1,5 +1,7 @@
 //! Calls for an event loop: each goes on when the loop polls it, and says what it waits for.
 
+mod calls;
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +11,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::net::{ConnectStep, DeferredWait, Interest, ServerChange, TooFewReplicas, Watch};
 use crate::retry::{RetryEnd, RetryWait};
+
+pub(crate) use calls::{Call, Calls, Reply};
 
 /// The numbers of connections that a call opens by itself start here.
 const OPENING: u64 = 1 << 63;

@@ -21,7 +21,7 @@ use crate::counters::ReadCounters;
 use crate::endpoint::Endpoint;
 use crate::entries::ColumnsPlan;
 use crate::error::{Error, Result};
-use crate::net::{Watch, Within, block_on};
+use crate::net::{Interest, Watch, Within, block_on};
 use crate::reading::{
     Backward, BackwardSession, End, Pages, Paging, Pool, ReadBatch, Session, SessionOptions, Start, Stream, by_slot,
     endpoint_of,
@@ -243,6 +243,11 @@ impl Reader {
             made_of.0.retain(|key| key != stream);
         }
         Ok(())
+    }
+
+    /// The sockets of all connections that are open.
+    pub(crate) fn open_sockets(&mut self) -> Vec<Interest> {
+        self.drive.open_sockets()
     }
 
     /// Reads one of its streams that was dropped, from here.

@@ -4,6 +4,7 @@
 //! the keeper takes, renews and gives up the leases, and sends the commits.
 
 mod batch;
+mod event_loop;
 mod handle;
 mod options;
 mod shared;
@@ -26,6 +27,7 @@ use crate::reader::Reader;
 use crate::reading::{ReadBatch, by_slot, endpoint_of};
 
 pub use batch::ShardBatch;
+pub use event_loop::LoopShardConsumer;
 pub use handle::ShardHandle;
 pub use options::{SHARD_CONSUMER_OPTIONS, ShardConsumerOptions};
 
@@ -48,6 +50,13 @@ pub enum Polled {
     Revoked(Vec<Vec<u8>>),
     /// The caller is stopping, or its time is over.
     Nothing,
+}
+
+impl Polled {
+    /// `None` for [`Nothing`](Self::Nothing).
+    fn something(self) -> Option<Self> {
+        Some(self).filter(|polled| !matches!(polled, Self::Nothing))
+    }
 }
 
 /// A member of a group that shares streams.
@@ -122,7 +131,8 @@ impl ShardConsumer {
         Ok(())
     }
 
-    async fn opened(&mut self, watch: &mut dyn Watch) -> Result<()> {
+    /// Like [`open`](Self::open), with waits that the watch may defer, and without a thread.
+    pub(crate) async fn opened(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.enter()?;
         let mut connections = KeptConnections::new(&self.endpoint);
         let decided = connections.decided(watch).await.cloned();
@@ -162,7 +172,8 @@ impl ShardConsumer {
         block_on(self.polled(timeout, watch))
     }
 
-    async fn polled(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Polled> {
+    /// Like [`poll`](Self::poll), with waits that the watch may defer.
+    pub(crate) async fn polled(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<Polled> {
         self.enter()?;
         let polled = contained(self.until_something(timeout, watch)).await;
         self.ended(polled)
@@ -264,14 +275,17 @@ impl ShardConsumer {
 
     /// Waits until the server has every commit, or `timeout` is over.
     pub fn flush(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ShardReport> {
-        block_on(async {
-            self.enter()?;
-            let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-            self.until(deadline, watch, |leases| leases.is_settled() || leases.has_news()).await?;
-            self.follow_changes()?;
-            self.until(deadline, watch, Leases::is_settled).await?;
-            self.handle().report()
-        })
+        block_on(self.flushed(timeout, watch))
+    }
+
+    /// Like [`flush`](Self::flush), with waits that the watch may defer.
+    pub(crate) async fn flushed(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ShardReport> {
+        self.enter()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.until(deadline, watch, |leases| leases.is_settled() || leases.has_news()).await?;
+        self.follow_changes()?;
+        self.until(deadline, watch, Leases::is_settled).await?;
+        self.handle().report()
     }
 
     /// Ends the consumer: sends its commits, and gives its streams up, so that others have them immediately. Gives up after
@@ -280,7 +294,8 @@ impl ShardConsumer {
         block_on(self.closed(timeout, watch))
     }
 
-    async fn closed(&mut self, timeout: Duration, watch: &mut dyn Watch) -> Result<ShardReport> {
+    /// Like [`close`](Self::close), with waits that the watch may defer.
+    pub(crate) async fn closed(&mut self, timeout: Duration, watch: &mut dyn Watch) -> Result<ShardReport> {
         if self.fork.clone().detected_fork() {
             self.abandon();
             return Ok(ShardReport::default());

@@ -1,103 +1,54 @@
 //! A consumer that an event loop drives, with its keeper: no call blocks.
 
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::batch::ConsumerBatch;
-use super::keeper_session::KeeperSession;
 use super::report::ReadReport;
-use super::shared::Shared;
 use super::{Consumer, ConsumerHandle};
-use crate::error::{Error, Result};
-use crate::keeper::Keeping;
-use crate::looped::{LoopWait, Looped};
-use crate::net::{NeverInterrupted, Watch};
-
-/// The numbers of the keeper's connections start here.
-const KEEPER: u64 = 1 << 61;
-
-/// What a call returned.
-#[derive(Debug)]
-enum Reply {
-    Open,
-    Batch(Option<ConsumerBatch>),
-    Report(ReadReport),
-}
+use crate::error::Result;
+use crate::keeper::LoopKeeper;
+use crate::looped::{Call, Calls, LoopWait, Reply};
+use crate::net::Watch;
 
 /// A [`Consumer`] for a caller with an event loop, which waits for what [`wait`](Self::wait) returns and calls
 /// [`advance`](Self::advance) again, also while no call is at work: its keeper is a task of the loop.
 #[derive(Debug)]
 pub struct LoopConsumer {
-    looped: Looped<Consumer, Result<Reply>>,
-    call: Option<Call>,
-    /// Whether it has just returned.
-    is_just_over: bool,
-    /// What the last open returned, until it is taken.
-    opened: Result<()>,
-    /// The same of a poll: also after its caller has given up.
-    polled: Option<Result<Option<ConsumerBatch>>>,
-    reported: Option<Result<ReadReport>>,
-    is_open: bool,
-    keeper: Option<Looped<(), ()>>,
-    shared: Arc<Shared>,
-    /// By how much the keeper may be late, and by how much it was.
-    allowed: Duration,
-    late: Option<Duration>,
-}
-
-/// The call that is at work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Call {
-    Open,
-    Poll,
-    /// Flush or close.
-    Report,
+    calls: Calls<Consumer, ConsumerBatch, ReadReport>,
+    keeper: LoopKeeper,
 }
 
 impl LoopConsumer {
     /// Opens no connection. `watch` is notified as in other calls; it is not asked whether to continue, because nothing blocks.
     pub fn new(consumer: Consumer, watch: Box<dyn Watch>) -> Self {
-        let shared = Arc::clone(&consumer.shared);
         // A renewal is due after a third of this time, and a lease may be lost after nine tenths.
-        let allowed = consumer.options.min_idle / 2;
-        Self {
-            looped: Looped::new(consumer, watch),
-            call: None,
-            is_just_over: false,
-            opened: Ok(()),
-            polled: None,
-            reported: None,
-            is_open: false,
-            keeper: None,
-            shared,
-            allowed,
-            late: None,
-        }
+        let keeper = LoopKeeper::new(&consumer.shared.doze, consumer.options.min_idle / 2);
+        Self { calls: Calls::new(consumer, watch), keeper }
     }
 
     /// The consumer. `None`: a call is at work.
     pub fn consumer(&mut self) -> Option<&mut Consumer> {
-        self.looped.here()
+        self.calls.here()
     }
 
     /// The handle through which any thread settles entries. `None`: a call is at work, or the consumer is not open.
     pub fn handle(&mut self) -> Option<ConsumerHandle> {
-        self.looped.here().filter(|_| self.is_open).map(|consumer| consumer.handle())
+        let is_open = self.calls.is_open();
+        self.calls.here().filter(|_| is_open).map(|consumer| consumer.handle())
     }
 
     /// Whether a call is at work.
     pub fn is_at_work(&self) -> bool {
-        self.call.is_some()
+        self.calls.is_at_work()
     }
 
     /// Begins [`Consumer::open`], unless the consumer is open: the caller of that call may have given up.
     pub fn begin_open(&mut self) {
-        if self.is_open {
+        if self.calls.is_open() {
             return;
         }
-        self.call = Some(Call::Open);
-        self.looped.begin(|mut consumer, mut watch| async move {
+        self.calls.begin(Call::Open, |mut consumer, mut watch| async move {
             let done = consumer.opened(&mut watch).await.map(|()| Reply::Open);
             (consumer, watch, done)
         });
@@ -105,11 +56,10 @@ impl LoopConsumer {
 
     /// Begins [`Consumer::next_batch`], unless the result of the last one was not [taken](Self::take_batch).
     pub fn begin_poll(&mut self, timeout: Option<Duration>) {
-        if self.polled.is_some() {
+        if self.calls.has_polled() {
             return;
         }
-        self.call = Some(Call::Poll);
-        self.looped.begin(move |mut consumer, mut watch| async move {
+        self.calls.begin(Call::Poll, move |mut consumer, mut watch| async move {
             let done = consumer.polled(timeout, &mut watch).await.map(Reply::Batch);
             (consumer, watch, done)
         });
@@ -117,8 +67,7 @@ impl LoopConsumer {
 
     /// Begins [`Consumer::flush`].
     pub fn begin_flush(&mut self, timeout: Option<Duration>) {
-        self.call = Some(Call::Report);
-        self.looped.begin(move |mut consumer, mut watch| async move {
+        self.calls.begin(Call::Report, move |mut consumer, mut watch| async move {
             let done = consumer.flushed(timeout, &mut watch).await.map(Reply::Report);
             (consumer, watch, done)
         });
@@ -126,8 +75,7 @@ impl LoopConsumer {
 
     /// Begins [`Consumer::close`].
     pub fn begin_close(&mut self, releases: bool, timeout: Duration) {
-        self.call = Some(Call::Report);
-        self.looped.begin(move |mut consumer, mut watch| async move {
+        self.calls.begin(Call::Report, move |mut consumer, mut watch| async move {
             let done = consumer.closed(releases, timeout, &mut watch).await.map(Reply::Report);
             (consumer, watch, done)
         });
@@ -135,122 +83,64 @@ impl LoopConsumer {
 
     /// Does what can be done without waiting, for the call that is at work and for the keeper.
     pub fn advance(&mut self) {
-        self.is_just_over = false;
-        self.keep();
-        if let Some(call) = self.call
-            && let Poll::Ready(reply) = self.looped.poll()
-        {
-            self.over(call, reply.and_then(|reply| reply));
-            self.is_just_over = true;
-            // One that is new begins, one of a closed consumer ends.
-            self.keep();
+        self.keeper.keep();
+        if let Some(call) = self.calls.advance() {
+            self.over(call);
         }
     }
 
     /// What an open returned.
     pub fn take_opened(&mut self) -> Result<()> {
-        std::mem::replace(&mut self.opened, Ok(()))
+        self.calls.take_opened()
     }
 
     /// What a poll returned. `None`: none is over.
     pub fn take_batch(&mut self) -> Option<Result<Option<ConsumerBatch>>> {
-        self.polled.take()
+        self.calls.take_batch()
     }
 
     /// What a flush or a close returned. `None`: none is over.
     pub fn take_report(&mut self) -> Option<Result<ReadReport>> {
-        self.reported.take()
+        self.calls.take_report()
     }
 
     /// By how much the keeper was late, if leases may have been lost. Returned once.
     pub fn take_late(&mut self) -> Option<Duration> {
-        self.late.take()
+        self.keeper.take_late()
     }
 
     /// The sockets to wait for, and when to call [`advance`](Self::advance) again even if none of them is ready. After
     /// a call they are those that are still open: one that follows soon waits for the same.
     pub fn wait(&mut self) -> LoopWait {
-        let mut wait = match (self.call, self.looped.here()) {
-            (Some(_), _) => self.looped.wait(),
-            (None, Some(consumer)) if self.is_just_over => {
-                LoopWait { sockets: consumer.drive.open_sockets(), deadline: None }
-            }
-            _ => LoopWait::default(),
-        };
-        if let Some(keeper) = &self.keeper {
-            let mut keepers = keeper.wait();
-            keepers.sockets.iter_mut().for_each(|socket| socket.connection ^= KEEPER);
-            wait.sockets.append(&mut keepers.sockets);
-            wait.deadline = wait.deadline.into_iter().chain(keepers.deadline).min();
-        }
+        let mut wait = self.calls.wait(|consumer| consumer.drive.open_sockets());
+        self.keeper.add_to(&mut wait);
         wait
     }
 
     /// Whether the keeper has something to do, so that [`advance`](Self::advance) must be called soon.
     pub fn is_woken(&self) -> bool {
-        self.keeper.is_some() && self.shared.doze.is_woken()
+        self.keeper.is_woken()
     }
 
     /// Ends the call that is at work: the next one continues from where it was.
     pub fn interrupt(&mut self) {
-        if let (Some(call), Some(reply)) = (self.call, self.looped.interrupt()) {
-            self.over(call, reply);
+        if let Some(call) = self.calls.interrupt() {
+            self.over(call);
         }
-        // A batch that is returned all the same, or an error that is raised once, waits for the next poll.
-        self.polled.take_if(|polled| matches!(polled, Ok(None) | Err(Error::Interrupted)));
-        (self.opened, self.reported) = (Ok(()), None);
         // The keeper of a consumer that is closed ends.
-        self.keep();
+        self.keeper.keep();
     }
 
-    /// Notes what a call returned.
-    fn over(&mut self, call: Call, reply: Result<Reply>) {
-        self.call = None;
-        match (call, reply) {
-            (Call::Open, Ok(_)) => {
-                self.is_open = true;
-                if let Some(consumer) = self.looped.here() {
-                    // It may have become one of a cluster.
-                    self.shared = Arc::clone(&consumer.shared);
-                    self.keeper = consumer.keeping().map(keeper);
-                }
-            }
-            (_, Ok(Reply::Open)) => {}
-            (Call::Open, Err(error)) => self.opened = Err(error),
-            (_, Ok(Reply::Batch(batch))) => self.polled = Some(Ok(batch)),
-            (_, Ok(Reply::Report(report))) => self.reported = Some(Ok(report)),
-            (Call::Poll, Err(error)) => self.polled = Some(Err(error)),
-            (Call::Report, Err(error)) => self.reported = Some(Err(error)),
+    /// Notes that a call is over: a keeper that is new begins, one of a closed consumer ends.
+    fn over(&mut self, call: Call) {
+        let is_open = call == Call::Open && self.calls.is_open();
+        if let Some(consumer) = self.calls.here().filter(|_| is_open)
+            && let Some(keeping) = consumer.keeping()
+        {
+            // It may have become one of a cluster.
+            let doze = Arc::clone(&consumer.shared.doze);
+            self.keeper.begin(keeping, &doze);
         }
+        self.keeper.keep();
     }
-
-    /// Continues the keeper, if it waits for a server, was woken, or it is time.
-    fn keep(&mut self) {
-        let Some(keeper) = &mut self.keeper else { return };
-        if self.shared.doze.ends() {
-            // Nothing continues it after this.
-            keeper.interrupt();
-            self.keeper = None;
-            return;
-        }
-        let LoopWait { sockets, deadline } = keeper.wait();
-        let now = Instant::now();
-        let is_over = deadline.is_none_or(|deadline| deadline <= now);
-        let late = deadline.map(|deadline| now.saturating_duration_since(deadline));
-        self.late = self.late.max(late.filter(|late| *late > self.allowed));
-        let is_due = is_over || !sockets.is_empty() || self.shared.doze.is_woken();
-        if is_due && keeper.poll().is_ready() {
-            self.keeper = None;
-        }
-    }
-}
-
-/// The keeper as a task.
-fn keeper(keeping: Keeping<KeeperSession>) -> Looped<(), ()> {
-    let mut keeper = Looped::new((), Box::new(NeverInterrupted));
-    keeper.begin(|nothing, mut watch| async move {
-        keeping.run(&mut watch).await;
-        (nothing, watch, ())
-    });
-    keeper
 }
