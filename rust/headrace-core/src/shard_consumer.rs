@@ -19,6 +19,7 @@ use arrow_schema::SchemaRef;
 use crate::admin::{KeptConnections, check_shards_once};
 use crate::contain::{Panicked, contained};
 use crate::endpoint::Endpoint;
+use crate::entries::escaped;
 use crate::error::{Error, Result};
 use crate::keeper::{Keeper, Keeping, clock};
 use crate::leases::{Change, HandOut, LeaseSession, Leases, ShardReport};
@@ -87,10 +88,12 @@ impl ShardConsumer {
     pub fn new(endpoint: &Endpoint, streams: &[Vec<u8>], options: ShardConsumerOptions) -> Result<Self> {
         let keys: Arc<[Vec<u8>]> = if streams.is_empty() { endpoint.stream_keys() } else { streams }.into();
         let reader = reader(endpoint, &keys, &options)?;
+        // Whatever the order in which members name the streams, they have one list.
+        let home = (0..keys.len()).min_by_key(|at| &keys[*at]).unwrap_or_default();
         Ok(Self {
             reader,
             keeper: None,
-            shared: Arc::new(Shared::new(Leases::new(options.names.clone(), keys.len()))),
+            shared: Arc::new(Shared::new(Leases::new(options.names.clone(), keys.len(), home))),
             endpoint: endpoint.clone(),
             keys,
             options,
@@ -217,7 +220,8 @@ impl ShardConsumer {
     fn follow_changes(&mut self) -> Result<()> {
         let (changes, error) = {
             let mut leases = self.shared.leases();
-            (leases.take_changes(), leases.take_error())
+            let namesake = leases.has_namesake().then(|| self.namesake());
+            (leases.take_changes(), leases.take_error().or(namesake))
         };
         for change in changes {
             match change {
@@ -236,6 +240,15 @@ impl ShardConsumer {
             }
         }
         error.map_or(Ok(()), Err)
+    }
+
+    /// The error of a member whose name another process uses.
+    fn namesake(&self) -> Error {
+        let member = escaped(&self.options.names.member);
+        Error::state(format!(
+            "another process uses the member name '{member}' and has taken streams from this one, which takes none any more: give \
+             each process a name of its own"
+        ))
     }
 
     /// Lets the caller know, together with other streams that came or went just before.
@@ -282,10 +295,9 @@ impl ShardConsumer {
     pub(crate) async fn flushed(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ShardReport> {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.until(deadline, watch, |leases| leases.is_settled() || leases.has_news()).await?;
-        self.follow_changes()?;
-        self.until(deadline, watch, Leases::is_settled).await?;
-        self.handle().report()
+        self.until(deadline, watch, |leases| leases.is_settled() || leases.commit_refusal().is_some()).await?;
+        let refusal = self.shared.leases().commit_refusal().cloned();
+        refusal.map_or_else(|| self.handle().report(), Err)
     }
 
     /// Ends the consumer: sends its commits, and gives its streams up, so that others have them immediately. Gives up after
@@ -306,12 +318,13 @@ impl ShardConsumer {
         let deadline = Instant::now().checked_add(timeout);
         self.shared.leases().end(clock::now());
         self.shared.doze.wake();
-        let waited = if self.is_open { self.until(deadline, watch, Leases::has_ended).await } else { Ok(()) };
-        let error = self.shared.leases().take_error();
+        let is_done = |leases: &Leases| leases.has_ended() || leases.commit_refusal().is_some();
+        let waited = if self.is_open { self.until(deadline, watch, is_done).await } else { Ok(()) };
+        let refusal = self.shared.leases().commit_refusal().cloned();
         self.abandon();
         self.shared.leases().abandon();
         waited?;
-        error.map_or_else(|| self.handle().report(), Err)
+        refusal.map_or_else(|| self.handle().report(), Err)
     }
 
     /// Waits until the leases are as they should be, or until the deadline.

@@ -1,29 +1,30 @@
 -- The lease of a stream: who may move the position of a group in it. All times are those of the server's clock.
 --
--- KEYS[1] the lease, a hash: owner, epoch, until (ms), position; KEYS[2] the stream.
--- ARGV: action, group, member, lease (ms), then
--- "take": where a new group begins, and 1 if the stream may be created for it.
+-- KEYS[1] the lease, a hash: owner, instance (the process of that name), epoch, until (ms), position, pinned; KEYS[2] the stream.
+-- ARGV: action, group, member, instance, lease (ms), then
+-- "take": where a new group begins, 1 if the stream may be created for it, 1 if a lease of another process of this name is taken.
 --   Returns {epoch, position or "", last delivered ID, number of entries up to there or ""}, or {0, ms until it is free, owner},
 --   or {-1, 0, the only member that may take it}.
 -- "keep", "release": epoch, then if there is a commit: position, ID, number of entries up to it or "".
---   Returns 1, or 0: the lease is another one, and nothing has changed.
+--   Returns 1; or the owner of another lease, or "", and nothing has changed.
 local lease, stream = KEYS[1], KEYS[2]
-local action, group, member = ARGV[1], ARGV[2], ARGV[3]
+local action, group, member, instance = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local held = redis.call('HMGET', lease, 'owner', 'epoch', 'until', 'position', 'pinned')
-local owner, epoch = held[1] or '', tonumber(held[2] or '0')
+local held = redis.call('HMGET', lease, 'owner', 'instance', 'epoch', 'until', 'position', 'pinned')
+local owner, epoch = held[1] or '', tonumber(held[3]) or 0
 
 if action == 'take' then
-  local left = tonumber(held[3] or '0') - now
-  if held[5] and held[5] ~= member then
-    return {-1, 0, held[5]}
+  local left = (tonumber(held[4]) or 0) - now
+  if held[6] and held[6] ~= member then
+    return {-1, 0, held[6]}
   end
-  if owner ~= '' and owner ~= member and left > 0 then
+  local is_own = owner == member and (held[2] == instance or ARGV[8] == '1')
+  if owner ~= '' and not is_own and left > 0 then
     return {0, left, owner}
   end
-  local create = {'XGROUP', 'CREATE', stream, group, ARGV[5]}
-  if ARGV[6] == '1' then
+  local create = {'XGROUP', 'CREATE', stream, group, ARGV[6]}
+  if ARGV[7] == '1' then
     create[#create + 1] = 'MKSTREAM'
   end
   local created = redis.pcall(unpack(create))
@@ -45,23 +46,24 @@ if action == 'take' then
   end
   -- A failover may have rolled the epoch back: no time comes twice.
   epoch = math.max(epoch + 1, now)
-  redis.call('HSET', lease, 'owner', member, 'epoch', epoch, 'until', now + ARGV[4])
-  return {epoch, held[4] or '', last, read}
+  redis.call('HSET', lease, 'owner', member, 'instance', instance, 'epoch', epoch, 'until', now + ARGV[5])
+  return {epoch, held[5] or '', last, read}
 end
 
-if owner ~= member or epoch ~= tonumber(ARGV[5]) then
-  return 0
+if owner ~= member or epoch ~= tonumber(ARGV[6]) then
+  -- After a failover it may be an older one of this process.
+  return held[2] == instance and '' or owner
 end
 if action == 'release' then
   redis.call('HSET', lease, 'owner', '', 'until', 0)
 else
-  redis.call('HSET', lease, 'until', now + ARGV[4])
+  redis.call('HSET', lease, 'until', now + ARGV[5])
 end
-if ARGV[6] then
-  redis.call('HSET', lease, 'position', ARGV[6])
+if ARGV[7] then
+  redis.call('HSET', lease, 'position', ARGV[7])
   -- The position of the group is for tools that show its lag. Before Redis 7.0 groups do not count.
-  local set = {'XGROUP', 'SETID', stream, group, ARGV[7]}
-  local counts = ARGV[8] ~= '' and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[7], 'ENTRIESREAD', ARGV[8])
+  local set = {'XGROUP', 'SETID', stream, group, ARGV[8]}
+  local counts = ARGV[9] ~= '' and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[8], 'ENTRIESREAD', ARGV[9])
   if not counts or counts.err then
     redis.pcall(unpack(set))
   end

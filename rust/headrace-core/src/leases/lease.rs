@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::request::Commit;
+use crate::error::Error;
 use crate::reading::Place;
 
 /// The lease of one stream.
@@ -25,8 +26,8 @@ pub(super) struct Lease {
     pub(super) try_at: Duration,
     /// The other member that alone may take it.
     pub(super) is_pinned: bool,
-    /// Whether the server refused a command about it, and the caller knows.
-    pub(super) is_refused: bool,
+    /// Why the server refuses commands about it.
+    pub(super) refusal: Option<Error>,
 }
 
 /// A lease that this member has.
@@ -56,7 +57,7 @@ struct Handed {
 
 impl Lease {
     pub(super) fn new() -> Self {
-        Self { owned: None, is_asked: false, try_at: Duration::ZERO, is_pinned: false, is_refused: false }
+        Self { owned: None, is_asked: false, try_at: Duration::ZERO, is_pinned: false, refusal: None }
     }
 
     /// The lease as this member has it, if it has this epoch.

@@ -10,11 +10,11 @@ if ARGV[2] == '0' then
 else
   redis.call('HSET', KEYS[1], ARGV[1], now + ARGV[2])
 end
-local released = ARGV[3] ~= '0' and redis.call('HINCRBY', KEYS[1], '', ARGV[3]) or tonumber(redis.call('HGET', KEYS[1], '') or '0')
+local released = ARGV[3] ~= '0' and redis.call('HINCRBY', KEYS[1], '', ARGV[3]) or tonumber(redis.call('HGET', KEYS[1], '')) or 0
 local reply, all = {released}, redis.call('HGETALL', KEYS[1])
 for at = 1, #all, 2 do
   if all[at] ~= '' then
-    if tonumber(all[at + 1]) > now then
+    if (tonumber(all[at + 1]) or 0) > now then
       reply[#reply + 1] = all[at]
     else
       redis.call('HDEL', KEYS[1], all[at])

@@ -18,6 +18,8 @@ static MEMBERS_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(MEMB
 pub(crate) struct LeaseNames {
     pub(crate) group: Vec<u8>,
     pub(crate) member: Vec<u8>,
+    /// Tells this process from others of the same name.
+    pub(crate) instance: Vec<u8>,
     pub(crate) lease: Duration,
     /// The ID after which a new group begins, as XGROUP CREATE takes it.
     pub(crate) begins_after: String,
@@ -38,8 +40,8 @@ pub(super) struct Commit {
 /// A command for the keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Take the lease of a stream, if nobody has it.
-    Take,
+    /// Take the lease of a stream, if nobody has it; with `from_namesake`, also if another process of this name has it.
+    Take { from_namesake: bool },
     /// Renew it, and commit.
     Keep { epoch: u64, commit: Option<Commit> },
     /// Give it up.
@@ -61,12 +63,17 @@ impl Request {
     /// The words of errors, with the commands whose ACL rights it needs.
     pub(super) fn name(&self) -> &'static str {
         match &self.action {
-            Action::Take => "the lease (EVAL with TIME, HMGET, HSET, XGROUP CREATE and XINFO GROUPS)",
+            Action::Take { .. } => "the lease (EVAL with TIME, HMGET, HSET, XGROUP CREATE and XINFO GROUPS)",
             Action::Keep { commit: None, .. } => "the renewal of the lease (EVAL with TIME, HMGET and HSET)",
             Action::Keep { .. } => "the commit (EVAL with TIME, HMGET, HSET and XGROUP SETID)",
             Action::Release { .. } => "the end of the lease (EVAL with TIME, HMGET, HSET and XGROUP SETID)",
             Action::Beat { .. } => "the list of members (EVAL with TIME, HSET, HDEL, HGET, HGETALL and HINCRBY)",
         }
+    }
+
+    /// The key of the lease, or of the members, that it changes.
+    pub(super) fn key(&self, stream: &[u8], group: &[u8]) -> Vec<u8> {
+        if matches!(self.action, Action::Beat { .. }) { members_key(stream, group) } else { lease_key(stream, group) }
     }
 
     /// Appends the command.
@@ -79,19 +86,18 @@ impl Request {
             parts.push(released.to_string().into_bytes());
         } else {
             let (action, epoch, commit) = match &self.action {
-                Action::Take | Action::Beat { .. } => ("take", None, None),
+                Action::Take { .. } | Action::Beat { .. } => ("take", None, None),
                 Action::Keep { epoch, commit } => ("keep", Some(*epoch), commit.as_ref()),
                 Action::Release { epoch, commit } => ("release", Some(*epoch), commit.as_ref()),
             };
+            let flag = |is_set: bool| u8::from(is_set).to_string().into_bytes();
             parts.extend(known.call(false));
-            parts.extend([b"2".to_vec(), lease_key(key, &names.group), key.to_vec()]);
-            parts.extend([action.into(), names.group.clone(), names.member.clone(), millis(names.lease)]);
-            match epoch {
-                None => {
-                    parts.extend([names.begins_after.clone().into_bytes(), u8::from(names.creates).to_string().into()])
-                }
-                Some(epoch) => parts.push(epoch.to_string().into_bytes()),
+            parts.extend([b"2".to_vec(), lease_key(key, &names.group), key.to_vec(), action.into()]);
+            parts.extend([names.group.clone(), names.member.clone(), names.instance.clone(), millis(names.lease)]);
+            if let Action::Take { from_namesake } = &self.action {
+                parts.extend([names.begins_after.clone().into_bytes(), flag(names.creates), flag(*from_namesake)]);
             }
+            parts.extend(epoch.map(|epoch| epoch.to_string().into_bytes()));
             if let Some(Commit { place, .. }) = commit {
                 parts.extend([text_of(key, *place).into_bytes(), place.id.to_string().into_bytes()]);
                 parts.push(place.added.map(|added| added.to_string()).unwrap_or_default().into_bytes());

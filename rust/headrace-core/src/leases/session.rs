@@ -38,7 +38,7 @@ impl LeaseSession {
     fn answered(&mut self, request: Request, reply: &[u8], leases: &mut Leases) -> Result<(), Fault> {
         if let Some(line) = reply.strip_prefix(b"-") {
             let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
-            match refusal(&self.keys[request.stream], &request, &fault)? {
+            match refusal(&self.keys[request.stream], &leases.names().group, &request, &fault)? {
                 None => {
                     self.known.forget();
                     leases.unsent(request);
@@ -100,7 +100,7 @@ pub(crate) fn lock(leases: &Mutex<Leases>) -> MutexGuard<'_, Leases> {
 }
 
 /// Classifies the refusal of a command: a fault of the connection, or an error for the caller. `None`: it must be sent again.
-fn refusal(key: &[u8], request: &Request, fault: &Fault) -> Result<Option<Error>, Fault> {
+fn refusal(key: &[u8], group: &[u8], request: &Request, fault: &Fault) -> Result<Option<Error>, Fault> {
     if fault.code == "NOSCRIPT" {
         return Ok(None);
     }
@@ -117,6 +117,12 @@ fn refusal(key: &[u8], request: &Request, fault: &Fault) -> Result<Option<Error>
     if (kind == Kind::Retryable && fault.code != "OOM") || fault.ends_connection() {
         return Err(fault.clone());
     }
-    let message = format!("stream {}: {} was refused: {}", escaped(key), request.name(), fault.message);
+    let message = format!(
+        "stream {}: {} was refused: {}; its keys are {} and the stream",
+        escaped(key),
+        request.name(),
+        fault.message,
+        escaped(&request.key(key, group)),
+    );
     Ok(Some(Error::stream_refused(key, fault, &message)))
 }

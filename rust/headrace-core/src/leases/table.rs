@@ -4,7 +4,7 @@
 //! commits.
 
 use std::collections::VecDeque;
-use std::mem::{replace, take};
+use std::mem::take;
 use std::time::Duration;
 
 use redis::Value;
@@ -13,7 +13,7 @@ use super::lease::{Lease, Owned};
 use super::report::ShardReport;
 use super::request::{Action, Commit, LeaseNames, Request};
 use super::share::share;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::reading::{Place, Position, Start};
 use crate::resp::value::{bytes, integer, list};
 use crate::resp::{EntryId, entry_id};
@@ -57,20 +57,25 @@ pub(crate) enum HandOut {
 #[derive(Debug)]
 pub(crate) struct Leases {
     names: LeaseNames,
+    /// The stream whose slot has the list of members.
+    home: usize,
     leases: Vec<Lease>,
     /// All members, ascending, as the server last said. Empty: it has not said.
     members: Vec<Vec<u8>>,
     /// When to say that this member is there.
     beats_at: Duration,
     is_beating: bool,
-    /// Whether the server refused the list of members, and the caller knows.
-    is_beat_refused: bool,
+    /// Why the server refuses the list of members.
+    beat_refusal: Option<Error>,
     /// How many leases this member has given up since it last said so.
     gave_up: u64,
     /// How often any member had given up a lease when the server last said.
     released: Option<i64>,
     changes: VecDeque<Change>,
-    error: Option<Error>,
+    /// The errors that the caller does not know, at most one of each stream and one of the members.
+    errors: VecDeque<Error>,
+    /// Whether another process uses the name of this member: it has taken streams from this one.
+    has_namesake: bool,
     report: ShardReport,
     /// Whether all leases are given up, and this member leaves.
     ends: bool,
@@ -78,19 +83,21 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Knows no lease. `streams`: their number.
-    pub(crate) fn new(names: LeaseNames, streams: usize) -> Self {
+    /// Knows no lease. `streams`: their number; `home`: the one whose slot has the list of members, the same for all of them.
+    pub(crate) fn new(names: LeaseNames, streams: usize, home: usize) -> Self {
         Self {
             names,
+            home,
             leases: (0..streams).map(|_| Lease::new()).collect(),
             members: Vec::new(),
             beats_at: Duration::ZERO,
             is_beating: false,
-            is_beat_refused: false,
+            beat_refusal: None,
             gave_up: 0,
             released: None,
             changes: VecDeque::new(),
-            error: None,
+            errors: VecDeque::new(),
+            has_namesake: false,
             report: ShardReport::default(),
             ends: false,
             has_left: false,
@@ -101,12 +108,12 @@ impl Leases {
         &self.names
     }
 
-    // For the keeper. A line is the streams of one session; the first one has the list of members too.
+    // For the keeper. A line is the streams of one session; that of the home has the list of members too.
 
     /// The time until there is something to send about these streams.
     pub(super) fn left(&self, line: &[usize], now: Duration) -> Duration {
-        let beats =
-            (line.contains(&0) && !self.is_beating && !self.has_left).then(|| self.beats_at.saturating_sub(now));
+        let beats = (line.contains(&self.home) && !self.is_beating && !self.has_left)
+            .then(|| self.beats_at.saturating_sub(now));
         let takes = self.may_take();
         let of_streams = line.iter().filter_map(|stream| self.due(*stream, takes, now));
         of_streams.chain(beats).min().unwrap_or(Duration::MAX)
@@ -114,13 +121,13 @@ impl Leases {
 
     /// The next command about these streams.
     pub(super) fn take(&mut self, line: &[usize], now: Duration) -> Option<Request> {
-        if line.contains(&0) && !self.is_beating && !self.has_left && self.beats_at <= now {
+        if line.contains(&self.home) && !self.is_beating && !self.has_left && self.beats_at <= now {
             // It leaves after it has given everything up, so that others find what is free.
             let leaves = self.ends && self.leases.iter().all(|lease| lease.owned.is_none() && !lease.is_asked);
             self.is_beating = true;
             let lease = if leaves { Duration::ZERO } else { self.names.lease };
             let action = Action::Beat { lease, released: take(&mut self.gave_up) };
-            return Some(Request { stream: 0, action, sent: now });
+            return Some(Request { stream: self.home, action, sent: now });
         }
         let takes = self.may_take();
         // Each member begins elsewhere: those that come together do not ask for the same streams.
@@ -131,7 +138,7 @@ impl Leases {
         let lease = &mut self.leases[stream];
         lease.is_asked = true;
         let action = match &mut lease.owned {
-            None => Action::Take,
+            None => Action::Take { from_namesake: !self.has_namesake },
             Some(owned)
                 if owned.gives_up_at.is_some_and(|at| at <= now)
                     || (owned.gives_up_at.is_some() && owned.is_done()) =>
@@ -162,7 +169,7 @@ impl Leases {
     /// Whether this member has less than its share, also if all it has asked for is granted.
     fn may_take(&self) -> bool {
         let has = |lease: &&Lease| lease.owned.is_some() || lease.is_asked;
-        !self.ends && self.leases.iter().filter(has).count() < self.share()
+        !self.ends && !self.has_namesake && self.leases.iter().filter(has).count() < self.share()
     }
 
     fn share(&self) -> usize {
@@ -173,7 +180,7 @@ impl Leases {
     /// Reads the reply to a command. `None`: it does not fit.
     pub(super) fn replied(&mut self, request: &Request, reply: &Value, now: Duration) -> Option<()> {
         self.asked_no_more(request);
-        *self.is_refused(request) = false;
+        *self.refusal(request) = None;
         match &request.action {
             Action::Beat { lease, .. } => {
                 let [released, members @ ..] = list(reply)? else { return None };
@@ -188,11 +195,13 @@ impl Leases {
                 self.beats_at = request.sent + BEATS_EVERY.min(self.names.lease / 4);
                 self.saw(members, released, now);
             }
-            Action::Take => match list(reply)? {
+            Action::Take { .. } => match list(reply)? {
                 [epoch, position, last, read] => {
                     let epoch = u64::try_from(integer(epoch)?).ok()?;
-                    let start = beginning(bytes(position)?, bytes(last)?, integer(read))?;
-                    self.taken(request, epoch, start, now);
+                    match beginning(bytes(position)?, bytes(last)?, integer(read)) {
+                        Ok(start) => self.taken(request, epoch, start, now),
+                        Err(error) => self.refused(request.clone(), error, now),
+                    }
                 }
                 [why, left, _] => {
                     let lease = &mut self.leases[request.stream];
@@ -202,13 +211,12 @@ impl Leases {
                 }
                 _ => return None,
             },
-            Action::Keep { epoch, commit } => match integer(reply)? {
-                1 => self.kept(request, *epoch, commit.as_ref()),
-                0 => self.lose(request.stream, *epoch, commit.as_ref(), now),
-                _ => return None,
+            Action::Keep { epoch, commit } => match owner(reply)? {
+                None => self.kept(request, *epoch, commit.as_ref(), now),
+                Some(owner) => self.lose(request.stream, *epoch, commit.as_ref(), owner, now),
             },
-            Action::Release { epoch, commit } => match integer(reply)? {
-                1 => {
+            Action::Release { epoch, commit } => match owner(reply)? {
+                None => {
                     self.report.committed += commit.as_ref().map_or(0, |commit| commit.entries);
                     self.free(request.stream, *epoch, now);
                     self.report.streams_given_up += 1;
@@ -216,8 +224,7 @@ impl Leases {
                     // Others learn of it now.
                     self.beats_at = now;
                 }
-                0 => self.lose(request.stream, *epoch, commit.as_ref(), now),
-                _ => return None,
+                Some(owner) => self.lose(request.stream, *epoch, commit.as_ref(), owner, now),
             },
         }
         Some(())
@@ -229,7 +236,7 @@ impl Leases {
         match request.action {
             // How many were given up may be counted twice, which costs others a look.
             Action::Beat { released, .. } => self.gave_up += released,
-            Action::Take => {}
+            Action::Take { .. } => {}
             Action::Keep { epoch, commit } | Action::Release { epoch, commit } => {
                 if let (Some(commit), Some(owned)) = (commit, self.leases[request.stream].of(epoch)) {
                     owned.put_back(commit);
@@ -240,17 +247,15 @@ impl Leases {
 
     /// Notes that the server did not execute a command, and why. Nothing about the stream is sent for a while.
     pub(super) fn refused(&mut self, request: Request, error: Error, now: Duration) {
-        let (stream, is_beat) = (request.stream, matches!(request.action, Action::Beat { .. }));
-        let was_refused = replace(self.is_refused(&request), true);
-        self.unsent(request);
-        if is_beat {
+        if self.refusal(&request).replace(error.clone()).is_none() {
+            self.errors.push_back(error);
+        }
+        if matches!(request.action, Action::Beat { .. }) {
             self.beats_at = now + TRIES_EVERY;
         } else {
-            self.leases[stream].try_at = now + TRIES_EVERY;
+            self.leases[request.stream].try_at = now + TRIES_EVERY;
         }
-        if !was_refused {
-            self.error.get_or_insert(error);
-        }
+        self.unsent(request);
     }
 
     /// Notes that the server did not execute a command, which is sent again.
@@ -276,10 +281,10 @@ impl Leases {
         }
     }
 
-    fn is_refused(&mut self, request: &Request) -> &mut bool {
+    fn refusal(&mut self, request: &Request) -> &mut Option<Error> {
         match request.action {
-            Action::Beat { .. } => &mut self.is_beat_refused,
-            _ => &mut self.leases[request.stream].is_refused,
+            Action::Beat { .. } => &mut self.beat_refusal,
+            _ => &mut self.leases[request.stream].refusal,
         }
     }
 
@@ -288,7 +293,7 @@ impl Leases {
         let is_news = self.members != members || self.released != Some(released);
         (self.members, self.released) = (members, Some(released));
         if is_news {
-            for lease in self.leases.iter_mut().filter(|lease| lease.owned.is_none() && !lease.is_refused) {
+            for lease in self.leases.iter_mut().filter(|lease| lease.owned.is_none() && lease.refusal.is_none()) {
                 lease.try_at = lease.try_at.min(now);
             }
         }
@@ -323,15 +328,28 @@ impl Leases {
         }
     }
 
-    fn kept(&mut self, request: &Request, epoch: u64, commit: Option<&Commit>) {
+    fn kept(&mut self, request: &Request, epoch: u64, commit: Option<&Commit>, now: Duration) {
         self.report.committed += commit.map_or(0, |commit| commit.entries);
-        if let Some(owned) = self.leases[request.stream].of(epoch) {
-            owned.renewed = owned.renewed.max(request.sent);
+        let lease = self.names.lease;
+        let Some(owned) = self.leases[request.stream].of(epoch) else { return };
+        if owned.valid_until(lease) <= now {
+            // Nobody has taken it, but the caller may have been told that somebody could have: it begins again after the last commit.
+            self.fence(request.stream, epoch, None, now);
+            return;
         }
+        owned.renewed = owned.renewed.max(request.sent);
     }
 
-    /// Notes that the server has another lease of the stream.
-    fn lose(&mut self, stream: usize, epoch: u64, commit: Option<&Commit>, now: Duration) {
+    /// Notes that the server has another lease of the stream, of this owner.
+    fn lose(&mut self, stream: usize, epoch: u64, commit: Option<&Commit>, owner: &[u8], now: Duration) {
+        if owner == self.names.member && self.leases[stream].of(epoch).is_some() {
+            self.has_namesake = true;
+        }
+        self.fence(stream, epoch, commit, now);
+    }
+
+    /// Ends a lease that this member may no longer use.
+    fn fence(&mut self, stream: usize, epoch: u64, commit: Option<&Commit>, now: Duration) {
         let Some(owned) = self.leases[stream].of(epoch) else { return };
         for commit in [commit, owned.commit.as_ref()].into_iter().flatten() {
             self.report.unknown += commit.repeated;
@@ -365,11 +383,23 @@ impl Leases {
 
     /// Whether [`take_changes`](Self::take_changes) or [`take_error`](Self::take_error) has something.
     pub(crate) fn has_news(&self) -> bool {
-        !self.changes.is_empty() || self.error.is_some()
+        !self.changes.is_empty() || !self.errors.is_empty() || self.has_namesake
     }
 
+    /// An error that the caller does not know.
     pub(crate) fn take_error(&mut self) -> Option<Error> {
-        self.error.take()
+        self.errors.pop_front()
+    }
+
+    /// Whether another process uses the name of this member, and takes its streams from it.
+    pub(crate) fn has_namesake(&self) -> bool {
+        self.has_namesake
+    }
+
+    /// Why commits that wait cannot be sent, of the first stream of which the server refuses them.
+    pub(crate) fn commit_refusal(&self) -> Option<&Error> {
+        let waits = |lease: &&Lease| lease.owned.as_ref().is_some_and(|owned| owned.commit.is_some());
+        self.leases.iter().filter(waits).find_map(|lease| lease.refusal.as_ref())
     }
 
     /// Notes that a batch is returned, if it may be. `epoch`: that of the lease when reading the stream began.
@@ -422,8 +452,8 @@ impl Leases {
     }
 
     pub(crate) fn report(&self) -> ShardReport {
-        let pending = self.leases.iter().filter_map(|lease| lease.owned.as_ref()).map(Owned::uncommitted).sum();
-        ShardReport { pending, ..self.report }
+        let pending: u64 = self.leases.iter().filter_map(|lease| lease.owned.as_ref()).map(Owned::uncommitted).sum();
+        ShardReport { pending: self.report.pending + pending, ..self.report }
     }
 
     /// Begins to give everything up: what was returned and is not committed by now, the next owners return again.
@@ -440,29 +470,40 @@ impl Leases {
         self.has_left
     }
 
-    /// Notes that no reply comes any more.
+    /// Notes that no reply comes any more. What was not sent stays pending.
     pub(crate) fn abandon(&mut self) {
         for lease in &mut self.leases {
             let Some(owned) = lease.owned.take() else { continue };
-            if let Some(commit) = owned.commit {
-                self.report.unknown += commit.entries;
-            }
+            let (entries, repeated) = owned.commit.as_ref().map_or((0, 0), |commit| (commit.entries, commit.repeated));
+            self.report.unknown += repeated;
+            self.report.pending += owned.uncommitted() + entries - repeated;
         }
+    }
+}
+
+/// Whose the lease is, if it is not that of the request. The outer `None`: the reply does not fit.
+fn owner(reply: &Value) -> Option<Option<&[u8]>> {
+    match integer(reply) {
+        Some(1) => Some(None),
+        Some(_) => None,
+        None => bytes(reply).map(Some),
     }
 }
 
 /// Where to read a stream whose lease was taken. `position`: the last commit, or empty: nobody has committed, and the group is
 /// behind the entry `last`, the `read`-th.
-fn beginning(position: &[u8], last: &[u8], read: Option<i64>) -> Option<Start> {
+fn beginning(position: &[u8], last: &[u8], read: Option<i64>) -> Result<Start> {
     if position.is_empty() {
-        let id = entry_id(last)?;
+        let id = entry_id(last).unwrap_or_default();
         if id == EntryId::default() {
-            return Some(Start::Earliest);
+            return Ok(Start::Earliest);
         }
         let added = read.and_then(|read| u64::try_from(read).ok());
-        return Some(Start::After(Place { id, is_entry: false, added, removed: None }));
+        return Ok(Start::After(Place { id, is_entry: false, added, removed: None }));
     }
-    let position = Position::parse("position", std::str::from_utf8(position).ok()?).ok()?;
-    let key = position.streams().next()?;
-    position.get(key).map(Start::After)
+    let parsed = Position::parse("position", &String::from_utf8_lossy(position))?;
+    let place = parsed.streams().next().and_then(|key| parsed.get(key));
+    place
+        .map(Start::After)
+        .ok_or_else(|| Error::config("position", "position is not a position of a reader: it names no stream"))
 }

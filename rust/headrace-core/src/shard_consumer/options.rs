@@ -10,6 +10,7 @@ use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, opti
 use crate::error::{Error, Result};
 use crate::group::Start;
 use crate::leases::LeaseNames;
+use crate::random;
 use crate::reader::{PAGE_OPTIONS, ReaderOptions};
 use crate::retry::RetryPolicy;
 
@@ -68,6 +69,7 @@ impl ShardConsumerOptions {
         let names = LeaseNames {
             group: name("group", "that its members share", given.bytes("group")?)?,
             member: name("member", "that no other member has", given.bytes("member")?)?,
+            instance: random::token().into_bytes(),
             lease: given.seconds_or_default("lease")?,
             begins_after: start.last_delivered(),
             creates: given.boolean_or_default("create")?,
