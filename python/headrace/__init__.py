@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.async_consumer import AsyncConsumer
     from headrace.async_dispatcher import AsyncDispatcher
     from headrace.async_reader import AsyncReader
+    from headrace.async_shard_consumer import AsyncShardConsumer
     from headrace.consumer import Consumer, ConsumerBatch
     from headrace.dead_letters import read_dead_letters
     from headrace.dispatcher import Dispatcher
@@ -51,6 +52,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncDispatcher",
     "AsyncReader",
+    "AsyncShardConsumer",
     "ClosedError",
     "CommandError",
     "ConcurrentUseError",
@@ -98,6 +100,7 @@ _MODULES = {
     "AsyncConsumer": "async_consumer",
     "AsyncDispatcher": "async_dispatcher",
     "AsyncReader": "async_reader",
+    "AsyncShardConsumer": "async_shard_consumer",
     "Consumer": "consumer",
     "ConsumerBatch": "consumer",
     "DeliveryReport": "report",

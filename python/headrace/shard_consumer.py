@@ -3,53 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, TypedDict, Unpack
+from typing import Self
 
-from headrace import _headrace
-from headrace._headrace import Entry
-from headrace.endpoint import Endpoint
-from headrace.reader_base import check_schema, key_bytes, shown_streams, stream_keys
-from headrace.retry import RetryPolicy, resolved
+from headrace._headrace import ShardBatch
+from headrace.shard_consumer_base import ShardConsumerBase, ShardConsumerOptions
 from headrace.stats import ShardReport
 from headrace.tables import SHARD_CONSUMER, documented, signature
 
 __all__ = ["ShardBatch", "ShardConsumer", "ShardConsumerOptions", "ShardReport"]
 
-ShardBatch = _headrace.ShardBatch
 
-#: Called with the keys of streams.
-OnStreams: TypeAlias = Callable[[list[bytes]], object]
-
-
-class ShardConsumerOptions(TypedDict, total=False):
-    """The keyword arguments of `ShardConsumer`, for functions that pass them on; `ShardConsumer` documents each."""
-
-    group: str | bytes
-    member: str | bytes
-    start: str
-    create: bool
-    lease: float
-    fields: Sequence[str] | Literal["*"] | None
-    unpack: Literal["payload", "json", "arrow_ipc"] | None
-    payload_field: str
-    max_entry_bytes: int
-    on_bad_field: Literal["fail", "null", "keep"]
-    metadata: Sequence[str] | Mapping[str, str] | None
-    fields_as: Literal["map", "list"]
-    names: Literal["text", "binary"]
-    batch_rows: int
-    batch_bytes: int
-    page_bytes: int
-    block: float
-    connections: int | None
-    linger: float
-    on_loss: Literal["fail", "report"]
-    retry: RetryPolicy | None
-
-
-class ShardConsumer:
+class ShardConsumer(ShardConsumerBase):
     """Reads streams as a member of a group in which each stream has one owner, so that its entries are in order.
 
     ```python
@@ -101,50 +67,6 @@ class ShardConsumer:
         CommandError: The server refused a command.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        streams: Iterable[str | bytes] | None = None,
-        *,
-        on_assigned: OnStreams | None = None,
-        on_revoked: OnStreams | None = None,
-        schema: _headrace._Schema | None = None,
-        **options: Unpack[ShardConsumerOptions],
-    ) -> None:
-        check_schema(schema)
-        keys = stream_keys(streams)
-        self._native = _headrace.ShardConsumer(endpoint, keys, resolved({**options}), schema)
-        self._endpoint = endpoint
-        self._streams = keys or list(endpoint.stream_keys)
-        self._group = key_bytes(options["group"])
-        self._member = key_bytes(options["member"])
-        self._calls = {"assigned": on_assigned, "revoked": on_revoked}
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The endpoint that entries are read from."""
-        return self._endpoint
-
-    @property
-    def streams(self) -> list[bytes]:
-        """The keys of all streams that the members share."""
-        return self._streams.copy()
-
-    @property
-    def group(self) -> bytes:
-        """The name of the group."""
-        return self._group
-
-    @property
-    def member(self) -> bytes:
-        """The name of this member."""
-        return self._member
-
-    @property
-    def assignment(self) -> list[bytes]:
-        """The keys of the streams that this member owns now."""
-        return self._native.assignment
-
     def __iter__(self) -> Iterator[ShardBatch]:
         return self
 
@@ -180,17 +102,6 @@ class ShardConsumer:
             if ends is not None:
                 timeout = max(0.0, ends - time.monotonic())
 
-    def commit(self, batch: ShardBatch | Entry) -> None:
-        """Commit a batch, or its entries up to this one, and with it everything before it in its stream.
-
-        The commit is sent immediately, by another thread; `flush` waits for it. It changes nothing if another member
-        owns the stream by now: its entries then count as `fenced`.
-
-        Args:
-            batch: A batch of this consumer, or an entry of one.
-        """
-        self._native.commit(batch)
-
     def flush(self, timeout: float | None = None) -> ShardReport:
         """Wait until the server has processed every commit, for at most `timeout` seconds, and return the counts.
 
@@ -210,22 +121,6 @@ class ShardConsumer:
         """
         return ShardReport(**self._native.close(timeout))
 
-    def report(self) -> ShardReport:
-        """Return the counts so far."""
-        return ShardReport(**self._native.report())
-
-    def stop(self) -> None:
-        """End the loop: `poll` returns None immediately. Can be called from any thread and from a signal handler."""
-        self._native.stop()
-
-    def __arrow_c_schema__(self) -> object:
-        """Return the schema of the batches as a `PyCapsule`.
-
-        Raises:
-            SchemaError: The first entry determines the columns, and none was read yet.
-        """
-        return self._native.__arrow_c_schema__()
-
     def __enter__(self) -> Self:
         return self
 
@@ -233,10 +128,6 @@ class ShardConsumer:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        names = f"member {_headrace.shown_names([self._member])} of group {_headrace.shown_names([self._group])}"
-        return f"<{type(self).__name__}: {names}, {shown_streams(self._streams, self._endpoint)}>"
 
 
 ShardConsumer.__doc__ = documented(ShardConsumer.__doc__, SHARD_CONSUMER)

@@ -40,7 +40,7 @@ pub(crate) use channel::Channel;
 pub(crate) use columns::{MAX_BATCH_ROWS, columns, read_body, read_metadata};
 pub(crate) use errors::{is_of_stream, protocol, stream_refused};
 pub(crate) use exchange::Exchange;
-pub(crate) use link::Link;
+pub(crate) use link::{Link, failed};
 pub(crate) use members::{Asked, Members};
 pub(crate) use outage::Outage;
 pub(crate) use pages::{Pages, Taken};

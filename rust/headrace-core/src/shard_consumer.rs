@@ -25,7 +25,7 @@ use crate::keeper::{Keeper, Keeping, clock};
 use crate::leases::{Change, HandOut, LeaseSession, Leases, ShardReport};
 use crate::net::{Watch, Within, block_on, ends_at, rest};
 use crate::reader::Reader;
-use crate::reading::{ReadBatch, by_slot, endpoint_of};
+use crate::reading::{ReadBatch, by_slot, endpoint_of, failed};
 
 pub use batch::ShardBatch;
 pub use event_loop::LoopShardConsumer;
@@ -205,6 +205,10 @@ impl ShardConsumer {
     /// Waits until the reader has a batch, or something has changed.
     async fn wait(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         if self.epochs.is_empty() || self.held.is_some() {
+            if let Some(error) = self.outage() {
+                self.shared.leases().forget_outage();
+                return Err(error);
+            }
             let until = Instant::now() + LOOKS_EVERY;
             return pause(deadline.map_or(until, |deadline| deadline.min(until)), watch).await;
         }
@@ -214,6 +218,12 @@ impl ShardConsumer {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let waited = self.reader.waited(left, &mut watch).await;
         watch.ended(waited).map(drop)
+    }
+
+    /// The error of a keeper that cannot reach a server, for longer than the policy allows.
+    fn outage(&self) -> Option<Error> {
+        let most = self.options.retry.as_ref().map_or(Duration::ZERO, |retry| retry.deadline);
+        self.shared.leases().outage(most, clock::now()).map(failed)
     }
 
     /// Reads what this member owns now, and nothing else.
@@ -295,9 +305,13 @@ impl ShardConsumer {
     pub(crate) async fn flushed(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ShardReport> {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.until(deadline, watch, |leases| leases.is_settled() || leases.commit_refusal().is_some()).await?;
-        let refusal = self.shared.leases().commit_refusal().cloned();
-        refusal.map_or_else(|| self.handle().report(), Err)
+        if !self.until(deadline, watch, Leases::is_settled).await? {
+            let refusal = self.shared.leases().commit_refusal().cloned();
+            if let Some(error) = refusal.or_else(|| self.outage()) {
+                return Err(error);
+            }
+        }
+        self.handle().report()
     }
 
     /// Ends the consumer: sends its commits, and gives its streams up, so that others have them immediately. Gives up after
@@ -318,8 +332,7 @@ impl ShardConsumer {
         let deadline = Instant::now().checked_add(timeout);
         self.shared.leases().end(clock::now());
         self.shared.doze.wake();
-        let is_done = |leases: &Leases| leases.has_ended() || leases.commit_refusal().is_some();
-        let waited = if self.is_open { self.until(deadline, watch, is_done).await } else { Ok(()) };
+        let waited = if self.is_open { self.until(deadline, watch, Leases::has_ended).await } else { Ok(true) };
         let refusal = self.shared.leases().commit_refusal().cloned();
         self.abandon();
         self.shared.leases().abandon();
@@ -327,23 +340,35 @@ impl ShardConsumer {
         refusal.map_or_else(|| self.handle().report(), Err)
     }
 
-    /// Waits until the leases are as they should be, or until the deadline.
+    /// Waits until the leases are as they should be, the server refuses what they need, it cannot be reached, or the deadline.
+    /// Returns whether they are.
     async fn until(
         &mut self,
         deadline: Option<Instant>,
         watch: &mut dyn Watch,
         is_done: impl Fn(&Leases) -> bool + Send,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut is_over = ends_at(deadline);
         let mut watch = Within::new(&mut is_over, watch);
         self.shared.doze.wake();
-        while !is_done(&self.shared.leases()) && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        loop {
+            {
+                let leases = self.shared.leases();
+                if is_done(&leases) {
+                    return Ok(true);
+                }
+                if leases.commit_refusal().is_some() {
+                    return Ok(false);
+                }
+            }
+            if self.outage().is_some() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(false);
+            }
             let waited = pause(Instant::now() + Duration::from_millis(1), &mut watch).await;
             if watch.ended(waited)?.is_none() {
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
     }
 
     /// Ends the connections without sending a command to the server.

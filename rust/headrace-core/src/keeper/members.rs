@@ -40,7 +40,10 @@ impl<K: Kept> Members<()> for KeeperMembers<'_, K> {
     }
 
     fn opened(&mut self, at: usize, attempted: Attempted<()>, watch: &mut dyn Watch) -> Result<Option<Channel>> {
-        let link = &mut self.lines[at].link;
+        let Line { link, session } = &mut self.lines[at];
+        if let Some(fault) = attempted.fault() {
+            session.faulted(fault, clock::now());
+        }
         match link.opened(attempted, watch) {
             Ok(opened) => Ok(opened.map(|(channel, ())| channel)),
             Err(Error::Interrupted) => Err(Error::Interrupted),

@@ -62,10 +62,9 @@ end
 if ARGV[7] then
   redis.call('HSET', lease, 'position', ARGV[7])
   -- The position of the group is for tools that show its lag. Before Redis 7.0 groups do not count.
-  local set = {'XGROUP', 'SETID', stream, group, ARGV[8]}
   local counts = ARGV[9] ~= '' and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[8], 'ENTRIESREAD', ARGV[9])
-  if not counts or counts.err then
-    redis.pcall(unpack(set))
+  if (not counts or counts.err) and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[8]).err then
+    redis.pcall('XGROUP', 'CREATE', stream, group, ARGV[8])
   end
 end
 return 1

@@ -60,6 +60,10 @@ impl Kept for LeaseSession {
         (left.min(LONGEST), left.is_zero())
     }
 
+    fn faulted(&mut self, fault: &Fault, now: Duration) {
+        lock(&self.leases).faulted(fault, now);
+    }
+
     fn request(&mut self, now: Duration, buffers: &mut Buffers) {
         self.now = now;
         for _ in 0..MAX_REQUESTS {
@@ -113,8 +117,13 @@ fn refusal(key: &[u8], group: &[u8], request: &Request, fault: &Fault) -> Result
         );
         return Ok(Some(Error::stream_refused(key, fault, &message)));
     }
+    if fault.message.contains("requires the key to exist") {
+        let message = format!("stream {}: it does not exist, and create is false", escaped(key));
+        return Ok(Some(Error::GroupMissing { stream: key.to_vec(), message }));
+    }
     let kind = Classifier::default().kind(fault);
-    if (kind == Kind::Retryable && fault.code != "OOM") || fault.ends_connection() {
+    // An error of a script without a code does not pass by itself.
+    if (kind == Kind::Retryable && !matches!(&*fault.code, "OOM" | "ERR")) || fault.ends_connection() {
         return Err(fault.clone());
     }
     let message = format!(

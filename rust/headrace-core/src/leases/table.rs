@@ -13,7 +13,7 @@ use super::lease::{Lease, Owned};
 use super::report::ShardReport;
 use super::request::{Action, Commit, LeaseNames, Request};
 use super::share::share;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::reading::{Place, Position, Start};
 use crate::resp::value::{bytes, integer, list};
 use crate::resp::{EntryId, entry_id};
@@ -74,6 +74,8 @@ pub(crate) struct Leases {
     changes: VecDeque<Change>,
     /// The errors that the caller does not know, at most one of each stream and one of the members.
     errors: VecDeque<Error>,
+    /// Since when a server could not be reached, and why; `None`: the last attempt succeeded.
+    outage: Option<(Duration, Fault)>,
     /// Whether another process uses the name of this member: it has taken streams from this one.
     has_namesake: bool,
     report: ShardReport,
@@ -97,6 +99,7 @@ impl Leases {
             released: None,
             changes: VecDeque::new(),
             errors: VecDeque::new(),
+            outage: None,
             has_namesake: false,
             report: ShardReport::default(),
             ends: false,
@@ -181,6 +184,7 @@ impl Leases {
     pub(super) fn replied(&mut self, request: &Request, reply: &Value, now: Duration) -> Option<()> {
         self.asked_no_more(request);
         *self.refusal(request) = None;
+        self.outage = None;
         match &request.action {
             Action::Beat { lease, .. } => {
                 let [released, members @ ..] = list(reply)? else { return None };
@@ -228,6 +232,12 @@ impl Leases {
             },
         }
         Some(())
+    }
+
+    /// Notes that a server could not be reached.
+    pub(super) fn faulted(&mut self, fault: &Fault, now: Duration) {
+        let since = self.outage.as_ref().map_or(now, |(since, _)| *since);
+        self.outage = Some((since, fault.clone()));
     }
 
     /// Notes that a command has no reply: the connection was lost.
@@ -389,6 +399,16 @@ impl Leases {
     /// An error that the caller does not know.
     pub(crate) fn take_error(&mut self) -> Option<Error> {
         self.errors.pop_front()
+    }
+
+    /// Why a server cannot be reached, if that has been so for this time.
+    pub(crate) fn outage(&self, most: Duration, now: Duration) -> Option<&Fault> {
+        self.outage.as_ref().filter(|(since, _)| now.saturating_sub(*since) >= most).map(|(_, fault)| fault)
+    }
+
+    /// Forgets the outage, of which the caller knows now: another attempt may succeed.
+    pub(crate) fn forget_outage(&mut self) {
+        self.outage = None;
     }
 
     /// Whether another process uses the name of this member, and takes its streams from it.

@@ -7,7 +7,7 @@ use super::channel::Channel;
 use super::trouble::Trouble;
 use crate::cluster::Node;
 use crate::endpoint::{Endpoint, Settings};
-use crate::error::Error;
+use crate::error::{Error, Fault};
 use crate::net::{ConnectError, Opening, ServerLookup, Transport, Watch, connect_to_node, decide};
 
 /// What a new connection does before a session uses it.
@@ -53,9 +53,17 @@ pub(crate) struct Attempted<F> {
 }
 
 impl<F> Attempted<F> {
+    /// Why there is no connection.
+    pub(crate) fn fault(&self) -> Option<&Fault> {
+        match &self.connected {
+            Err(Trouble::Fault(fault)) => Some(fault),
+            Ok(_) | Err(Trouble::Error(_)) => None,
+        }
+    }
+
     /// Whether there was a fault.
     pub(super) fn has_failed(&self) -> bool {
-        matches!(&self.connected, Err(Trouble::Fault(_)))
+        self.fault().is_some()
     }
 }
 

@@ -243,7 +243,7 @@ impl Link {
 }
 
 /// The error of a call that failed with this fault.
-fn failed(fault: &Fault) -> Error {
+pub(crate) fn failed(fault: &Fault) -> Error {
     if code::is_away(&fault.code) {
         return Error::lost(&fault.code, &fault.message);
     }
