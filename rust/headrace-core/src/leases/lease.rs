@@ -20,6 +20,8 @@ use crate::reading::Place;
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) owned: Option<Owned>,
+    /// The one that this member had before: what is committed of it is counted once.
+    ended: Option<Owned>,
     /// Whether a command about it is in flight.
     pub(super) is_asked: bool,
     /// When to try to take it.
@@ -57,12 +59,27 @@ struct Handed {
 
 impl Lease {
     pub(super) fn new() -> Self {
-        Self { owned: None, is_asked: false, try_at: Duration::ZERO, is_pinned: false, refusal: None }
+        Self { owned: None, ended: None, is_asked: false, try_at: Duration::ZERO, is_pinned: false, refusal: None }
     }
 
     /// The lease as this member has it, if it has this epoch.
     pub(super) fn of(&mut self, epoch: u64) -> Option<&mut Owned> {
         self.owned.as_mut().filter(|owned| owned.epoch == epoch)
+    }
+
+    /// Ends it, if it has this epoch.
+    pub(super) fn end(&mut self, epoch: u64) {
+        if let Some(owned) = self.owned.take_if(|owned| owned.epoch == epoch) {
+            self.ended = Some(Owned { commit: None, ..owned });
+        }
+    }
+
+    /// The number of entries that are committed too late: those of this batch, and of batches before it, that were not committed.
+    /// `None`: that is not known any more.
+    pub(super) fn commit_late(&mut self, epoch: u64, number: u64, part: Option<(Place, u64)>) -> Option<u64> {
+        let ended = self.ended.as_mut().filter(|ended| ended.epoch == epoch)?;
+        ended.commit(number, part);
+        Some(ended.commit.take().map_or(0, |commit| commit.entries))
     }
 }
 

@@ -373,7 +373,7 @@ impl Leases {
     fn free(&mut self, stream: usize, epoch: u64, now: Duration) {
         let lease = &mut self.leases[stream];
         if lease.of(epoch).is_some() {
-            lease.owned = None;
+            lease.end(epoch);
             lease.try_at = now;
         }
     }
@@ -438,9 +438,13 @@ impl Leases {
     /// Commits a batch and all before it of its stream; with `part`, up to this place in it, after which it has as many entries.
     /// `entries`: those of the batch.
     pub(crate) fn commit(&mut self, ticket: Ticket, entries: u64, part: Option<(Place, u64)>) {
-        match self.leases[ticket.stream].of(ticket.epoch) {
+        let lease = &mut self.leases[ticket.stream];
+        match lease.of(ticket.epoch) {
             Some(owned) => owned.commit(ticket.number, part),
-            None => self.report.fenced += entries - part.map_or(0, |(_, left)| left),
+            None => {
+                let late = lease.commit_late(ticket.epoch, ticket.number, part);
+                self.report.fenced += late.unwrap_or_else(|| entries - part.map_or(0, |(_, left)| left));
+            }
         }
     }
 
