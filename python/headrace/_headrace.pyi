@@ -43,6 +43,8 @@ __all__ = [
     "Reader",
     "Report",
     "Rows",
+    "ShardBatch",
+    "ShardConsumer",
     "StreamInfo",
     "Survey",
     "Undelivered",
@@ -890,6 +892,66 @@ class ConsumerBatch:
         """Return the schema of the batch as a `PyCapsule`."""
 
 @final
+class ShardBatch:
+    """Entries of one stream, in their order, as an Arrow record batch: one row each, unless `unpack` is given.
+
+    `for entry in batch` and `batch[0]` return rows as objects of the class `Entry`, and `batch.to_pylist()` as dicts.
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take the batch without a copy.
+    """
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+    @property
+    def stream(self) -> bytes:
+        """The key of the stream."""
+    @property
+    def shard(self) -> int:
+        """The number of the stream among those of the consumer: with shards, the number of the shard."""
+    @property
+    def epoch(self) -> int:
+        """The fencing token: a number that grows each time the stream is taken, from 1 to 2**53.
+
+        A database that stores it with the rows can refuse those of an earlier owner (docs/shards.md#fencing).
+        """
+    @property
+    def first_id(self) -> str:
+        """The ID of the first entry."""
+    @property
+    def last_id(self) -> str:
+        """The ID of the last entry: the place of this batch in its stream."""
+    @property
+    def lost(self) -> int:
+        """The number of entries of the stream that were trimmed before they were read, since its previous batch.
+
+        Greater than 0 only with `on_loss="report"`.
+        """
+    @property
+    def is_lost_exact(self) -> bool:
+        """Whether `lost` is exact; otherwise it is an upper bound."""
+    def check(self) -> None:
+        """Before a commit, raise `LeaseLostError` if another member may own the stream by now."""
+    def __len__(self) -> int: ...
+    def __bool__(self) -> Literal[True]: ...
+    def __iter__(self) -> Iterator[Entry]: ...
+    @overload
+    def __getitem__(self, row: SupportsIndex, /) -> Entry: ...
+    @overload
+    def __getitem__(self, row: slice, /) -> list[Entry]: ...
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return a dict for each row, with the values of all columns as Python objects; no Arrow library is needed.
+
+        The values are those of pyarrow's `to_pylist`: `Decimal`, `datetime` with a `ZoneInfo`, `UUID`, and so on; a
+        map is a list of pairs. A value that Python's `datetime` cannot hold (nanoseconds, years outside 1 to 9999) is
+        a `ValueError` that names its column and row: read it with an Arrow library.
+        """
+    def _shown_rows(self, rows: int, fields: int) -> list[tuple[str, list[tuple[str, str]]]]: ...
+    def _repr_html_(self) -> str: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """Return the batch as `PyCapsule`s of the Arrow C data interface."""
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema of the batch as a `PyCapsule`."""
+
+@final
 class Consumer:
     """The native half of `headrace.Consumer`, which documents it."""
     def __new__(
@@ -1033,3 +1095,46 @@ class Reader:
         """Return the schema of the batches as a `PyCapsule`."""
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return all remaining batches as a `PyCapsule` of the Arrow C stream interface."""
+
+@final
+class ShardConsumer:
+    """The native half of `headrace.ShardConsumer`, which documents it."""
+    def __new__(
+        cls,
+        endpoint: Endpoint,
+        streams: Sequence[bytes],
+        options: dict[str, object],
+        schema: _Schema | None = None,
+    ) -> Self: ...
+    def poll(self, timeout: float | None = None) -> tuple[Literal["batch", "assigned", "revoked", "nothing"], Any]:
+        """Return the next batch, or the streams that came or went; or nothing after `timeout` seconds or `stop`.
+
+        The first is "batch", "assigned", "revoked" or "nothing", the second a `ShardBatch`, a list of keys, or None.
+        """
+    def commit(self, batch: ShardBatch | Entry) -> None:
+        """Commit a batch, or the entries of its batch up to an entry, and everything before it in its stream."""
+    @property
+    def assignment(self) -> list[bytes]:
+        """The keys of the streams that this member owns."""
+    def flush(self, timeout: float | None = None) -> dict[str, int]:
+        """Wait until the server has processed every commit, for at most `timeout` seconds.
+
+        Returns the counts by name, as `headrace.ShardReport` takes them.
+        """
+    def close(self, timeout: float) -> dict[str, int]:
+        """Close the consumer: send its commits, and give its streams up."""
+    def stop(self) -> None:
+        """Return no further batches: `poll` returns None. Can be called from any thread and from a signal handler."""
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+    def report(self) -> dict[str, int]:
+        """Return the counts so far."""
+    @property
+    def unconfirmed(self) -> int:
+        """The number of entries that were committed, and that the server has not confirmed.
+
+        Zero once the consumer is closed, and in a forked process.
+        """
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema of the batches as a `PyCapsule`."""

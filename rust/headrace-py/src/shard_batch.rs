@@ -13,7 +13,7 @@ use crate::errors::to_py;
 use crate::panics::contained;
 use crate::shown;
 
-/// Entries of one stream, in the order of their IDs, as an Arrow record batch with one row each unless `unpack` is given.
+/// Entries of one stream, in their order, as an Arrow record batch: one row each, unless `unpack` is given.
 ///
 /// `for entry in batch` and `batch[0]` return rows as objects of the class `Entry`, and `batch.to_pylist()` as dicts.
 /// `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and others take the batch without a copy.

@@ -98,7 +98,7 @@ impl PyShardConsumer {
         Ok(Self { handle, schema, inner: Mutex::new(LoopShardConsumer::new(inner, Box::new(Logged))) })
     }
 
-    /// Return the next batch, or the streams that came or went, or nothing after `timeout` seconds or once `stop` was called.
+    /// Return the next batch, or the streams that came or went; or nothing after `timeout` seconds or `stop`.
     ///
     /// The first is "batch", "assigned", "revoked" or "nothing", the second a `ShardBatch`, a list of keys, or None.
     #[pyo3(signature = (timeout = None))]
