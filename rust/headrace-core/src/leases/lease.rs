@@ -46,6 +46,8 @@ pub(super) struct Owned {
     pub(super) commit: Option<Commit>,
     /// Set if the lease is given up: when, even if batches are not committed by then.
     pub(super) gives_up_at: Option<Duration>,
+    /// Whether the server was asked to end it: another member may have it.
+    pub(super) is_released: bool,
 }
 
 /// A batch that was returned.
@@ -67,11 +69,12 @@ impl Lease {
         self.owned.as_mut().filter(|owned| owned.epoch == epoch)
     }
 
-    /// Ends it, if it has this epoch.
-    pub(super) fn end(&mut self, epoch: u64) {
-        if let Some(owned) = self.owned.take_if(|owned| owned.epoch == epoch) {
-            self.ended = Some(Owned { commit: None, ..owned });
-        }
+    /// Ends it, if it has this epoch. Returns what the caller has committed and was not sent.
+    pub(super) fn end(&mut self, epoch: u64) -> Option<Commit> {
+        let mut owned = self.owned.take_if(|owned| owned.epoch == epoch)?;
+        let commit = owned.commit.take();
+        self.ended = Some(owned);
+        commit
     }
 
     /// The number of entries that are committed too late: those of this batch, and of batches before it, that were not committed.
@@ -85,7 +88,7 @@ impl Lease {
 
 impl Owned {
     pub(super) fn new(epoch: u64, renewed: Duration) -> Self {
-        Self { epoch, renewed, batches: VecDeque::new(), next: 0, commit: None, gives_up_at: None }
+        Self { epoch, renewed, batches: VecDeque::new(), next: 0, commit: None, gives_up_at: None, is_released: false }
     }
 
     /// Notes a batch that is returned. Its number.
@@ -128,9 +131,9 @@ impl Owned {
         self.commit = Some(Commit { place, entries, repeated: commit.entries });
     }
 
-    /// Until when nobody else can have taken it, also if the clocks of this machine and of the server run apart.
-    pub(super) fn valid_until(&self, lease: Duration) -> Duration {
-        self.renewed + (lease - lease / 10)
+    /// Whether nobody else can have taken it, also if the clocks of this machine and of the server run apart.
+    pub(super) fn is_valid(&self, lease: Duration, now: Duration) -> bool {
+        !self.is_released && now < self.renewed + (lease - lease / 10)
     }
 
     /// The number of entries that were returned and that the caller has not committed.

@@ -146,6 +146,7 @@ impl Leases {
                 if owned.gives_up_at.is_some_and(|at| at <= now)
                     || (owned.gives_up_at.is_some() && owned.is_done()) =>
             {
+                owned.is_released = true;
                 Action::Release { epoch: owned.epoch, commit: owned.commit.take() }
             }
             Some(owned) => Action::Keep { epoch: owned.epoch, commit: owned.commit.take() },
@@ -342,7 +343,7 @@ impl Leases {
         self.report.committed += commit.map_or(0, |commit| commit.entries);
         let lease = self.names.lease;
         let Some(owned) = self.leases[request.stream].of(epoch) else { return };
-        if owned.valid_until(lease) <= now {
+        if !owned.is_valid(lease, now) {
             // Nobody has taken it, but the caller may have been told that somebody could have: it begins again after the last commit.
             self.fence(request.stream, epoch, None, now);
             return;
@@ -360,22 +361,29 @@ impl Leases {
 
     /// Ends a lease that this member may no longer use.
     fn fence(&mut self, stream: usize, epoch: u64, commit: Option<&Commit>, now: Duration) {
-        let Some(owned) = self.leases[stream].of(epoch) else { return };
-        for commit in [commit, owned.commit.as_ref()].into_iter().flatten() {
-            self.report.unknown += commit.repeated;
-            self.report.fenced += commit.entries - commit.repeated;
+        if self.leases[stream].of(epoch).is_some() {
+            self.fenced(commit);
+            self.free(stream, epoch, now);
+            self.report.streams_lost += 1;
+            self.changes.push_back(Change::Lost { stream });
         }
-        self.report.streams_lost += 1;
-        self.free(stream, epoch, now);
-        self.changes.push_back(Change::Lost { stream });
     }
 
+    /// Forgets a lease. What the caller has committed since the last command comes too late.
     fn free(&mut self, stream: usize, epoch: u64, now: Duration) {
         let lease = &mut self.leases[stream];
         if lease.of(epoch).is_some() {
-            lease.end(epoch);
             lease.try_at = now;
+            let commit = lease.end(epoch);
+            self.fenced(commit.as_ref());
         }
+    }
+
+    /// Counts a commit that has no effect.
+    fn fenced(&mut self, commit: Option<&Commit>) {
+        let (entries, repeated) = commit.map_or((0, 0), |commit| (commit.entries, commit.repeated));
+        self.report.unknown += repeated;
+        self.report.fenced += entries - repeated;
     }
 
     fn give_up(&mut self, stream: usize, at: Duration) {
@@ -428,7 +436,7 @@ impl Leases {
         let Some(owned) = self.leases[stream].of(epoch).filter(|owned| owned.gives_up_at.is_none()) else {
             return HandOut::Never;
         };
-        if owned.valid_until(lease) <= now {
+        if !owned.is_valid(lease, now) {
             return HandOut::Later;
         }
         self.report.handed_over += entries;
@@ -451,7 +459,7 @@ impl Leases {
     /// Whether nobody else can have the stream of a batch.
     pub(crate) fn is_valid(&self, ticket: Ticket, now: Duration) -> bool {
         let owned = self.leases[ticket.stream].owned.as_ref();
-        owned.is_some_and(|owned| owned.epoch == ticket.epoch && now < owned.valid_until(self.names.lease))
+        owned.is_some_and(|owned| owned.epoch == ticket.epoch && owned.is_valid(self.names.lease, now))
     }
 
     /// The streams that this member owns and does not give up.
@@ -531,3 +539,6 @@ fn beginning(position: &[u8], last: &[u8], read: Option<i64>) -> Result<Start> {
         .map(Start::After)
         .ok_or_else(|| Error::config("position", "position is not a position of a reader: it names no stream"))
 }
+
+#[cfg(test)]
+mod tests;
