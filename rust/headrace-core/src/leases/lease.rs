@@ -22,6 +22,8 @@ pub(super) struct Lease {
     pub(super) owned: Option<Owned>,
     /// The one that this member had before: what is committed of it is counted once.
     ended: Option<Owned>,
+    /// Whether this member may have it unknowingly: the reply was lost.
+    pub(super) may_be_taken: bool,
     /// Whether a command about it is in flight.
     pub(super) is_asked: bool,
     /// When to try to take it.
@@ -61,7 +63,15 @@ struct Handed {
 
 impl Lease {
     pub(super) fn new() -> Self {
-        Self { owned: None, ended: None, is_asked: false, try_at: Duration::ZERO, is_pinned: false, refusal: None }
+        Self {
+            owned: None,
+            ended: None,
+            may_be_taken: false,
+            is_asked: false,
+            try_at: Duration::ZERO,
+            is_pinned: false,
+            refusal: None,
+        }
     }
 
     /// The lease as this member has it, if it has this epoch.

@@ -115,8 +115,7 @@ impl Leases {
 
     /// The time until there is something to send about these streams.
     pub(super) fn left(&self, line: &[usize], now: Duration) -> Duration {
-        let beats = (line.contains(&self.home) && !self.is_beating && !self.has_left)
-            .then(|| self.beats_at.saturating_sub(now));
+        let beats = line.contains(&self.home).then(|| self.until_beat(now)).flatten();
         let takes = self.may_take();
         let of_streams = line.iter().filter_map(|stream| self.due(*stream, takes, now));
         of_streams.chain(beats).min().unwrap_or(Duration::MAX)
@@ -124,11 +123,9 @@ impl Leases {
 
     /// The next command about these streams.
     pub(super) fn take(&mut self, line: &[usize], now: Duration) -> Option<Request> {
-        if line.contains(&self.home) && !self.is_beating && !self.has_left && self.beats_at <= now {
-            // It leaves after it has given everything up, so that others find what is free.
-            let leaves = self.ends && self.leases.iter().all(|lease| lease.owned.is_none() && !lease.is_asked);
+        if line.contains(&self.home) && self.until_beat(now) == Some(Duration::ZERO) {
             self.is_beating = true;
-            let lease = if leaves { Duration::ZERO } else { self.names.lease };
+            let lease = if self.leaves() { Duration::ZERO } else { self.names.lease };
             let action = Action::Beat { lease, released: take(&mut self.gave_up) };
             return Some(Request { stream: self.home, action, sent: now });
         }
@@ -154,13 +151,29 @@ impl Leases {
         Some(Request { stream, action, sent: now })
     }
 
+    /// The time until this member has to say that it is there, or that it leaves. Others learn immediately what it has given up.
+    fn until_beat(&self, now: Duration) -> Option<Duration> {
+        let has_news = self.beat_refusal.is_none() && (self.gave_up > 0 || self.leaves());
+        let at = if has_news { now } else { self.beats_at };
+        (!self.is_beating && !self.has_left).then(|| at.saturating_sub(now))
+    }
+
+    /// Whether this member leaves now: after it has given everything up, so that others find what is free.
+    fn leaves(&self) -> bool {
+        self.ends && self.leases.iter().all(|lease| lease.owned.is_none() && !lease.is_asked && !lease.may_be_taken)
+    }
+
     /// When there is something to do about a stream. `takes`: whether this member may take one more.
     fn due(&self, stream: usize, takes: bool, now: Duration) -> Option<Duration> {
         let lease = &self.leases[stream];
         if lease.is_asked {
             return None;
         }
-        let Some(owned) = &lease.owned else { return takes.then(|| lease.try_at.saturating_sub(now)) };
+        let Some(owned) = &lease.owned else {
+            // What it may have taken unknowingly it takes again, to give it up.
+            let takes = takes || (self.ends && lease.may_be_taken);
+            return takes.then(|| lease.try_at.saturating_sub(now));
+        };
         let until_tried = lease.try_at.saturating_sub(now);
         let until_renewal = (owned.renewed + self.names.lease / 3).saturating_sub(now);
         let until_given_up =
@@ -210,7 +223,7 @@ impl Leases {
                 }
                 [why, left, _] => {
                     let lease = &mut self.leases[request.stream];
-                    lease.is_pinned = integer(why)? < 0;
+                    (lease.is_pinned, lease.may_be_taken) = (integer(why)? < 0, false);
                     let left = Duration::from_millis(u64::try_from(integer(left)?).unwrap_or_default());
                     lease.try_at = now + if lease.is_pinned { self.names.lease } else { left + AFTER };
                 }
@@ -226,8 +239,6 @@ impl Leases {
                     self.free(request.stream, *epoch, now);
                     self.report.streams_given_up += 1;
                     self.gave_up += 1;
-                    // Others learn of it now.
-                    self.beats_at = now;
                 }
                 Some(owner) => self.lose(request.stream, *epoch, commit.as_ref(), owner, now),
             },
@@ -247,7 +258,7 @@ impl Leases {
         match request.action {
             // How many were given up may be counted twice, which costs others a look.
             Action::Beat { released, .. } => self.gave_up += released,
-            Action::Take { .. } => {}
+            Action::Take { .. } => self.leases[request.stream].may_be_taken = true,
             Action::Keep { epoch, commit } | Action::Release { epoch, commit } => {
                 if let (Some(commit), Some(owned)) = (commit, self.leases[request.stream].of(epoch)) {
                     owned.put_back(commit);
@@ -272,6 +283,7 @@ impl Leases {
     /// Notes that the server did not execute a command, which is sent again.
     pub(super) fn unsent(&mut self, request: Request) {
         let stream = request.stream;
+        let may_be_taken = self.leases[stream].may_be_taken;
         let repeated = match &request.action {
             Action::Keep { commit: Some(commit), .. } | Action::Release { commit: Some(commit), .. } => {
                 Some(commit.repeated)
@@ -279,6 +291,7 @@ impl Leases {
             _ => None,
         };
         self.returned(request);
+        self.leases[stream].may_be_taken = may_be_taken;
         let commit = self.leases[stream].owned.as_mut().and_then(|owned| owned.commit.as_mut());
         if let (Some(repeated), Some(commit)) = (repeated, commit) {
             commit.repeated = repeated;
@@ -328,7 +341,7 @@ impl Leases {
     fn taken(&mut self, request: &Request, epoch: u64, start: Start, now: Duration) {
         let stream = request.stream;
         let lease = &mut self.leases[stream];
-        lease.is_pinned = false;
+        (lease.is_pinned, lease.may_be_taken) = (false, false);
         lease.try_at = now;
         lease.owned = Some(Owned::new(epoch, request.sent));
         self.report.streams_taken += 1;
@@ -345,6 +358,10 @@ impl Leases {
         let Some(owned) = self.leases[request.stream].of(epoch) else { return };
         if !owned.is_valid(lease, now) {
             // Nobody has taken it, but the caller may have been told that somebody could have: it begins again after the last commit.
+            if let Some(at) = &mut owned.gives_up_at {
+                *at = now;
+                return;
+            }
             self.fence(request.stream, epoch, None, now);
             return;
         }
@@ -494,7 +511,6 @@ impl Leases {
         for stream in 0..self.leases.len() {
             self.give_up(stream, now);
         }
-        self.beats_at = now;
     }
 
     /// Whether everything was given up, and the other members know.

@@ -141,7 +141,84 @@ fn each_entry_whose_commit_comes_too_late_counts_once() {
         member.leases.commit(second, 3, Some((place(row), left)));
     }
     assert_eq!(member.counts(), [0, 5, 0, 0], "those of the batch before it, too");
-    [(); 2].map(|()| member.leases.commit(second, 3, None));
+    member.leases.commit(second, 3, None);
+    member.leases.commit(second, 3, None);
     member.leases.commit(first, 3, None);
     assert_eq!(member.counts(), [0, 6, 0, 0]);
+}
+
+#[test]
+fn others_learn_at_once_what_is_given_up_while_a_member_says_that_it_is_there() {
+    let mut member = Member::of(2);
+    member.now += at(600);
+    let beat = member.sends();
+    member.gets(&beat, &list_of(0, &["a", "b"]));
+    let release = member.sends();
+    member.now += at(600);
+    let beat = member.sends();
+    member.gets(&release, &DONE);
+    assert_eq!(beat.action, Action::Beat { lease: LEASE, released: 0 });
+    member.gets(&beat, &list_of(0, &["a", "b"]));
+    assert_eq!(member.sends().action, Action::Beat { lease: LEASE, released: 1 });
+}
+
+#[test]
+fn a_member_leaves_as_soon_as_it_has_given_everything_up() {
+    let mut member = Member::of(1);
+    member.now += at(600);
+    let beat = member.sends();
+    member.leases.end(member.now);
+    let release = member.sends();
+    member.gets(&release, &DONE);
+    member.gets(&beat, &list_of(0, &["a"]));
+    let leave = member.sends();
+    assert_eq!(leave.action, Action::Beat { lease: Duration::ZERO, released: 1 });
+    assert!(!member.leases.has_ended());
+    member.gets(&leave, &list_of(1, &[]));
+    assert!(member.leases.has_ended());
+    assert_eq!(member.rests(), Duration::MAX);
+}
+
+#[test]
+fn a_member_that_ends_gives_up_what_it_may_have_taken_unknowingly() {
+    let mut member = Member::alone(1);
+    let take = member.sends();
+    member.leases.returned(take);
+    member.leases.end(member.now);
+    let take = member.sends();
+    assert!(matches!(take.action, Action::Take { .. }), "{take:?}");
+    member.gets(&take, &taken(1));
+    let release = member.sends();
+    assert_eq!(release.action, Action::Release { epoch: 1, commit: None });
+    member.gets(&release, &DONE);
+    assert!(member.leases.take_changes().is_empty(), "the caller has not seen it");
+    assert_eq!(member.sends().action, Action::Beat { lease: Duration::ZERO, released: 1 });
+}
+
+#[test]
+fn a_take_that_was_refused_has_taken_nothing() {
+    let mut member = Member::alone(1);
+    let take = member.sends();
+    member.leases.refused(take, Error::state("no"), member.now);
+    member.leases.end(member.now);
+    assert_eq!(member.sends().action, Action::Beat { lease: Duration::ZERO, released: 0 });
+}
+
+#[test]
+fn a_lease_that_lapsed_while_it_was_given_up_ends_at_the_server() {
+    let mut member = Member::of(1);
+    member.hands_out(0, 3, 3);
+    member.now += at(4_000);
+    let beat = member.sends();
+    member.gets(&beat, &list_of(0, &["a"]));
+    let keep = member.sends();
+    member.leases.end(member.now);
+    member.now += at(6_000);
+    member.gets(&keep, &DONE);
+    let beat = member.sends();
+    member.gets(&beat, &list_of(0, &["a"]));
+    let release = member.sends();
+    assert_eq!(release.action, Action::Release { epoch: 1, commit: None });
+    member.gets(&release, &DONE);
+    assert!(matches!(member.sends().action, Action::Beat { lease: Duration::ZERO, .. }));
 }
