@@ -43,7 +43,7 @@ def rows(given: _headrace.Rows, noun: str, plural: str) -> str:
     return table(caption, columns, ([row.get(column) for column in columns] for row in shown))
 
 
-def batch(given: _headrace.ReadBatch | _headrace.ConsumerBatch) -> str:
+def batch(given: _headrace.ReadBatch | _headrace.ConsumerBatch | _headrace.ShardBatch) -> str:
     """Return a table of the first rows of a batch: the IDs, and the beginnings of the values of the fields."""
     shown = given._shown_rows(MAX_ROWS, MAX_FIELDS + 1)
     names = list(dict.fromkeys(name for _, fields in shown for name, _ in fields))
