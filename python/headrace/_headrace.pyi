@@ -1105,7 +1105,33 @@ class ShardConsumer:
         streams: Sequence[bytes],
         options: dict[str, object],
         schema: _Schema | None = None,
+        opens: bool = True,
     ) -> Self: ...
+    def begin_open(self) -> None:
+        """Begin to find out where the streams are."""
+    def begin_poll(self, timeout: float | None = None) -> None:
+        """Begin to wait for a batch, for at most `timeout` seconds."""
+    def begin_flush(self, timeout: float | None = None) -> None:
+        """Begin to wait for the server to process every commit, for at most `timeout` seconds."""
+    def begin_close(self, timeout: float) -> None:
+        """Begin to close the consumer."""
+    def advance(self) -> tuple[bool, list[tuple[int, int, bool]], float | None]:
+        """Do what can be done without waiting of what was begun, and take and renew leases.
+
+        Returns whether it is over; the sockets to watch, as (connection, descriptor, whether to wait until it is
+        writable too); and in how many seconds to call again at the latest, or None.
+        """
+    def interrupt(self) -> None:
+        """End what was begun. The next call continues from there."""
+    def take_opened(self) -> None:
+        """Raise the error of an open that failed."""
+    def take_polled(self) -> tuple[Literal["batch", "assigned", "revoked", "nothing"], Any]:
+        """Return what a poll has returned, as `poll` does."""
+    def take_report(self) -> dict[str, int]:
+        """Return what a flush or a close has returned."""
+    @property
+    def is_woken(self) -> bool:
+        """Whether leases must be renewed, or commits be sent, soon: call `advance`."""
     def poll(self, timeout: float | None = None) -> tuple[Literal["batch", "assigned", "revoked", "nothing"], Any]:
         """Return the next batch, or the streams that came or went; or nothing after `timeout` seconds or `stop`.
 

@@ -165,7 +165,7 @@ def test_what_is_no_batch_of_the_consumer_is_refused(server: LocalServer, client
         read, consumed = next(reader), next(consumer)
         refused: Any
         for refused in (None, [], "1-0", 1, read, read[0], consumed, consumed[0], object()):
-            with pytest.raises(TypeError, match="^batch (is None: poll returned no batch|must be one that poll ret)"):
+            with pytest.raises(TypeError, match=r"^batch (is None: poll returned no batch|must be one that poll ret)"):
                 member.commit(refused)
         with pytest.raises(TypeError, match="got an Entry of a Reader or a Consumer"):
             member.commit(read[0])
