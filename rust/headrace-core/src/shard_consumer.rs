@@ -25,7 +25,7 @@ use crate::keeper::{Keeper, Keeping, clock};
 use crate::leases::{Change, HandOut, LeaseSession, Leases, ShardReport};
 use crate::net::{Watch, Within, block_on, ends_at, rest};
 use crate::reader::Reader;
-use crate::reading::{ReadBatch, by_slot, endpoint_of, failed};
+use crate::reading::{ReadBatch, Start, by_slot, endpoint_of, failed};
 
 pub use batch::ShardBatch;
 pub use event_loop::LoopShardConsumer;
@@ -53,6 +53,16 @@ pub enum Polled {
     Nothing,
 }
 
+/// A stream that a member owns and reads.
+#[derive(Debug)]
+struct Owned {
+    epoch: u64,
+    /// Where reading it began: at the last commit.
+    start: Start,
+    /// Whether a batch was returned since then.
+    has_read: bool,
+}
+
 impl Polled {
     /// `None` for [`Nothing`](Self::Nothing).
     fn something(self) -> Option<Self> {
@@ -70,8 +80,10 @@ pub struct ShardConsumer {
     keys: Arc<[Vec<u8>]>,
     options: ShardConsumerOptions,
     number: u64,
-    /// The epochs under which the reader reads streams.
-    epochs: BTreeMap<usize, u64>,
+    /// The streams that the reader reads.
+    owned: BTreeMap<usize, Owned>,
+    /// The places that streams were not at, because they were replaced, or a failover undid entries: the caller knows.
+    replaced: BTreeMap<usize, Start>,
     /// A batch that was read when the lease may have ended.
     held: Option<ReadBatch>,
     /// What the caller has yet to learn.
@@ -98,7 +110,8 @@ impl ShardConsumer {
             keys,
             options,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            epochs: BTreeMap::new(),
+            owned: BTreeMap::new(),
+            replaced: BTreeMap::new(),
             held: None,
             news: Vec::new(),
             is_unchecked: endpoint.shards().is_some() && streams.is_empty(),
@@ -204,7 +217,7 @@ impl ShardConsumer {
 
     /// Waits until the reader has a batch, or something has changed.
     async fn wait(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        if self.epochs.is_empty() || self.held.is_some() {
+        if self.owned.is_empty() || self.held.is_some() {
             if let Some(error) = self.outage() {
                 self.shared.leases().forget_outage();
                 return Err(error);
@@ -236,12 +249,13 @@ impl ShardConsumer {
         for change in changes {
             match change {
                 Change::Assigned { stream, epoch, start } => {
-                    self.epochs.insert(stream, epoch);
-                    self.reader.read_stream(&self.keys[stream], start);
+                    self.owned.insert(stream, Owned { epoch, start, has_read: false });
+                    let is_known = self.replaced.get(&stream) == Some(&start);
+                    self.reader.read_stream(&self.keys[stream], if is_known { start.without_claims() } else { start });
                     self.tell(stream, true);
                 }
                 Change::Revoked { stream } | Change::Lost { stream } => {
-                    if self.epochs.remove(&stream).is_some() {
+                    if self.owned.remove(&stream).is_some() {
                         self.reader.drop_stream(&self.keys[stream])?;
                         self.held.take_if(|batch| *batch.stream == *self.keys[stream]);
                         self.tell(stream, false);
@@ -271,22 +285,41 @@ impl ShardConsumer {
         }
     }
 
+    /// Begins again at the last commit if a stream is not the one that was read before: a failover may have undone entries. If it is
+    /// not the one that was committed either, reading goes on behind that place the next time, whatever the stream is.
+    fn renounce(&mut self, error: &Error) {
+        let Error::StreamReplaced { stream, .. } = error else { return };
+        let Some(stream) = self.keys.iter().position(|key| *key == *stream) else { return };
+        let Some(Owned { epoch, start, has_read }) = self.owned.get(&stream) else { return };
+        if !has_read {
+            self.replaced.insert(stream, *start);
+        }
+        self.shared.leases().renounce(stream, *epoch, clock::now());
+    }
+
     /// A batch that was read, if this member still owns its stream.
     fn take(&mut self) -> Result<Option<ShardBatch>> {
         loop {
             let batch = match self.held.take() {
-                None => self.reader.take_batch()?,
+                None => match self.reader.take_batch() {
+                    Ok(batch) => batch,
+                    Err(error) => {
+                        self.renounce(&error);
+                        return Err(error);
+                    }
+                },
                 held => held,
             };
             let Some(batch) = batch else { return Ok(None) };
             let Some(stream) = self.keys.iter().position(|key| *key == *batch.stream) else { continue };
-            let (Some(epoch), Some(place)) = (self.epochs.get(&stream).copied(), batch.position.get(&batch.stream))
-            else {
-                continue;
-            };
-            let handed = self.shared.leases().hand_out(stream, epoch, place, batch.entries, clock::now());
+            let place = batch.position.get(&batch.stream);
+            let Some((owned, place)) = self.owned.get_mut(&stream).zip(place) else { continue };
+            let handed = self.shared.leases().hand_out(stream, owned.epoch, place, batch.entries, clock::now());
             match handed {
-                HandOut::Now(ticket) => return Ok(Some(ShardBatch { batch, ticket, owner: self.number })),
+                HandOut::Now(ticket) => {
+                    owned.has_read = true;
+                    return Ok(Some(ShardBatch { batch, ticket, owner: self.number }));
+                }
                 HandOut::Later => {
                     self.held = Some(batch);
                     return Ok(None);

@@ -31,6 +31,8 @@ pub(crate) struct LeaseNames {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Commit {
     pub(super) place: Place,
+    /// Grows with each command of an epoch.
+    pub(super) number: u64,
     /// The number of entries since the commit before.
     pub(super) entries: u64,
     /// How many of them were sent before, and the reply was lost.
@@ -98,7 +100,8 @@ impl Request {
                 parts.extend([names.begins_after.clone().into_bytes(), flag(names.creates), flag(*from_namesake)]);
             }
             parts.extend(epoch.map(|epoch| epoch.to_string().into_bytes()));
-            if let Some(Commit { place, .. }) = commit {
+            if let Some(Commit { place, number, .. }) = commit {
+                parts.push(number.to_string().into_bytes());
                 parts.extend([text_of(key, *place).into_bytes(), place.id.to_string().into_bytes()]);
                 parts.push(place.added.map(|added| added.to_string()).unwrap_or_default().into_bytes());
             }

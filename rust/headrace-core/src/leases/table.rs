@@ -144,9 +144,9 @@ impl Leases {
                     || (owned.gives_up_at.is_some() && owned.is_done()) =>
             {
                 owned.is_released = true;
-                Action::Release { epoch: owned.epoch, commit: owned.commit.take() }
+                Action::Release { epoch: owned.epoch, commit: owned.take_commit() }
             }
-            Some(owned) => Action::Keep { epoch: owned.epoch, commit: owned.commit.take() },
+            Some(owned) => Action::Keep { epoch: owned.epoch, commit: owned.take_commit() },
         };
         Some(Request { stream, action, sent: now })
     }
@@ -458,6 +458,12 @@ impl Leases {
         }
         self.report.handed_over += entries;
         HandOut::Now(Ticket { stream, epoch, number: owned.hand_out(place, entries) })
+    }
+
+    /// Gives up a lease under which the stream cannot be read, and takes it again after a while, if no other member does.
+    pub(crate) fn renounce(&mut self, stream: usize, epoch: u64, now: Duration) {
+        self.fence(stream, epoch, None, now);
+        self.leases[stream].try_at = now + TRIES_EVERY;
     }
 
     /// Commits a batch and all before it of its stream; with `part`, up to this place in it, after which it has as many entries.

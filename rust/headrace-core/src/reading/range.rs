@@ -39,6 +39,14 @@ impl Start {
         }
     }
 
+    /// The same place, of which nothing is known: neither that it is an entry, nor how many precede it.
+    pub(crate) fn without_claims(self) -> Self {
+        match self {
+            Self::After(Place { id, .. }) => Self::After(Place { id, ..Place::default() }),
+            other => other,
+        }
+    }
+
     /// The place, once the server has described the stream.
     ///
     /// Entries that were trimmed before reading began are not a loss: if the first entry to read may be among the removed ones,
