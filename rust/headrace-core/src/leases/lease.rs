@@ -46,8 +46,8 @@ pub(super) struct Owned {
     next: u64,
     /// What the caller has committed and was not sent.
     pub(super) commit: Option<Commit>,
-    /// How many commits were sent.
-    sent: u64,
+    /// The number of commits that were sent.
+    commits: u64,
     /// Set if the lease is given up: when, even if batches are not committed by then.
     pub(super) gives_up_at: Option<Duration>,
     /// Whether the server was asked to end it: another member may have it.
@@ -106,7 +106,7 @@ impl Owned {
             batches: VecDeque::new(),
             next: 0,
             commit: None,
-            sent: 0,
+            commits: 0,
             gives_up_at: None,
             is_released: false,
         }
@@ -141,14 +141,14 @@ impl Owned {
         }
         let Some(place) = place else { return };
         let (before, repeated) = self.commit.take().map_or((0, 0), |commit| (commit.entries, commit.repeated));
-        self.commit = Some(Commit { place, number: 0, entries: before + entries, repeated });
+        self.commit = Some(Commit { place, entries: before + entries, repeated, number: 0 });
     }
 
-    /// Takes the commit, to send it.
+    /// What the caller has committed, to be sent now.
     pub(super) fn take_commit(&mut self) -> Option<Commit> {
         let commit = self.commit.take()?;
-        self.sent += 1;
-        Some(Commit { number: self.sent, ..commit })
+        self.commits += 1;
+        Some(Commit { number: self.commits, ..commit })
     }
 
     /// Puts back a commit whose reply was lost. What was committed since goes further.
@@ -156,7 +156,7 @@ impl Owned {
         let later = self.commit.take();
         let entries = commit.entries + later.as_ref().map_or(0, |later| later.entries);
         let place = later.map_or(commit.place, |later| later.place);
-        self.commit = Some(Commit { place, entries, repeated: commit.entries, ..commit });
+        self.commit = Some(Commit { place, entries, repeated: commit.entries, number: 0 });
     }
 
     /// Whether nobody else can have taken it, also if the clocks of this machine and of the server run apart.

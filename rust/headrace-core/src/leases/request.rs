@@ -31,12 +31,12 @@ pub(crate) struct LeaseNames {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Commit {
     pub(super) place: Place,
-    /// Grows with each command of an epoch.
-    pub(super) number: u64,
     /// The number of entries since the commit before.
     pub(super) entries: u64,
     /// How many of them were sent before, and the reply was lost.
     pub(super) repeated: u64,
+    /// How often the position of this lease was sent, with this time.
+    pub(super) number: u64,
 }
 
 /// A command for the keeper.
@@ -101,9 +101,9 @@ impl Request {
             }
             parts.extend(epoch.map(|epoch| epoch.to_string().into_bytes()));
             if let Some(Commit { place, number, .. }) = commit {
-                parts.push(number.to_string().into_bytes());
                 parts.extend([text_of(key, *place).into_bytes(), place.id.to_string().into_bytes()]);
                 parts.push(place.added.map(|added| added.to_string()).unwrap_or_default().into_bytes());
+                parts.push(number.to_string().into_bytes());
             }
         }
         write_array_header(out, parts.len());
