@@ -76,6 +76,9 @@ pub(crate) struct Leases {
     errors: VecDeque<Error>,
     /// Since when a server could not be reached, and why; `None`: the last attempt succeeded.
     outage: Option<(Duration, Fault)>,
+    /// Until when it takes leases of an earlier process of its name, which end by then. A process that was stopped for longer takes
+    /// none from a later one.
+    inherits_until: Option<Duration>,
     /// Whether another process uses the name of this member: it has taken streams from this one.
     has_namesake: bool,
     report: ShardReport,
@@ -100,6 +103,7 @@ impl Leases {
             changes: VecDeque::new(),
             errors: VecDeque::new(),
             outage: None,
+            inherits_until: None,
             has_namesake: false,
             report: ShardReport::default(),
             ends: false,
@@ -138,7 +142,10 @@ impl Leases {
         let lease = &mut self.leases[stream];
         lease.is_asked = true;
         let action = match &mut lease.owned {
-            None => Action::Take { from_namesake: !self.has_namesake },
+            None => {
+                let inherits = !self.ends && self.inherits_until.is_some_and(|until| now < until);
+                Action::Take { from_namesake: inherits }
+            }
             Some(owned)
                 if owned.gives_up_at.is_some_and(|at| at <= now)
                     || (owned.gives_up_at.is_some() && owned.is_done()) =>
@@ -316,6 +323,7 @@ impl Leases {
     fn saw(&mut self, members: Vec<Vec<u8>>, released: i64, now: Duration) {
         let is_news = self.members != members || self.released != Some(released);
         (self.members, self.released) = (members, Some(released));
+        self.inherits_until.get_or_insert(now + self.names.lease);
         if is_news {
             for lease in self.leases.iter_mut().filter(|lease| lease.owned.is_none() && lease.refusal.is_none()) {
                 lease.try_at = lease.try_at.min(now);

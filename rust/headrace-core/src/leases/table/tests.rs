@@ -222,3 +222,20 @@ fn a_lease_that_lapsed_while_it_was_given_up_ends_at_the_server() {
     member.gets(&release, &DONE);
     assert!(matches!(member.sends().action, Action::Beat { lease: Duration::ZERO, .. }));
 }
+
+#[test]
+fn only_a_process_that_begins_takes_leases_of_its_name() {
+    let mut member = Member::alone(2);
+    let take = member.sends();
+    assert_eq!(take.action, Action::Take { from_namesake: true });
+    member.gets(&take, &taken(1));
+    let take = member.sends();
+    member.gets(&take, &Value::Array(vec![Value::Int(0), Value::Int(20_000), text("b")]));
+    // It was stopped, and a later process of its name has its lease by now.
+    member.now += at(30_000);
+    let (beat, keep, take) = (member.sends(), member.sends(), member.sends());
+    assert!(matches!(beat.action, Action::Beat { .. }) && matches!(keep.action, Action::Keep { .. }));
+    assert_eq!(take.action, Action::Take { from_namesake: false });
+    member.gets(&keep, &text("a"));
+    assert!(member.leases.has_namesake());
+}
