@@ -339,7 +339,7 @@ impl ShardConsumer {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if !self.until(deadline, watch, Leases::is_settled).await? {
-            let refusal = self.shared.leases().commit_refusal().cloned();
+            let refusal = self.shared.leases().take_commit_refusal();
             if let Some(error) = refusal.or_else(|| self.outage()) {
                 return Err(error);
             }
@@ -366,7 +366,7 @@ impl ShardConsumer {
         self.shared.leases().end(clock::now());
         self.shared.doze.wake();
         let waited = if self.is_open { self.until(deadline, watch, Leases::has_ended).await } else { Ok(true) };
-        let refusal = self.shared.leases().commit_refusal().cloned();
+        let refusal = self.shared.leases().take_commit_refusal();
         self.abandon();
         self.shared.leases().abandon();
         waited?;
@@ -390,7 +390,7 @@ impl ShardConsumer {
                 if is_done(&leases) {
                     return Ok(true);
                 }
-                if leases.commit_refusal().is_some() {
+                if leases.refuses_commits() {
                     return Ok(false);
                 }
             }

@@ -449,8 +449,19 @@ impl Leases {
         self.has_namesake
     }
 
-    /// Why commits that wait cannot be sent, of the first stream of which the server refuses them.
-    pub(crate) fn commit_refusal(&self) -> Option<&Error> {
+    /// Whether the server refuses commits that wait.
+    pub(crate) fn refuses_commits(&self) -> bool {
+        self.commit_refusal().is_some()
+    }
+
+    /// Why it does, of the first such stream. The caller knows it then.
+    pub(crate) fn take_commit_refusal(&mut self) -> Option<Error> {
+        let refusal = self.commit_refusal().cloned()?;
+        self.errors.retain(|error| *error != refusal);
+        Some(refusal)
+    }
+
+    fn commit_refusal(&self) -> Option<&Error> {
         let waits = |lease: &&Lease| lease.owned.as_ref().is_some_and(|owned| owned.commit.is_some());
         self.leases.iter().filter(waits).find_map(|lease| lease.refusal.as_ref())
     }
