@@ -52,6 +52,8 @@ pub(super) struct Owned {
     pub(super) gives_up_at: Option<Duration>,
     /// Whether the server was asked to end it: another member may have it.
     pub(super) is_released: bool,
+    /// Whether the caller knows that another member may have it.
+    pub(super) is_lapsed: bool,
 }
 
 /// A batch that was returned.
@@ -109,6 +111,7 @@ impl Owned {
             commits: 0,
             gives_up_at: None,
             is_released: false,
+            is_lapsed: false,
         }
     }
 
@@ -161,7 +164,7 @@ impl Owned {
 
     /// Whether nobody else can have taken it, also if the clocks of this machine and of the server run apart.
     pub(super) fn is_valid(&self, lease: Duration, now: Duration) -> bool {
-        !self.is_released && now < self.renewed + (lease - lease / 10)
+        !self.is_released && !self.is_lapsed && now < self.renewed + (lease - lease / 10)
     }
 
     /// The number of entries that were returned and that the caller has not committed.

@@ -498,7 +498,17 @@ impl Leases {
         }
     }
 
-    /// Whether nobody else can have the stream of a batch.
+    /// Whether nobody else can have the stream of a batch. If somebody can, the caller undoes what it did with it: nothing more is
+    /// returned of this lease, also if the server has renewed it meanwhile.
+    pub(crate) fn check(&mut self, ticket: Ticket, now: Duration) -> bool {
+        let lease = self.names.lease;
+        let Some(owned) = self.leases[ticket.stream].of(ticket.epoch) else { return false };
+        owned.is_lapsed |= !owned.is_valid(lease, now);
+        !owned.is_lapsed
+    }
+
+    /// The same, without a caller.
+    #[cfg(test)]
     pub(crate) fn is_valid(&self, ticket: Ticket, now: Duration) -> bool {
         let owned = self.leases[ticket.stream].owned.as_ref();
         owned.is_some_and(|owned| owned.epoch == ticket.epoch && owned.is_valid(self.names.lease, now))

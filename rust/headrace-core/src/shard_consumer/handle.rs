@@ -38,7 +38,7 @@ impl ShardHandle {
     /// Fails with [`Error::LeaseLost`] if the stream of the batch may belong to another member by now.
     pub fn check(&self, batch: &ShardBatch) -> Result<()> {
         self.enter()?;
-        if self.shared.leases().is_valid(batch.ticket, clock::now()) {
+        if self.shared.leases().check(batch.ticket, clock::now()) {
             return Ok(());
         }
         let entries = &batch.batch;

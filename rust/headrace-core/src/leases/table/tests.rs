@@ -239,3 +239,20 @@ fn only_a_process_that_begins_takes_leases_of_its_name() {
     member.gets(&keep, &text("a"));
     assert!(member.leases.has_namesake());
 }
+
+#[test]
+fn what_the_caller_was_told_to_undo_comes_again() {
+    let mut member = Member::of(1);
+    let (first, second) = (member.hands_out(0, 3, 3), member.hands_out(0, 5, 2));
+    member.now += at(4_000);
+    let beat = member.sends();
+    member.gets(&beat, &list_of(0, &["a"]));
+    let keep = member.sends();
+    // The process is stopped. When it goes on, the caller is faster than the keeper.
+    let sent = member.now;
+    member.now += at(7_000);
+    assert!(!member.leases.check(first, member.now));
+    member.leases.replied(&keep, &DONE, sent).unwrap();
+    assert!(!member.leases.check(second, member.now), "a commit of it would include the first one");
+    assert_eq!(member.leases.take_changes(), [Change::Lost { stream: 0 }]);
+}
