@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faults.proxy import Pair, Proxy
-from headrace import ConfigError, Consumer, Dispatcher, Endpoint, Reader
+from headrace import ConfigError, Consumer, Dispatcher, Endpoint, Reader, ShardBatch
 from headrace.testing import LocalServer
 from support.consumers import as_ids
 from support.fixture_types import StartServer
@@ -192,12 +192,15 @@ def test_the_counts_add_up_with_commits_from_many_threads(server: LocalServer, c
     for shard in range(4):
         add(client, 500, key=f"orders:{shard}")
     with member_of(sharded(server, 4), batch_rows=10) as member:
-        batches = []
-        while sum(map(len, batches)) < 2_000:
+        batches: list[ShardBatch] = []
+        while sum(batch.num_rows for batch in batches) < 2_000:
             batches.append(next_batch(member))
-        threads = [
-            threading.Thread(target=lambda n=n: [member.commit(batch) for batch in batches[n::8]]) for n in range(8)
-        ]
+
+        def commit(first: int) -> None:
+            for batch in batches[first::8]:
+                member.commit(batch)
+
+        threads = [threading.Thread(target=commit, args=(first,)) for first in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

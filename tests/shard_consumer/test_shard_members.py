@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace import ShardConsumer
+from headrace import ShardBatch, ShardConsumer
 from headrace.testing import LocalServer
 from support.consumers import as_ids
 from support.fixture_types import BySize
@@ -116,7 +116,7 @@ def test_the_owner_finishes_its_batch_before_the_next_owner_begins(server: Local
     fill(client, 2, 20)
     revoked: list[bytes] = []
     old = member_of(sharded(server, 2), "a", batch_rows=5, on_revoked=revoked.extend)
-    held = {}
+    held: dict[bytes, list[ShardBatch]] = {}
     while len(held) < 2:
         batch = next_batch(old)
         held.setdefault(batch.stream, []).append(batch)

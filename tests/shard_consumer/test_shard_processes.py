@@ -132,7 +132,7 @@ def test_a_process_that_starts_again_gets_its_streams_at_once(server: LocalServe
         with MemberProcess(server, "pod-1", streams, batch_rows=10) as second:
             wait_until(lambda: len(second.ask("assignment")) == 2)
             assert second.ask("assignment") == had
-            found = {}
+            found: dict[str, list[str]] = {}
             for _ in range(3):
                 key, ids, at = second.ask("poll")
                 found.setdefault(key, []).extend(ids)

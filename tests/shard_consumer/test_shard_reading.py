@@ -58,9 +58,9 @@ def test_the_columns_are_those_of_a_reader(server: LocalServer, client: Any, opt
         client.xadd(KEY, {"n": number, "text": f"text {number}"})
     with Reader(endpoint_to(server), end="latest", **options) as reader:
         expected = pa.table(reader)
-    batches = []
+    batches: list[ShardBatch] = []
     with member_of(server, **options) as member:
-        while sum(map(len, batches)) < 30:
+        while sum(batch.num_rows for batch in batches) < 30:
             batches.append(next_batch(member))
         assert pa.schema(member) == expected.schema
     assert pa.Table.from_batches([pa.record_batch(batch) for batch in batches]).equals(expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -90,7 +90,9 @@ def now(client: Client) -> int:
 class Work:
     """Members that work in threads: each notes what it gets, and commits it."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[ShardBatch], object] | None = None) -> None:
+        self.note = note
+        """What to do with each batch before its commit."""
         self.noted: dict[bytes, list[str]] = defaultdict(list)
         """The IDs of each stream, in the order in which any member noted them."""
         self.members: dict[str, ShardConsumer] = {}
@@ -122,6 +124,8 @@ class Work:
             for batch in member:
                 with self._lock:
                     self.noted[batch.stream] += ids_of(batch)
+                if self.note is not None:
+                    self.note(batch)
                 member.commit(batch)
         except BaseException as failure:
             self._failures.append(failure)
