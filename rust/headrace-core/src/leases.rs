@@ -12,6 +12,7 @@ mod session;
 mod share;
 mod table;
 
+pub(crate) use keys::has_slot_of_stream;
 pub use report::{SHARD_CONSUMER_COUNTERS, ShardReport};
 pub(crate) use request::LeaseNames;
 pub(crate) use session::{LeaseSession, lock};

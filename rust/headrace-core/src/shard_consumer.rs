@@ -22,7 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::entries::escaped;
 use crate::error::{Error, Result};
 use crate::keeper::{Keeper, Keeping, clock};
-use crate::leases::{Change, HandOut, LeaseSession, Leases, ShardReport};
+use crate::leases::{Change, HandOut, LeaseSession, Leases, ShardReport, has_slot_of_stream};
 use crate::net::{Watch, Within, block_on, ends_at, rest};
 use crate::reader::Reader;
 use crate::reading::{ReadBatch, Start, by_slot, endpoint_of, failed};
@@ -154,6 +154,13 @@ impl ShardConsumer {
         let decided = connections.decided(watch).await.cloned();
         connections.close();
         let decided = decided?;
+        if decided.cluster().is_some()
+            && let Some(key) = self.keys.iter().find(|key| !has_slot_of_stream(key))
+        {
+            let message =
+                format!("streams in a cluster must have no '}}' without a '{{' before it, got '{}'", escaped(key));
+            return Err(Error::config("streams", message));
+        }
         if self.is_unchecked {
             check_shards_once(&decided, watch).await?;
             self.is_unchecked = false;
@@ -390,7 +397,7 @@ impl ShardConsumer {
                 if is_done(&leases) {
                     return Ok(true);
                 }
-                if leases.refuses_commits() {
+                if leases.is_refused() {
                     return Ok(false);
                 }
             }

@@ -12,8 +12,13 @@ pub(crate) fn members_key(stream: &[u8], group: &[u8]) -> Vec<u8> {
     of_stream(stream, b"members", group)
 }
 
+/// Whether the keys of leases are in the slot of this stream.
+pub(crate) fn has_slot_of_stream(stream: &[u8]) -> bool {
+    tag(stream) != stream || !stream.contains(&b'}')
+}
+
 /// `{orders:7}:lease:billing` for the stream `orders:7`, `lease:a{orders}7:billing` for `a{orders}7`, which has a tag: no two
-/// streams have the same key. A stream with a `}` and without a tag has its lease in another slot: a cluster refuses that.
+/// streams have the same key.
 fn of_stream(stream: &[u8], what: &[u8], group: &[u8]) -> Vec<u8> {
     if tag(stream) == stream {
         [&b"{"[..], stream, b"}:", what, b":", group].concat()

@@ -123,7 +123,7 @@ fn refusal(key: &[u8], group: &[u8], request: &Request, fault: &Fault) -> Result
     }
     let kind = Classifier::default().kind(fault);
     // An error of a script without a code does not pass by itself.
-    if (kind == Kind::Retryable && !matches!(&*fault.code, "OOM" | "ERR")) || fault.ends_connection() {
+    if (kind == Kind::Retryable && !matches!(&*fault.code, "OOM" | "ERR" | "CROSSSLOT")) || fault.ends_connection() {
         return Err(fault.clone());
     }
     let message = format!(

@@ -449,9 +449,9 @@ impl Leases {
         self.has_namesake
     }
 
-    /// Whether the server refuses commits that wait.
-    pub(crate) fn refuses_commits(&self) -> bool {
-        self.commit_refusal().is_some()
+    /// Whether the server refuses commits that wait, or that this member leaves.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.commit_refusal().is_some() || (self.leaves() && self.beat_refusal.is_some())
     }
 
     /// Why it does, of the first such stream. The caller knows it then.
