@@ -97,9 +97,8 @@ def test_over_tls(tls_server: LocalServer, connect: Connect, certs: Certs) -> No
     with member_of(endpoint_to(tls_server, tls_ca_cert=certs.ca), batch_rows=100) as member:
         take(member, 2_000)
         assert member.flush().committed == 2_000
-    with pytest.raises(CommandError, match="the server's certificate is from an unknown CA") as refused:
+    with pytest.raises(HeadraceError, match="the server's certificate is from an unknown CA"):
         take(member_of(endpoint_to(tls_server, tls_ca_cert=certs.other_ca)), 1)
-    assert (refused.value.code, refused.value.kind) == ("TLS", "permanent")
 
 
 def test_a_wrong_password_is_an_error(server: LocalServer, client: Any) -> None:

@@ -7,9 +7,9 @@ use std::time::Duration;
 use redis::{Value, parse_redis_value};
 
 use super::request::{Known, Request};
-use super::table::Leases;
+use super::table::{Leases, unreadable};
 use crate::entries::escaped;
-use crate::error::{Classifier, Error, Fault, Kind};
+use crate::error::{Classifier, Error, Fault, Kind, code};
 use crate::keeper::sync::{Mutex, MutexGuard, PoisonError};
 use crate::keeper::{Doze, Kept, LONGEST};
 use crate::reading::{Buffers, Exchange, protocol};
@@ -48,6 +48,19 @@ impl LeaseSession {
             return Ok(());
         }
         let reply = parse_redis_value(reply).unwrap_or(Value::Nil);
+        if let Some(error) = unreadable(&request, &reply) {
+            let key = &self.keys[request.stream];
+            let lease = request.key(key, &leases.names().group);
+            let message = format!(
+                "stream {}: the lease {} cannot be read: {error}; delete its field position, and the group begins where its own \
+                 position is",
+                escaped(key),
+                escaped(&lease)
+            );
+            let fault = Fault::new(code::PROTOCOL, message.clone());
+            leases.refused(request, Error::stream_refused(key, &fault, &message), self.now);
+            return Ok(());
+        }
         leases.replied(&request, &reply, self.now).ok_or_else(|| protocol("a reply that does not fit the command"))
     }
 }

@@ -223,10 +223,8 @@ impl Leases {
             Action::Take { .. } => match list(reply)? {
                 [epoch, position, last, read] => {
                     let epoch = u64::try_from(integer(epoch)?).ok()?;
-                    match beginning(bytes(position)?, bytes(last)?, integer(read)) {
-                        Ok(start) => self.taken(request, epoch, start, now),
-                        Err(error) => self.refused(request.clone(), error, now),
-                    }
+                    let start = beginning(bytes(position)?, bytes(last)?, integer(read)).ok()?;
+                    self.taken(request, epoch, start, now);
                 }
                 [why, left, _] => {
                     let lease = &mut self.leases[request.stream];
@@ -571,6 +569,14 @@ fn owner(reply: &Value) -> Option<Option<&[u8]>> {
         Some(_) => None,
         None => bytes(reply).map(Some),
     }
+}
+
+/// Why the lease that a reply gives to this member cannot be used: its position is none of headrace.
+pub(super) fn unreadable(request: &Request, reply: &Value) -> Option<Error> {
+    let [_, position, last, read] = list(reply).filter(|_| matches!(request.action, Action::Take { .. }))? else {
+        return None;
+    };
+    beginning(bytes(position)?, bytes(last)?, integer(read)).err()
 }
 
 /// Where to read a stream whose lease was taken. `position`: the last commit, or empty: nobody has committed, and the group is
