@@ -7,7 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from .sink import Sink
 from .watch import Watch
 
 #: Seconds without progress after which what is missing is lost.
-STILL = 60.0
+STILL = 30.0
 #: A replica took over where none was to: a server of a busy machine stood still.
 UNPLANNED = "cluster: unplanned failover"
 #: Errors that say that something is gone: a failover explains them, nothing else.
@@ -63,13 +63,14 @@ class Outcome:
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**vars(self), "verdict": vars(self.verdict)}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Outcome:
-        verdict = {name: Counter(value) if name != "examples" else value for name, value in kept["verdict"].items()}
-        verdict["entries"] = kept["verdict"]["entries"]
-        return cls(**{**kept, "verdict": Verdict(**verdict), "errors": Counter(kept["errors"])})
+        counters = {name: Counter(kept["verdict"][name]) for name in ("wrong", "log", "explained")}
+        verdict = {**kept["verdict"], **counters}
+        pairs = {name: [(fault, seconds) for fault, seconds in kept[name]] for name in ("served", "settled")}
+        return cls(**{**kept, **pairs, "verdict": Verdict(**verdict), "errors": Counter(kept["errors"])})
 
 
 class Episode:

@@ -7,16 +7,18 @@ from collections import defaultdict
 
 import redis
 
+from faults.tables import markdown
 from headrace.errors import LocalServerError
-from laboratory import KEEP, RESULTS, SEED, SERVERS, Option, Run, laboratory
+from laboratory import KEEP, ONE_SERVER, RESULTS, SEED, SERVERS, Option, Run, laboratory
 from support.servers import Program, program_named
 
+from . import balance, pauses
 from .contenders import CONTENDERS
 from .episode import Episode, Outcome, Plan
 from .group import MemberError
 from .member import STYLES
 from .servers import TOPOLOGIES, start
-from .tables import faults_table, outcomes_table, percentile
+from .tables import BALANCE, PAUSES, balance_row, faults_table, outcomes_table, pauses_row, percentile
 
 #: Seconds beyond a lease within which each shard has an owner: members look every half second, and one for the work.
 BEYOND = 2.0
@@ -111,3 +113,39 @@ def _say(this: Run, name: str, lease: float, outcome: Outcome) -> None:
         f"{max(served):.2f} s, beyond the lease and {BEYOND:g} s: {shown}; log: {dict(outcome.verdict.log)}; "
         f"explained: {dict(outcome.verdict.explained)}; errors: {dict(outcome.errors)}"
     )
+
+
+@laboratory(
+    *(SEED, ONE_SERVER),
+    Option("what", ["pauses", "balance"], "what is measured"),
+    Option("lease", 3.0, "seconds of a lease while members are restarted; the balance has 10"),
+    Option("shards", ["12", "64", "256"], "shards of the stream, for the balance"),
+    Option("rate", 1_200, "rows per second while members are restarted"),
+    Option("rounds", 3, "how often all members are restarted in turn"),
+    Option("seconds", 4.0, "how long an idle group is looked at"),
+)
+def shard_pauses(this: Run) -> str:
+    """Measure how long shards stand still while members restart, how shares settle, and what idle members cost."""
+    options = this.options
+    programs = [program_named(name) for name in options.servers]
+    for program in programs:
+        if "pauses" in options.what:
+            rows = []
+            for number, (how, names) in enumerate(pauses.WAYS):
+                found = pauses.measure(
+                    program,
+                    this.folder / f"{program.label}-{number}",
+                    how,
+                    names,
+                    shards=12,
+                    lease=options.lease,
+                    rate=options.rate,
+                    rounds=options.rounds,
+                )
+                rows.append(pauses_row(program.label, found))
+            this.say(markdown(PAUSES, rows, left=3) + "\n")
+        if "balance" in options.what:
+            for shards in map(int, options.shards):
+                steps = balance.measure(program, shards, 10, options.seconds)
+                this.say(markdown(BALANCE, [balance_row(program.label, step) for step in steps], left=1) + "\n")
+    return f"{len(programs)} servers"

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -81,7 +82,7 @@ class Member:
         self._dice = random.Random(seed)
         self._style = self._dice.choice(setting.styles)
         self._work = setting.work
-        self._ends = False
+        self._ends = threading.Event()
         #: Entries that it got and did not commit.
         self._withheld = 0
         retry = RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60)
@@ -96,7 +97,7 @@ class Member:
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._end)
-        while not self._ends:
+        while not self._ends.is_set():
             try:
                 batch = self._consumer.poll()
                 if batch is not None:
@@ -112,7 +113,7 @@ class Member:
             self._note("reports", {"report": report._asdict(), "withheld": self._withheld})
 
     def _end(self, *_: object) -> None:
-        self._ends = True
+        self._ends.set()
         self._consumer.stop()
 
     def _note(self, file: str, what: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 
 from headrace import Dispatcher, Endpoint, RetryPolicy
 
+#: How many keys there are, if nothing else is said.
 KEYS = 60
 #: Seconds between two flushes.
 EVERY = 0.01
@@ -17,13 +18,14 @@ EVERY = 0.01
 class Producer:
     """Writes `key number` until it is stopped, each key with numbers of its own."""
 
-    def __init__(self, endpoint: Endpoint, rate: int, seed: int) -> None:
+    def __init__(self, endpoint: Endpoint, rate: int, seed: int, keys: int = KEYS) -> None:
         self._dispatcher = Dispatcher(
             endpoint,
             exactly_once="script",
             retry=RetryPolicy(initial_backoff=0.01, max_backoff=0.1, deadline=60),
         )
         self._rate = rate
+        self._keys = keys
         self._dice = random.Random(f"{seed} producer")
         self._stops = threading.Event()
         self._thread = threading.Thread(target=self._run, name="producer")
@@ -46,7 +48,7 @@ class Producer:
             while not self._stops.is_set():
                 due = min(int((time.monotonic() - began) * self._rate) - self.rows, self._rate)
                 for _ in range(due):
-                    key = self._dice.randrange(KEYS)
+                    key = self._dice.randrange(self._keys)
                     dispatcher.produce(b"k%d %d" % (key, numbers[key]), key=b"k%d" % key)
                     numbers[key] += 1
                     self.rows += 1

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from faults.tables import markdown
 
+from .balance import Step
 from .episode import Outcome
+from .pauses import Pauses
 
 #: By server and what the members were.
 Outcomes = Mapping[tuple[str, str], Sequence[Outcome]]
@@ -63,3 +65,32 @@ def _seconds(values: Sequence[float]) -> tuple[str, str, str]:
     if not values:
         return "", "", ""
     return f"{percentile(values, 0.5):.2f} s", f"{percentile(values, 0.99):.2f} s", f"{max(values):.2f} s"
+
+
+PAUSES = (
+    "server", "ended by", "next one", "restarts", "its shards: p50", "p99", "most",
+    "others: p50", "p99", "most", "shards moved", "rows", "repeated",
+)  # fmt: skip
+
+
+def pauses_row(server: str, found: Pauses) -> tuple[str, ...]:
+    """How long shards stood still."""
+    restarts = len(found.its) + len(found.others)
+    numbers = (f"{number:,}" for number in (found.moves, found.rows, found.repeated))
+    shown = f"{restarts // len({*range(12)}):,}"
+    return (server, found.how, found.names, shown, *_seconds(found.its), *_seconds(found.others), *numbers)
+
+
+BALANCE = (
+    "server", "shards", "members", "even after", "moved", "at least", "calls/s", "commands/s",
+    "processor of the server",
+)  # fmt: skip
+
+
+def balance_row(server: str, step: Step) -> tuple[str, ...]:
+    """How shares settled, and what the idle group costs."""
+    idle = ("", "", "")
+    if step.members > step.before:
+        idle = (f"{step.calls:,.0f}", f"{step.commands:,.0f}", f"{step.processor:.1%}")
+    members = f"{step.before} to {step.members}"
+    return (server, f"{step.shards}", members, f"{step.seconds:.2f} s", f"{step.moves}", f"{step.fewest}", *idle)
