@@ -24,7 +24,8 @@ from .sink import Row, Sink, entry_id
 STREAM_KEY = "events"
 GROUP = "billing"
 #: How a member goes about it: `batch` and `entry` commit each of these and leave it to the database and the commit to
-#: fence; `check` asks before it writes, and rolls a batch back if its lease was lost.
+#: fence; `check` asks before it writes, and rolls a batch back if its lease was lost. `log` has no database, so that
+#: members do not wait for each other.
 STYLES = ("batch", "entry", "check")
 
 
@@ -91,7 +92,7 @@ class Member:
             group=GROUP,
             member=name,
             lease=setting.lease,
-            batch_rows=self._dice.choice([1, 5, 50]),
+            batch_rows=50 if self._style == "log" else self._dice.choice([1, 5, 50]),
             retry=self._dice.choice([retry, None]),
         )
 
@@ -130,6 +131,10 @@ class Member:
             except LeaseLostError:
                 self._withheld += len(rows)
                 return
+        if self._style == "log":
+            self._sink.note(rows)
+            self._consumer.commit(batch)
+            return
         if self._style == "entry":
             for place, row in enumerate(rows):
                 self._sink.note([row])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from .group import Group
 from .member import STREAM_KEY, Setting
 from .producer import Producer
 from .servers import OneServer, end
-from .sink import Row, Sink
+from .sink import EntryId, Row, Sink
 from .watch import Watch
 
 #: The members that are restarted in turn.
@@ -54,7 +54,7 @@ def measure(
     streams = [key.decode() for key in endpoint.stream_keys]
     Sink.create(folder, streams)
     sink = Sink(folder)
-    group = Group(Setting(folder, "headrace", servers.endpoint, shards, lease, ("batch",), 0.0), 1, None)
+    group = Group(Setting(folder, "headrace", servers.endpoint, shards, lease, ("log",), 0.0), 1, None)
     producer = Producer(endpoint, rate, 1, KEYS)
     watch = Watch(servers, streams, Verdict())
     strikes: list[tuple[float, float, set[str]]] = []
@@ -83,7 +83,7 @@ def measure(
                 time.sleep(0.3)
                 strikes.append((began, time.time(), its))
         producer.stop()
-        wait_until(lambda: all(sink.ends()[stream] >= end(servers, stream) for stream in streams))
+        wait_until(lambda: is_at_end(sink, {stream: end(servers, stream) for stream in streams}))
         rows = list(sink.log())
         moves = watch.checker.moves
         group.terminate(*sorted(group.alive))
@@ -96,6 +96,11 @@ def measure(
     its_pauses, others = longest_pauses(rows, strikes)
     repeated = len(rows) - len({(row.shard, row.entry_id) for row in rows})
     return Pauses(how, names, its_pauses, others, len(rows), repeated, moves)
+
+
+def is_at_end(sink: Sink, ends: Mapping[str, EntryId]) -> bool:
+    """Whether the log has the last entry of each shard."""
+    return {*ends.items()} <= {(row.shard, row.entry_id) for row in sink.log()}
 
 
 def longest_pauses(
