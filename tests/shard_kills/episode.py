@@ -29,6 +29,8 @@ STILL = 30.0
 UNPLANNED = "cluster: unplanned failover"
 #: Errors that say that something is gone: a failover explains them, nothing else.
 GONE = ("DataLossError", "StreamReplacedError")
+#: Errors of servers that are away, and of those that refuse a command because they change.
+AWAY = ("ConnectionFailedError", "CommandError")
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,8 @@ class Episode:
             self.outcome.errors[each["error"]] += 1
             if each["error"] in GONE:
                 verdict.add("a member was told of a loss", each, verdict.explained if is_lossy else None)
+            elif each["error"] not in AWAY:
+                verdict.add("an error that no fault explains", each)
         self.outcome.moves = self._watch.checker.moves
 
     def _lines(self, name: str) -> list[dict[str, Any]]:

@@ -52,6 +52,7 @@ LONG = {
     "test_script_forms.py",
     "test_send_bad_rows.py",
     "test_sentinel_failover.py",
+    "test_shard_kills.py",
     "test_source_attempts.py",
     "test_source_example.py",
     "test_source_secrets.py",
