@@ -256,6 +256,11 @@ impl Reader {
         debug_assert!(is_known, "a stream of the reader");
     }
 
+    /// Reads one of its streams no longer, until [`read_stream`](Self::read_stream).
+    pub(crate) fn leave_stream(&mut self, stream: &[u8]) {
+        self.sessions.drop_stream(stream);
+    }
+
     /// Closes the connections.
     pub fn close(&mut self) {
         self.is_closed = true;

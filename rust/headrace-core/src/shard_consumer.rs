@@ -263,7 +263,7 @@ impl ShardConsumer {
                 }
                 Change::Revoked { stream } | Change::Lost { stream } => {
                     if self.owned.remove(&stream).is_some() {
-                        self.reader.drop_stream(&self.keys[stream])?;
+                        self.reader.leave_stream(&self.keys[stream]);
                         self.held.take_if(|batch| *batch.stream == *self.keys[stream]);
                         self.tell(stream, false);
                     }

@@ -60,10 +60,12 @@ impl Session {
 
     /// See [`Pages::drop_stream`](super::Pages::drop_stream).
     pub(super) fn forget(&mut self, key: &[u8]) -> bool {
-        let streams = &self.streams;
-        self.joining.retain(|(at, _)| *streams[*at].key != *key);
+        let joins = self.joining.iter().position(|(at, _)| *self.streams[*at].key == *key);
+        if let Some(joins) = joins {
+            self.joining.remove(joins);
+        }
         let is_it = |stream: &Stream| *stream.key == *key && stream.standing != Standing::Dropped;
-        let Some(at) = self.streams.iter().position(is_it) else { return false };
+        let Some(at) = self.streams.iter().position(is_it) else { return joins.is_some() };
         self.streams[at].standing = Standing::Dropped;
         self.leave_out(at);
         // Entries that the caller does not take do not count for the limit.
