@@ -22,7 +22,7 @@ pub(super) struct Lease {
     pub(super) owned: Option<Owned>,
     /// The one that this member had before: what is committed of it is counted once.
     ended: Option<Owned>,
-    /// Whether this member may have it unknowingly: the reply was lost.
+    /// Whether this member may have it at the server: the reply was lost, or the lease has lapsed.
     pub(super) may_be_taken: bool,
     /// Whether a command about it is in flight.
     pub(super) is_asked: bool,

@@ -265,8 +265,10 @@ impl Leases {
             Action::Beat { released, .. } => self.gave_up += released,
             Action::Take { .. } => self.leases[request.stream].may_be_taken = true,
             Action::Keep { epoch, commit } | Action::Release { epoch, commit } => {
-                if let (Some(commit), Some(owned)) = (commit, self.leases[request.stream].of(epoch)) {
-                    owned.put_back(commit);
+                let Some(commit) = commit else { return };
+                match self.leases[request.stream].of(epoch) {
+                    Some(owned) => owned.put_back(commit),
+                    None => self.report.unknown += commit.entries,
                 }
             }
         }
@@ -368,7 +370,7 @@ impl Leases {
                 *at = now;
                 return;
             }
-            self.fence(request.stream, epoch, None, now);
+            self.lapse(request.stream, epoch, now);
             return;
         }
         owned.renewed = owned.renewed.max(request.sent);
@@ -382,10 +384,16 @@ impl Leases {
         self.fence(stream, epoch, commit, now);
     }
 
+    /// Ends a lease that this member may no longer use, and still has at the server.
+    fn lapse(&mut self, stream: usize, epoch: u64, now: Duration) {
+        self.leases[stream].may_be_taken |= self.leases[stream].of(epoch).is_some();
+        self.fence(stream, epoch, None, now);
+    }
+
     /// Ends a lease that this member may no longer use.
     fn fence(&mut self, stream: usize, epoch: u64, commit: Option<&Commit>, now: Duration) {
+        self.fenced(commit);
         if self.leases[stream].of(epoch).is_some() {
-            self.fenced(commit);
             self.free(stream, epoch, now);
             self.report.streams_lost += 1;
             self.changes.push_back(Change::Lost { stream });
@@ -479,7 +487,7 @@ impl Leases {
 
     /// Gives up a lease under which the stream cannot be read, and takes it again after a while, if no other member does.
     pub(crate) fn renounce(&mut self, stream: usize, epoch: u64, now: Duration) {
-        self.fence(stream, epoch, None, now);
+        self.lapse(stream, epoch, now);
         self.leases[stream].try_at = now + TRIES_EVERY;
     }
 

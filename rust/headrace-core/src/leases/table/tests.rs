@@ -256,3 +256,39 @@ fn what_the_caller_was_told_to_undo_comes_again() {
     assert!(!member.leases.check(second, member.now), "a commit of it would include the first one");
     assert_eq!(member.leases.take_changes(), [Change::Lost { stream: 0 }]);
 }
+
+#[test]
+fn a_commit_under_way_counts_when_its_lease_is_renounced() {
+    for reply in [None, Some(DONE), Some(anothers())] {
+        let mut member = Member::of(1);
+        let ticket = member.hands_out(0, 3, 3);
+        member.leases.commit(ticket, 3, None);
+        let keep = member.sends();
+        member.leases.renounce(0, 1, member.now);
+        match &reply {
+            None => member.leases.returned(keep),
+            Some(reply) => member.gets(&keep, reply),
+        }
+        let counts = member.counts();
+        let expected = match reply {
+            None => [0, 0, 3, 0],
+            Some(DONE) => [3, 0, 0, 0],
+            Some(_) => [0, 3, 0, 0],
+        };
+        assert_eq!(counts, expected);
+    }
+}
+
+#[test]
+fn a_lease_that_lapsed_ends_at_the_server_when_the_member_ends() {
+    let mut member = Member::of(1);
+    member.leases.renounce(0, 1, member.now);
+    member.leases.end(member.now);
+    member.now += TRIES_EVERY;
+    let beat = member.sends();
+    member.gets(&beat, &list_of(0, &["a"]));
+    let take = member.sends();
+    assert_eq!(take.action, Action::Take { from_namesake: false });
+    member.gets(&take, &taken(2));
+    assert_eq!(member.sends().action, Action::Release { epoch: 2, commit: None });
+}
