@@ -1,6 +1,6 @@
 //! Reads streams as a member of a group in which each stream has one owner: the entries of a stream are in order.
 //!
-//! A [`Reader`] reads those that this member owns, by position. [`Leases`] records what it owns and what the caller has committed;
+//! A [`Reader`] reads those that this member owns, by position. `Leases` records what it owns and what the caller has committed;
 //! the keeper takes, renews and gives up the leases, and sends the commits.
 
 mod batch;
@@ -236,7 +236,7 @@ impl ShardConsumer {
         let mut has_news = || shared.stops() || shared.leases().has_news();
         let mut watch = Within::new(&mut has_news, watch);
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let waited = self.reader.waited(left, &mut watch).await;
+        let waited = Box::pin(self.reader.waited(left, &mut watch)).await;
         watch.ended(waited).map(drop)
     }
 

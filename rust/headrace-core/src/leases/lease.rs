@@ -164,7 +164,7 @@ impl Owned {
 
     /// Whether nobody else can have taken it, also if the clocks of this machine and of the server run apart.
     pub(super) fn is_valid(&self, lease: Duration, now: Duration) -> bool {
-        !self.is_released && !self.is_lapsed && now < self.renewed + (lease - lease / 10)
+        !self.is_released && !self.is_lapsed && now < self.renewed + lease / 10 * 9
     }
 
     /// The number of entries that were returned and that the caller has not committed.

@@ -28,7 +28,7 @@ pub(crate) struct LeaseNames {
 }
 
 /// What the caller has done with a stream: everything up to a place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Commit {
     pub(super) place: Place,
     /// The number of entries since the commit before.
@@ -107,7 +107,9 @@ impl Request {
             }
         }
         write_array_header(out, parts.len());
-        parts.iter().for_each(|part| write_bulk(out, part));
+        for part in &parts {
+            write_bulk(out, part);
+        }
     }
 }
 

@@ -35,10 +35,10 @@ impl LeaseSession {
         Self { leases, keys, line, in_flight: VecDeque::new(), known: Known::default(), now: Duration::ZERO }
     }
 
-    fn answered(&mut self, request: Request, reply: &[u8], leases: &mut Leases) -> Result<(), Fault> {
+    fn answered(&mut self, request: &Request, reply: &[u8], leases: &mut Leases) -> Result<(), Fault> {
         if let Some(line) = reply.strip_prefix(b"-") {
             let fault = Fault::from_reply(line.strip_suffix(b"\r\n").unwrap_or(line));
-            match refusal(&self.keys[request.stream], &leases.names().group, &request, &fault)? {
+            match refusal(&self.keys[request.stream], &leases.names().group, request, &fault)? {
                 None => {
                     self.known.forget();
                     leases.unsent(request);
@@ -48,7 +48,7 @@ impl LeaseSession {
             return Ok(());
         }
         let reply = parse_redis_value(reply).unwrap_or(Value::Nil);
-        if let Some(error) = unreadable(&request, &reply) {
+        if let Some(error) = unreadable(request, &reply) {
             let key = &self.keys[request.stream];
             let lease = request.key(key, &leases.names().group);
             let message = format!(
@@ -61,7 +61,7 @@ impl LeaseSession {
             leases.refused(request, Error::stream_refused(key, &fault, &message), self.now);
             return Ok(());
         }
-        leases.replied(&request, &reply, self.now).ok_or_else(|| protocol("a reply that does not fit the command"))
+        leases.replied(request, &reply, self.now).ok_or_else(|| protocol("a reply that does not fit the command"))
     }
 }
 
@@ -98,14 +98,14 @@ impl Exchange for LeaseSession {
         let Some(request) = self.in_flight.front().cloned() else { return Ok(false) };
         let Some(reply) = buffers.take_reply()? else { return Ok(false) };
         let leases = Arc::clone(&self.leases);
-        self.answered(request, reply, &mut lock(&leases))?;
+        self.answered(&request, reply, &mut lock(&leases))?;
         self.in_flight.pop_front();
         Ok(true)
     }
 
     fn disconnected(&mut self) {
         let mut leases = lock(&self.leases);
-        self.in_flight.drain(..).rev().for_each(|request| leases.returned(request));
+        self.in_flight.drain(..).rev().for_each(|request| leases.returned(&request));
         drop(leases);
         self.known.forget();
     }

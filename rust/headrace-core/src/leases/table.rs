@@ -55,11 +55,13 @@ pub(crate) enum HandOut {
 }
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is a separate fact
 pub(crate) struct Leases {
     names: LeaseNames,
     /// The stream whose slot has the list of members.
     home: usize,
-    leases: Vec<Lease>,
+    /// What it knows of the lease of each stream.
+    streams: Vec<Lease>,
     /// All members, ascending, as the server last said. Empty: it has not said.
     members: Vec<Vec<u8>>,
     /// When to say that this member is there.
@@ -93,7 +95,7 @@ impl Leases {
         Self {
             names,
             home,
-            leases: (0..streams).map(|_| Lease::new()).collect(),
+            streams: (0..streams).map(|_| Lease::new()).collect(),
             members: Vec::new(),
             beats_at: Duration::ZERO,
             is_beating: false,
@@ -139,7 +141,7 @@ impl Leases {
         let first = rank * line.len() / self.members.len().max(1);
         let turns = (first..first + line.len()).map(|at| line[at % line.len()]);
         let stream = turns.into_iter().find(|stream| self.due(*stream, takes, now) == Some(Duration::ZERO))?;
-        let lease = &mut self.leases[stream];
+        let lease = &mut self.streams[stream];
         lease.is_asked = true;
         let action = match &mut lease.owned {
             None => {
@@ -167,12 +169,12 @@ impl Leases {
 
     /// Whether this member leaves now: after it has given everything up, so that others find what is free.
     fn leaves(&self) -> bool {
-        self.ends && self.leases.iter().all(|lease| lease.owned.is_none() && !lease.is_asked && !lease.may_be_taken)
+        self.ends && self.streams.iter().all(|lease| lease.owned.is_none() && !lease.is_asked && !lease.may_be_taken)
     }
 
     /// When there is something to do about a stream. `takes`: whether this member may take one more.
     fn due(&self, stream: usize, takes: bool, now: Duration) -> Option<Duration> {
-        let lease = &self.leases[stream];
+        let lease = &self.streams[stream];
         if lease.is_asked {
             return None;
         }
@@ -193,12 +195,12 @@ impl Leases {
     /// Whether this member has less than its share, also if all it has asked for is granted.
     fn may_take(&self) -> bool {
         let has = |lease: &&Lease| lease.owned.is_some() || lease.is_asked;
-        !self.ends && !self.has_namesake && self.leases.iter().filter(has).count() < self.share()
+        !self.ends && !self.has_namesake && self.streams.iter().filter(has).count() < self.share()
     }
 
     fn share(&self) -> usize {
-        let pinned = self.leases.iter().filter(|lease| lease.is_pinned).count();
-        share(self.leases.len() - pinned, &self.members, &self.names.member)
+        let pinned = self.streams.iter().filter(|lease| lease.is_pinned).count();
+        share(self.streams.len() - pinned, &self.members, &self.names.member)
     }
 
     /// Reads the reply to a command. `None`: it does not fit.
@@ -227,25 +229,25 @@ impl Leases {
                     self.taken(request, epoch, start, now);
                 }
                 [why, left, _] => {
-                    let lease = &mut self.leases[request.stream];
+                    let lease = &mut self.streams[request.stream];
                     (lease.is_pinned, lease.may_be_taken) = (integer(why)? < 0, false);
                     let left = Duration::from_millis(u64::try_from(integer(left)?).unwrap_or_default());
                     lease.try_at = now + if lease.is_pinned { self.names.lease } else { left + AFTER };
                 }
                 _ => return None,
             },
-            Action::Keep { epoch, commit } => match owner(reply)? {
-                None => self.kept(request, *epoch, commit.as_ref(), now),
-                Some(owner) => self.lose(request.stream, *epoch, commit.as_ref(), owner, now),
+            Action::Keep { epoch, commit } => match done(reply)? {
+                Ok(()) => self.kept(request, *epoch, commit.as_ref(), now),
+                Err(owner) => self.lose(request.stream, *epoch, commit.as_ref(), owner, now),
             },
-            Action::Release { epoch, commit } => match owner(reply)? {
-                None => {
+            Action::Release { epoch, commit } => match done(reply)? {
+                Ok(()) => {
                     self.report.committed += commit.as_ref().map_or(0, |commit| commit.entries);
                     self.free(request.stream, *epoch, now);
                     self.report.streams_given_up += 1;
                     self.gave_up += 1;
                 }
-                Some(owner) => self.lose(request.stream, *epoch, commit.as_ref(), owner, now),
+                Err(owner) => self.lose(request.stream, *epoch, commit.as_ref(), owner, now),
             },
         }
         Some(())
@@ -258,16 +260,16 @@ impl Leases {
     }
 
     /// Notes that a command has no reply: the connection was lost.
-    pub(super) fn returned(&mut self, request: Request) {
-        self.asked_no_more(&request);
-        match request.action {
+    pub(super) fn returned(&mut self, request: &Request) {
+        self.asked_no_more(request);
+        match &request.action {
             // How many were given up may be counted twice, which costs others a look.
-            Action::Beat { released, .. } => self.gave_up += released,
-            Action::Take { .. } => self.leases[request.stream].may_be_taken = true,
+            Action::Beat { released, .. } => self.gave_up += *released,
+            Action::Take { .. } => self.streams[request.stream].may_be_taken = true,
             Action::Keep { epoch, commit } | Action::Release { epoch, commit } => {
                 let Some(commit) = commit else { return };
-                match self.leases[request.stream].of(epoch) {
-                    Some(owned) => owned.put_back(commit),
+                match self.streams[request.stream].of(*epoch) {
+                    Some(owned) => owned.put_back(*commit),
                     None => self.report.unknown += commit.entries,
                 }
             }
@@ -275,22 +277,22 @@ impl Leases {
     }
 
     /// Notes that the server did not execute a command, and why. Nothing about the stream is sent for a while.
-    pub(super) fn refused(&mut self, request: Request, error: Error, now: Duration) {
-        if self.refusal(&request).replace(error.clone()).is_none() {
+    pub(super) fn refused(&mut self, request: &Request, error: Error, now: Duration) {
+        if self.refusal(request).replace(error.clone()).is_none() {
             self.errors.push_back(error);
         }
         if matches!(request.action, Action::Beat { .. }) {
             self.beats_at = now + TRIES_EVERY;
         } else {
-            self.leases[request.stream].try_at = now + TRIES_EVERY;
+            self.streams[request.stream].try_at = now + TRIES_EVERY;
         }
         self.unsent(request);
     }
 
     /// Notes that the server did not execute a command, which is sent again.
-    pub(super) fn unsent(&mut self, request: Request) {
+    pub(super) fn unsent(&mut self, request: &Request) {
         let stream = request.stream;
-        let may_be_taken = self.leases[stream].may_be_taken;
+        let may_be_taken = self.streams[stream].may_be_taken;
         let repeated = match &request.action {
             Action::Keep { commit: Some(commit), .. } | Action::Release { commit: Some(commit), .. } => {
                 Some(commit.repeated)
@@ -298,8 +300,8 @@ impl Leases {
             _ => None,
         };
         self.returned(request);
-        self.leases[stream].may_be_taken = may_be_taken;
-        let commit = self.leases[stream].owned.as_mut().and_then(|owned| owned.commit.as_mut());
+        self.streams[stream].may_be_taken = may_be_taken;
+        let commit = self.streams[stream].owned.as_mut().and_then(|owned| owned.commit.as_mut());
         if let (Some(repeated), Some(commit)) = (repeated, commit) {
             commit.repeated = repeated;
         }
@@ -308,14 +310,14 @@ impl Leases {
     fn asked_no_more(&mut self, request: &Request) {
         match request.action {
             Action::Beat { .. } => self.is_beating = false,
-            _ => self.leases[request.stream].is_asked = false,
+            _ => self.streams[request.stream].is_asked = false,
         }
     }
 
     fn refusal(&mut self, request: &Request) -> &mut Option<Error> {
         match request.action {
             Action::Beat { .. } => &mut self.beat_refusal,
-            _ => &mut self.leases[request.stream].refusal,
+            _ => &mut self.streams[request.stream].refusal,
         }
     }
 
@@ -325,16 +327,16 @@ impl Leases {
         (self.members, self.released) = (members, Some(released));
         self.inherits_until.get_or_insert(now + self.names.lease);
         if is_news {
-            for lease in self.leases.iter_mut().filter(|lease| lease.owned.is_none() && lease.refusal.is_none()) {
+            for lease in self.streams.iter_mut().filter(|lease| lease.owned.is_none() && lease.refusal.is_none()) {
                 lease.try_at = lease.try_at.min(now);
             }
         }
         let keeps = |lease: &Lease| lease.owned.as_ref().is_some_and(|owned| owned.gives_up_at.is_none());
-        let mut above = self.leases.iter().filter(|lease| keeps(lease)).count().saturating_sub(self.share());
+        let mut above = self.streams.iter().filter(|lease| keeps(lease)).count().saturating_sub(self.share());
         // First those of which the caller has nothing in hand.
         for is_done in [true, false] {
-            for stream in (0..self.leases.len()).rev() {
-                let owned = self.leases[stream].owned.as_mut().filter(|owned| owned.gives_up_at.is_none());
+            for stream in (0..self.streams.len()).rev() {
+                let owned = self.streams[stream].owned.as_mut().filter(|owned| owned.gives_up_at.is_none());
                 if above > 0
                     && let Some(owned) = owned.filter(|owned| !is_done || owned.is_done())
                 {
@@ -348,7 +350,7 @@ impl Leases {
 
     fn taken(&mut self, request: &Request, epoch: u64, start: Start, now: Duration) {
         let stream = request.stream;
-        let lease = &mut self.leases[stream];
+        let lease = &mut self.streams[stream];
         (lease.is_pinned, lease.may_be_taken) = (false, false);
         lease.try_at = now;
         lease.owned = Some(Owned::new(epoch, request.sent));
@@ -363,7 +365,7 @@ impl Leases {
     fn kept(&mut self, request: &Request, epoch: u64, commit: Option<&Commit>, now: Duration) {
         self.report.committed += commit.map_or(0, |commit| commit.entries);
         let lease = self.names.lease;
-        let Some(owned) = self.leases[request.stream].of(epoch) else { return };
+        let Some(owned) = self.streams[request.stream].of(epoch) else { return };
         if !owned.is_valid(lease, now) {
             // Nobody has taken it, but the caller may have been told that somebody could have: it begins again after the last commit.
             if let Some(at) = &mut owned.gives_up_at {
@@ -378,7 +380,7 @@ impl Leases {
 
     /// Notes that the server has another lease of the stream, of this owner.
     fn lose(&mut self, stream: usize, epoch: u64, commit: Option<&Commit>, owner: &[u8], now: Duration) {
-        if owner == self.names.member && self.leases[stream].of(epoch).is_some() {
+        if owner == self.names.member && self.streams[stream].of(epoch).is_some() {
             self.has_namesake = true;
         }
         self.fence(stream, epoch, commit, now);
@@ -386,14 +388,14 @@ impl Leases {
 
     /// Ends a lease that this member may no longer use, and still has at the server.
     fn lapse(&mut self, stream: usize, epoch: u64, now: Duration) {
-        self.leases[stream].may_be_taken |= self.leases[stream].of(epoch).is_some();
+        self.streams[stream].may_be_taken |= self.streams[stream].of(epoch).is_some();
         self.fence(stream, epoch, None, now);
     }
 
     /// Ends a lease that this member may no longer use.
     fn fence(&mut self, stream: usize, epoch: u64, commit: Option<&Commit>, now: Duration) {
         self.fenced(commit);
-        if self.leases[stream].of(epoch).is_some() {
+        if self.streams[stream].of(epoch).is_some() {
             self.free(stream, epoch, now);
             self.report.streams_lost += 1;
             self.changes.push_back(Change::Lost { stream });
@@ -402,7 +404,7 @@ impl Leases {
 
     /// Forgets a lease. What the caller has committed since the last command comes too late.
     fn free(&mut self, stream: usize, epoch: u64, now: Duration) {
-        let lease = &mut self.leases[stream];
+        let lease = &mut self.streams[stream];
         if lease.of(epoch).is_some() {
             lease.try_at = now;
             let commit = lease.end(epoch);
@@ -418,7 +420,7 @@ impl Leases {
     }
 
     fn give_up(&mut self, stream: usize, at: Duration) {
-        if let Some(owned) = &mut self.leases[stream].owned {
+        if let Some(owned) = &mut self.streams[stream].owned {
             owned.gives_up_at = Some(owned.gives_up_at.map_or(at, |before| before.min(at)));
         }
     }
@@ -469,13 +471,13 @@ impl Leases {
 
     fn commit_refusal(&self) -> Option<&Error> {
         let waits = |lease: &&Lease| lease.owned.as_ref().is_some_and(|owned| owned.commit.is_some());
-        self.leases.iter().filter(waits).find_map(|lease| lease.refusal.as_ref())
+        self.streams.iter().filter(waits).find_map(|lease| lease.refusal.as_ref())
     }
 
     /// Notes that a batch is returned, if it may be. `epoch`: that of the lease when reading the stream began.
     pub(crate) fn hand_out(&mut self, stream: usize, epoch: u64, place: Place, entries: u64, now: Duration) -> HandOut {
         let lease = self.names.lease;
-        let Some(owned) = self.leases[stream].of(epoch).filter(|owned| owned.gives_up_at.is_none()) else {
+        let Some(owned) = self.streams[stream].of(epoch).filter(|owned| owned.gives_up_at.is_none()) else {
             return HandOut::Never;
         };
         if !owned.is_valid(lease, now) {
@@ -488,19 +490,18 @@ impl Leases {
     /// Gives up a lease under which the stream cannot be read, and takes it again after a while, if no other member does.
     pub(crate) fn renounce(&mut self, stream: usize, epoch: u64, now: Duration) {
         self.lapse(stream, epoch, now);
-        self.leases[stream].try_at = now + TRIES_EVERY;
+        self.streams[stream].try_at = now + TRIES_EVERY;
     }
 
     /// Commits a batch and all before it of its stream; with `part`, up to this place in it, after which it has as many entries.
     /// `entries`: those of the batch.
     pub(crate) fn commit(&mut self, ticket: Ticket, entries: u64, part: Option<(Place, u64)>) {
-        let lease = &mut self.leases[ticket.stream];
-        match lease.of(ticket.epoch) {
-            Some(owned) => owned.commit(ticket.number, part),
-            None => {
-                let late = lease.commit_late(ticket.epoch, ticket.number, part);
-                self.report.fenced += late.unwrap_or_else(|| entries - part.map_or(0, |(_, left)| left));
-            }
+        let lease = &mut self.streams[ticket.stream];
+        if let Some(owned) = lease.of(ticket.epoch) {
+            owned.commit(ticket.number, part);
+        } else {
+            let late = lease.commit_late(ticket.epoch, ticket.number, part);
+            self.report.fenced += late.unwrap_or_else(|| entries - part.map_or(0, |(_, left)| left));
         }
     }
 
@@ -508,7 +509,7 @@ impl Leases {
     /// returned of this lease, also if the server has renewed it meanwhile.
     pub(crate) fn check(&mut self, ticket: Ticket, now: Duration) -> bool {
         let lease = self.names.lease;
-        let Some(owned) = self.leases[ticket.stream].of(ticket.epoch) else { return false };
+        let Some(owned) = self.streams[ticket.stream].of(ticket.epoch) else { return false };
         owned.is_lapsed |= !owned.is_valid(lease, now);
         !owned.is_lapsed
     }
@@ -516,19 +517,19 @@ impl Leases {
     /// The same, without a caller.
     #[cfg(test)]
     pub(crate) fn is_valid(&self, ticket: Ticket, now: Duration) -> bool {
-        let owned = self.leases[ticket.stream].owned.as_ref();
+        let owned = self.streams[ticket.stream].owned.as_ref();
         owned.is_some_and(|owned| owned.epoch == ticket.epoch && owned.is_valid(self.names.lease, now))
     }
 
     /// The streams that this member owns and does not give up.
     pub(crate) fn assignment(&self) -> impl Iterator<Item = usize> + '_ {
         let keeps = |lease: &Lease| lease.owned.as_ref().is_some_and(|owned| owned.gives_up_at.is_none());
-        self.leases.iter().enumerate().filter(move |(_, lease)| keeps(lease)).map(|(stream, _)| stream)
+        self.streams.iter().enumerate().filter(move |(_, lease)| keeps(lease)).map(|(stream, _)| stream)
     }
 
     /// Whether the server has every commit.
     pub(crate) fn is_settled(&self) -> bool {
-        self.leases
+        self.streams
             .iter()
             .all(|lease| lease.owned.as_ref().is_none_or(|owned| owned.commit.is_none() && !lease.is_asked))
     }
@@ -538,18 +539,18 @@ impl Leases {
         let waiting = |lease: &Lease| {
             lease.owned.as_ref().and_then(|owned| owned.commit.as_ref()).map_or(0, |commit| commit.entries)
         };
-        self.leases.iter().map(waiting).sum()
+        self.streams.iter().map(waiting).sum()
     }
 
     pub(crate) fn report(&self) -> ShardReport {
-        let pending: u64 = self.leases.iter().filter_map(|lease| lease.owned.as_ref()).map(Owned::uncommitted).sum();
+        let pending: u64 = self.streams.iter().filter_map(|lease| lease.owned.as_ref()).map(Owned::uncommitted).sum();
         ShardReport { pending: self.report.pending + pending, ..self.report }
     }
 
     /// Begins to give everything up: what was returned and is not committed by now, the next owners return again.
     pub(crate) fn end(&mut self, now: Duration) {
         self.ends = true;
-        for stream in 0..self.leases.len() {
+        for stream in 0..self.streams.len() {
             self.give_up(stream, now);
         }
     }
@@ -561,7 +562,7 @@ impl Leases {
 
     /// Notes that no reply comes any more. What was not sent stays pending.
     pub(crate) fn abandon(&mut self) {
-        for lease in &mut self.leases {
+        for lease in &mut self.streams {
             let Some(owned) = lease.owned.take() else { continue };
             let (entries, repeated) = owned.commit.as_ref().map_or((0, 0), |commit| (commit.entries, commit.repeated));
             self.report.unknown += repeated;
@@ -570,12 +571,12 @@ impl Leases {
     }
 }
 
-/// Whose the lease is, if it is not that of the request. The outer `None`: the reply does not fit.
-fn owner(reply: &Value) -> Option<Option<&[u8]>> {
+/// Whether the server did as requested; `Err`: whose the lease is. `None`: the reply does not fit.
+fn done(reply: &Value) -> Option<std::result::Result<(), &[u8]>> {
     match integer(reply) {
-        Some(1) => Some(None),
+        Some(1) => Some(Ok(())),
         Some(_) => None,
-        None => bytes(reply).map(Some),
+        None => bytes(reply).map(Err),
     }
 }
 

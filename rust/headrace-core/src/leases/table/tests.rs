@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -89,7 +89,7 @@ impl Member {
 }
 
 fn taken(epoch: u64) -> Value {
-    Value::Array(vec![Value::Int(epoch as i64), text(""), text("0-0"), text("")])
+    Value::Array(vec![Value::Int(i64::try_from(epoch).unwrap()), text(""), text("0-0"), text("")])
 }
 
 fn list_of(released: i64, members: &[&str]) -> Value {
@@ -125,7 +125,7 @@ fn a_batch_is_not_valid_once_its_lease_was_given_up() {
     member.leases.end(member.now);
     let release = member.sends();
     assert!(!member.leases.is_valid(ticket, member.now), "the server may have given it to another member");
-    member.leases.returned(release);
+    member.leases.returned(&release);
     assert!(!member.leases.is_valid(ticket, member.now));
 }
 
@@ -183,7 +183,7 @@ fn a_member_leaves_as_soon_as_it_has_given_everything_up() {
 fn a_member_that_ends_gives_up_what_it_may_have_taken_unknowingly() {
     let mut member = Member::alone(1);
     let take = member.sends();
-    member.leases.returned(take);
+    member.leases.returned(&take);
     member.leases.end(member.now);
     let take = member.sends();
     assert!(matches!(take.action, Action::Take { .. }), "{take:?}");
@@ -199,7 +199,7 @@ fn a_member_that_ends_gives_up_what_it_may_have_taken_unknowingly() {
 fn a_take_that_was_refused_has_taken_nothing() {
     let mut member = Member::alone(1);
     let take = member.sends();
-    member.leases.refused(take, Error::state("no"), member.now);
+    member.leases.refused(&take, Error::state("no"), member.now);
     member.leases.end(member.now);
     assert_eq!(member.sends().action, Action::Beat { lease: Duration::ZERO, released: 0 });
 }
@@ -266,7 +266,7 @@ fn a_commit_under_way_counts_when_its_lease_is_renounced() {
         let keep = member.sends();
         member.leases.renounce(0, 1, member.now);
         match &reply {
-            None => member.leases.returned(keep),
+            None => member.leases.returned(&keep),
             Some(reply) => member.gets(&keep, reply),
         }
         let counts = member.counts();
