@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import CommandError, Dispatcher, Endpoint, RetryPolicy, ShardBatch
+from headrace import CommandError, ConfigError, Dispatcher, Endpoint, RetryPolicy, ShardBatch
 from headrace.testing import LocalCluster
 from support.clusters import another_master, endpoint_of, keys_on_all_masters
 from support.consumers import as_ids
@@ -105,7 +105,7 @@ def numbers(endpoint: Endpoint, member: Any) -> set[int]:
 
 
 def test_streams_of_any_names_in_any_slots(cluster: LocalCluster, key: str) -> None:
-    keys = [*keys_on_all_masters(cluster, key), "a}" + key, "{x}" + key, "{}" + key]
+    keys = [*keys_on_all_masters(cluster, key), "{x}" + key, "{y}z}" + key, "{" + key]
     for name in keys:
         add(cluster, name, 5)
     with (
@@ -115,6 +115,11 @@ def test_streams_of_any_names_in_any_slots(cluster: LocalCluster, key: str) -> N
         wait_for_shares([a, b], [5, 4])
         assert {**take(a, 25), **take(b, 20)} == {name: as_ids(range(1, 6)) for name in keys}
         assert a.flush().committed + b.flush().committed == 45
+
+
+def test_a_key_around_which_no_lease_can_be_in_its_slot_is_refused(cluster: LocalCluster, key: str) -> None:
+    with pytest.raises(ConfigError, match=r"must have no '}' without a '{' before it, got 'a}b'"):
+        member_of(endpoint_of(cluster, key), "a", ["a}b", key])
 
 
 def test_an_endpoint_that_does_not_know_it_is_a_cluster(cluster: LocalCluster, key: str) -> None:
