@@ -16,6 +16,7 @@ from headrace import (
     ConcurrentUseError,
     ConnectionFailedError,
     Endpoint,
+    ForgottenWarning,
     RetryPolicy,
     ShardReport,
     StreamReplacedError,
@@ -183,6 +184,16 @@ def test_the_end_of_the_block_waits_at_most_ten_seconds(any_server: LocalServer,
         began = time.monotonic()
         member.close(timeout=0.0)
         assert time.monotonic() - began < LATE
+
+
+def test_a_dropped_consumer_with_commits_that_were_not_sent_warns(any_server: LocalServer, connect: Connect) -> None:
+    add(connect(any_server), 3)
+    member = member_of(any_server)
+    batch = next_batch(member)
+    with stopped(any_server), pytest.warns(ForgottenWarning, match=r"^3 entries were committed by <ShardConsumer"):  # noqa: PT031
+        member.commit(batch)
+        del member
+        gc.collect()
 
 
 def test_no_thread_and_no_connection_is_left_after_close(any_server: LocalServer, connect: Connect) -> None:
