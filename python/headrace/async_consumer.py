@@ -74,7 +74,7 @@ class AsyncConsumer(OneCall, ConsumerBase):
 
     _kind = "consumer"
     _opens = False
-    _advice = "await flush(), or use `async with AsyncConsumer(…) as consumer:`"
+    _advice = "it delivers them again: await flush(), or use `async with AsyncConsumer(…) as consumer:`"
 
     def __init__(
         self,

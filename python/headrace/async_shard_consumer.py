@@ -73,6 +73,7 @@ class AsyncShardConsumer(OneCall, ShardConsumerBase):
 
     _kind = "consumer"
     _opens = False
+    _advice = "the next owner gets them again: await flush(), or use `async with AsyncShardConsumer(…) as consumer:`"
 
     def __init__(
         self,
@@ -193,6 +194,10 @@ class AsyncShardConsumer(OneCall, ShardConsumerBase):
 
     def _interrupt(self) -> None:
         self._native.interrupt()
+
+    def __del__(self) -> None:
+        ShardConsumerBase.__del__(self)
+        OneCall.__del__(self)
 
     def _drop(self) -> None:
         self._native.interrupt()

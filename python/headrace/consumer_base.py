@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import threading
 import warnings
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -14,10 +12,10 @@ from headrace import _headrace
 from headrace._headrace import ConsumerBatch, Entry
 from headrace.endpoint import Endpoint
 from headrace.errors import ConcurrentUseError, ConfigError
-from headrace.forgotten import tell
 from headrace.reader_base import check_schema, key_bytes, shown_streams, stream_keys
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ConsumerStats, ReadReport
+from headrace.unconfirmed import Unconfirmed
 
 #: One value per row: a sequence of bool, or an array of pyarrow, numpy, pandas or polars.
 Mask: TypeAlias = Any
@@ -53,14 +51,13 @@ class ConsumerOptions(TypedDict, total=False):
     retry: RetryPolicy | None
 
 
-class ConsumerBase:
+class ConsumerBase(Unconfirmed):
     """The options and the streams of a consumer, and what becomes of its entries."""
 
-    #: What to do lest decisions are forgotten.
-    _advice = "call flush(), or use `with Consumer(…) as consumer:`"
+    _said = "acknowledged, failed or released"
+    _advice = "it delivers them again: call flush(), or use `with Consumer(…) as consumer:`"
     #: Whether the constructor connects.
     _opens = True
-    _has_told: bool = False
 
     def __init__(
         self,
@@ -80,7 +77,10 @@ class ConsumerBase:
         self._runs = threading.Lock()
         self._has_warned = False
         self._name = key_bytes(options["consumer"])
-        _open_consumers.add(self)
+        self._made()
+
+    def _unconfirmed(self) -> int:
+        return self._native.unconfirmed
 
     @property
     def endpoint(self) -> Endpoint:
@@ -212,22 +212,6 @@ class ConsumerBase:
         """Return the counters of this consumer since its creation. Any thread may call this, at any time."""
         return ConsumerStats(**self.counters.read())
 
-    def __del__(self) -> None:
-        # Without `_name` the constructor did not finish.
-        if "_name" in self.__dict__:
-            self._tell_of_the_forgotten()
-
-    def _tell_of_the_forgotten(self) -> None:
-        """Warn once of entries that were settled, if the server may not know of it."""
-        if self._has_told or not (count := self._native.unconfirmed):
-            return
-        self._has_told = True
-        entries = "1 entry was" if count == 1 else f"{count:,} entries were"
-        tell(
-            f"{entries} acknowledged, failed or released by {self!r}, and the server may not know of it, so that it "
-            f"delivers them again: {self._advice}"
-        )
-
     @contextlib.contextmanager
     def _only_run(self) -> Iterator[None]:
         """Refuse a second `run` at the same time."""
@@ -245,19 +229,9 @@ class ConsumerBase:
         return f"{_headrace.shown_names([self._name])} of group {_headrace.shown_names([self._group])}"
 
     def __repr__(self) -> str:
-        if "_name" not in self.__dict__:  # in a traceback of the constructor
+        if not self._is_made:  # in a traceback of the constructor
             return f"<{type(self).__name__}: not created>"
         return f"<{type(self).__name__}: {self._names()}, {shown_streams(self._streams, self._endpoint)}>"
-
-
-_open_consumers: weakref.WeakSet[ConsumerBase] = weakref.WeakSet()
-
-
-@atexit.register
-def _warn_at_exit() -> None:
-    """Warn for each consumer, because objects in frames of daemon threads are never collected."""
-    for consumer in tuple(_open_consumers):
-        consumer._tell_of_the_forgotten()
 
 
 def _key(stream: str | bytes) -> bytes:

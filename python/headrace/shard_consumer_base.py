@@ -11,6 +11,7 @@ from headrace.endpoint import Endpoint
 from headrace.reader_base import check_schema, key_bytes, shown_streams, stream_keys
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ShardReport
+from headrace.unconfirmed import Unconfirmed
 
 #: Called with the keys of streams.
 OnStreams: TypeAlias = Callable[[list[bytes]], object]
@@ -42,9 +43,11 @@ class ShardConsumerOptions(TypedDict, total=False):
     retry: RetryPolicy | None
 
 
-class ShardConsumerBase:
+class ShardConsumerBase(Unconfirmed):
     """The options and the streams of a shard consumer, and what the caller says of its batches."""
 
+    _said = "committed"
+    _advice = "the next owner gets them again: call flush(), or use `with ShardConsumer(…) as consumer:`"
     #: Whether the constructor connects.
     _opens = True
 
@@ -66,6 +69,10 @@ class ShardConsumerBase:
         self._group = key_bytes(options["group"])
         self._member = key_bytes(options["member"])
         self._calls = {"assigned": on_assigned, "revoked": on_revoked}
+        self._made()
+
+    def _unconfirmed(self) -> int:
+        return self._native.unconfirmed
 
     @property
     def endpoint(self) -> Endpoint:
@@ -124,5 +131,7 @@ class ShardConsumerBase:
         """Let the keeper send a commit."""
 
     def __repr__(self) -> str:
+        if not self._is_made:  # in a traceback of the constructor
+            return f"<{type(self).__name__}: not created>"
         names = f"member {_headrace.shown_names([self._member])} of group {_headrace.shown_names([self._group])}"
         return f"<{type(self).__name__}: {names}, {shown_streams(self._streams, self._endpoint)}>"

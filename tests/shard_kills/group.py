@@ -86,7 +86,9 @@ class Group:
         for name in names:
             process = self._places.pop(name).process
             process.join(patience)
-            self._check(name, process)
+            # One that had only just started does not handle the signal yet, and has no shard.
+            if process.exitcode != -signal.SIGTERM:
+                self._check(name, process)
 
     def stop(self, name: str) -> None:
         """Suspend a member. Returns once it is."""
