@@ -20,7 +20,7 @@ use crate::admin::{KeptConnections, check_shards_once};
 use crate::contain::{Panicked, contained};
 use crate::endpoint::Endpoint;
 use crate::entries::escaped;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 use crate::keeper::{Keeper, Keeping, clock};
 use crate::leases::{Change, HandOut, LeaseSession, Leases, ShardReport, has_slot_of_stream};
 use crate::net::{Watch, Within, block_on, ends_at, rest};
@@ -225,8 +225,8 @@ impl ShardConsumer {
     /// Waits until the reader has a batch, or something has changed.
     async fn wait(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
         if self.owned.is_empty() || self.held.is_some() {
-            if let Some(error) = self.outage() {
-                self.shared.leases().forget_outage();
+            if let Some(error) = self.outage(Leases::outage) {
+                self.shared.leases().forget_outages();
                 return Err(error);
             }
             let until = Instant::now() + LOOKS_EVERY;
@@ -241,9 +241,9 @@ impl ShardConsumer {
     }
 
     /// The error of a keeper that cannot reach a server, for longer than the policy allows.
-    fn outage(&self) -> Option<Error> {
+    fn outage(&self, of: impl Fn(&Leases, Duration, Duration) -> Option<&Fault>) -> Option<Error> {
         let most = self.options.retry.as_ref().map_or(Duration::ZERO, |retry| retry.deadline);
-        self.shared.leases().outage(most, clock::now()).map(failed)
+        of(&self.shared.leases(), most, clock::now()).map(failed)
     }
 
     /// Reads what this member owns now, and nothing else.
@@ -347,7 +347,7 @@ impl ShardConsumer {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if !self.until(deadline, watch, Leases::is_settled).await? {
             let refusal = self.shared.leases().take_commit_refusal();
-            if let Some(error) = refusal.or_else(|| self.outage()) {
+            if let Some(error) = refusal.or_else(|| self.outage(Leases::last_outage)) {
                 return Err(error);
             }
         }
@@ -380,7 +380,8 @@ impl ShardConsumer {
         refusal.map_or_else(|| self.handle().report(), Err)
     }
 
-    /// Waits until the leases are as they should be, the server refuses what they need, it cannot be reached, or the deadline.
+    /// Waits until the leases are as they should be, a server refuses what they need, all that have yet to reply cannot
+    /// be reached, or the deadline.
     /// Returns whether they are.
     async fn until(
         &mut self,
@@ -401,7 +402,8 @@ impl ShardConsumer {
                     return Ok(false);
                 }
             }
-            if self.outage().is_some() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if self.outage(Leases::last_outage).is_some() || deadline.is_some_and(|deadline| deadline <= Instant::now())
+            {
                 return Ok(false);
             }
             let waited = pause(Instant::now() + Duration::from_millis(1), &mut watch).await;

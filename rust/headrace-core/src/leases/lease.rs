@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::request::Commit;
-use crate::error::Error;
+use crate::error::{Error, Fault};
 use crate::reading::Place;
 
 /// The lease of one stream.
@@ -32,6 +32,8 @@ pub(super) struct Lease {
     pub(super) is_pinned: bool,
     /// Why the server refuses commands about it.
     pub(super) refusal: Option<Error>,
+    /// Since when its server could not be reached, and why; `None`: the last attempt succeeded.
+    outage: Option<(Duration, Fault)>,
 }
 
 /// A lease that this member has.
@@ -75,7 +77,34 @@ impl Lease {
             try_at: Duration::ZERO,
             is_pinned: false,
             refusal: None,
+            outage: None,
         }
+    }
+
+    /// Notes that its server could not be reached.
+    pub(super) fn faulted(&mut self, fault: &Fault, now: Duration) {
+        let since = self.outage.as_ref().map_or(now, |(since, _)| *since);
+        self.outage = Some((since, fault.clone()));
+    }
+
+    /// Notes that it was.
+    pub(super) fn reached(&mut self) {
+        self.outage = None;
+    }
+
+    /// Why its server cannot be reached, if that has been so for this time.
+    pub(super) fn outage(&self, most: Duration, now: Duration) -> Option<&Fault> {
+        self.outage.as_ref().filter(|(since, _)| now.saturating_sub(*since) >= most).map(|(_, fault)| fault)
+    }
+
+    /// Whether the server has every commit.
+    pub(super) fn is_settled(&self) -> bool {
+        self.owned.as_ref().is_none_or(|owned| owned.commit.is_none() && !self.is_asked)
+    }
+
+    /// Whether this member neither has it nor may have it.
+    pub(super) fn is_ended(&self) -> bool {
+        self.owned.is_none() && !self.is_asked && !self.may_be_taken
     }
 
     /// The lease as this member has it, if it has this epoch.

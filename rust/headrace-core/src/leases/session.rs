@@ -74,7 +74,7 @@ impl Kept for LeaseSession {
     }
 
     fn faulted(&mut self, fault: &Fault, now: Duration) {
-        lock(&self.leases).faulted(fault, now);
+        lock(&self.leases).faulted(&self.line, fault, now);
     }
 
     fn request(&mut self, now: Duration, buffers: &mut Buffers) {
@@ -98,7 +98,10 @@ impl Exchange for LeaseSession {
         let Some(request) = self.in_flight.front().cloned() else { return Ok(false) };
         let Some(reply) = buffers.take_reply()? else { return Ok(false) };
         let leases = Arc::clone(&self.leases);
-        self.answered(&request, reply, &mut lock(&leases))?;
+        let mut leases = lock(&leases);
+        self.answered(&request, reply, &mut leases)?;
+        leases.reached(&self.line);
+        drop(leases);
         self.in_flight.pop_front();
         Ok(true)
     }

@@ -76,8 +76,6 @@ pub(crate) struct Leases {
     changes: VecDeque<Change>,
     /// The errors that the caller does not know, at most one of each stream and one of the members.
     errors: VecDeque<Error>,
-    /// Since when a server could not be reached, and why; `None`: the last attempt succeeded.
-    outage: Option<(Duration, Fault)>,
     /// Until when it takes leases of an earlier process of its name, which end by then. A process that was stopped for longer takes
     /// none from a later one.
     inherits_until: Option<Duration>,
@@ -104,7 +102,6 @@ impl Leases {
             released: None,
             changes: VecDeque::new(),
             errors: VecDeque::new(),
-            outage: None,
             inherits_until: None,
             has_namesake: false,
             report: ShardReport::default(),
@@ -169,7 +166,7 @@ impl Leases {
 
     /// Whether this member leaves now: after it has given everything up, so that others find what is free.
     fn leaves(&self) -> bool {
-        self.ends && self.streams.iter().all(|lease| lease.owned.is_none() && !lease.is_asked && !lease.may_be_taken)
+        self.ends && self.streams.iter().all(Lease::is_ended)
     }
 
     /// When there is something to do about a stream. `takes`: whether this member may take one more.
@@ -207,7 +204,6 @@ impl Leases {
     pub(super) fn replied(&mut self, request: &Request, reply: &Value, now: Duration) -> Option<()> {
         self.asked_no_more(request);
         *self.refusal(request) = None;
-        self.outage = None;
         match &request.action {
             Action::Beat { lease, .. } => {
                 let [released, members @ ..] = list(reply)? else { return None };
@@ -253,10 +249,14 @@ impl Leases {
         Some(())
     }
 
-    /// Notes that a server could not be reached.
-    pub(super) fn faulted(&mut self, fault: &Fault, now: Duration) {
-        let since = self.outage.as_ref().map_or(now, |(since, _)| *since);
-        self.outage = Some((since, fault.clone()));
+    /// Notes that the server of these streams could not be reached.
+    pub(super) fn faulted(&mut self, line: &[usize], fault: &Fault, now: Duration) {
+        line.iter().for_each(|stream| self.streams[*stream].faulted(fault, now));
+    }
+
+    /// Notes that it was.
+    pub(super) fn reached(&mut self, line: &[usize]) {
+        line.iter().for_each(|stream| self.streams[*stream].reached());
     }
 
     /// Notes that a command has no reply: the connection was lost.
@@ -444,12 +444,24 @@ impl Leases {
 
     /// Why a server cannot be reached, if that has been so for this time.
     pub(crate) fn outage(&self, most: Duration, now: Duration) -> Option<&Fault> {
-        self.outage.as_ref().filter(|(since, _)| now.saturating_sub(*since) >= most).map(|(_, fault)| fault)
+        self.streams.iter().find_map(|lease| lease.outage(most, now))
     }
 
-    /// Forgets the outage, of which the caller knows now: another attempt may succeed.
-    pub(crate) fn forget_outage(&mut self) {
-        self.outage = None;
+    /// The same, if only servers that cannot be reached have yet to reply to commits, or to the end of this member.
+    pub(crate) fn last_outage(&self, most: Duration, now: Duration) -> Option<&Fault> {
+        let is_done = |lease: &Lease| if self.ends { lease.is_ended() } else { lease.is_settled() };
+        let mut rest = self.streams.iter().filter(|lease| !is_done(lease));
+        let Some(first) = rest.next() else {
+            // Only the list of members is left.
+            return self.streams.get(self.home).filter(|_| self.leaves() && !self.has_left)?.outage(most, now);
+        };
+        let first = first.outage(most, now)?;
+        rest.all(|lease| lease.outage(most, now).is_some()).then_some(first)
+    }
+
+    /// Forgets outages, of which the caller knows now: other attempts may succeed.
+    pub(crate) fn forget_outages(&mut self) {
+        self.streams.iter_mut().for_each(Lease::reached);
     }
 
     /// Whether another process uses the name of this member, and takes its streams from it.
@@ -529,9 +541,7 @@ impl Leases {
 
     /// Whether the server has every commit.
     pub(crate) fn is_settled(&self) -> bool {
-        self.streams
-            .iter()
-            .all(|lease| lease.owned.as_ref().is_none_or(|owned| owned.commit.is_none() && !lease.is_asked))
+        self.streams.iter().all(Lease::is_settled)
     }
 
     /// The number of entries whose commit would be lost if the process ended now.

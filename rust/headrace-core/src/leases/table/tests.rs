@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::*;
+use crate::error::code;
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -291,4 +292,33 @@ fn a_lease_that_lapsed_ends_at_the_server_when_the_member_ends() {
     assert_eq!(take.action, Action::Take { from_namesake: false });
     member.gets(&take, &taken(2));
     assert_eq!(member.sends().action, Action::Release { epoch: 2, commit: None });
+}
+
+#[test]
+fn a_member_that_ends_waits_for_the_servers_that_it_can_reach() {
+    let mut member = Member::of(2);
+    let away = Fault::new(code::CONNECT, "no route");
+    member.leases.faulted(&[1], &away, member.now);
+    assert_eq!(member.leases.last_outage(Duration::ZERO, member.now), None, "it has committed nothing");
+    member.leases.end(member.now);
+    let (first, second) = (member.sends(), member.sends());
+    member.leases.returned(&second);
+    assert_eq!((first.stream, second.stream), (0, 1));
+    assert_eq!(member.leases.last_outage(Duration::ZERO, member.now), None, "the first server replies");
+    member.gets(&first, &DONE);
+    assert_eq!(member.leases.last_outage(Duration::ZERO, member.now), Some(&away));
+    assert_eq!(member.leases.last_outage(at(1), member.now), None, "a policy allows a wait");
+    member.leases.reached(&[1]);
+    assert_eq!(member.leases.last_outage(Duration::ZERO, member.now), None);
+}
+
+#[test]
+fn a_commit_waits_for_its_server_and_not_for_others() {
+    let mut member = Member::of(2);
+    let ticket = member.hands_out(0, 3, 3);
+    member.leases.faulted(&[1], &Fault::new(code::CONNECT, "no route"), member.now);
+    member.leases.commit(ticket, 3, None);
+    assert_eq!(member.leases.last_outage(Duration::ZERO, member.now), None);
+    member.leases.faulted(&[0], &Fault::new(code::CONNECT, "no route"), member.now);
+    assert!(member.leases.last_outage(Duration::ZERO, member.now).is_some());
 }
