@@ -26,6 +26,8 @@ pub(super) struct Lease {
     pub(super) may_be_taken: bool,
     /// Whether a command about it is in flight.
     pub(super) is_asked: bool,
+    /// The number of entries that it commits.
+    pub(super) under_way: u64,
     /// When to try to take it.
     pub(super) try_at: Duration,
     /// The other member that alone may take it.
@@ -74,6 +76,7 @@ impl Lease {
             ended: None,
             may_be_taken: false,
             is_asked: false,
+            under_way: 0,
             try_at: Duration::ZERO,
             is_pinned: false,
             refusal: None,
@@ -95,6 +98,12 @@ impl Lease {
     /// Why its server cannot be reached, if that has been so for this time.
     pub(super) fn outage(&self, most: Duration, now: Duration) -> Option<&Fault> {
         self.outage.as_ref().filter(|(since, _)| now.saturating_sub(*since) >= most).map(|(_, fault)| fault)
+    }
+
+    /// The number of entries whose commit the server has not confirmed.
+    pub(super) fn unconfirmed(&self) -> u64 {
+        let waiting = self.owned.as_ref().and_then(|owned| owned.commit.as_ref()).map_or(0, |commit| commit.entries);
+        waiting + self.under_way
     }
 
     /// Whether the server has every commit.

@@ -154,6 +154,9 @@ impl Leases {
             }
             Some(owned) => Action::Keep { epoch: owned.epoch, commit: owned.take_commit() },
         };
+        if let Action::Keep { commit: Some(commit), .. } | Action::Release { commit: Some(commit), .. } = &action {
+            lease.under_way = commit.entries;
+        }
         Some(Request { stream, action, sent: now })
     }
 
@@ -310,7 +313,10 @@ impl Leases {
     fn asked_no_more(&mut self, request: &Request) {
         match request.action {
             Action::Beat { .. } => self.is_beating = false,
-            _ => self.streams[request.stream].is_asked = false,
+            _ => {
+                let lease = &mut self.streams[request.stream];
+                (lease.is_asked, lease.under_way) = (false, 0);
+            }
         }
     }
 
@@ -546,10 +552,7 @@ impl Leases {
 
     /// The number of entries whose commit would be lost if the process ended now.
     pub(crate) fn unconfirmed(&self) -> u64 {
-        let waiting = |lease: &Lease| {
-            lease.owned.as_ref().and_then(|owned| owned.commit.as_ref()).map_or(0, |commit| commit.entries)
-        };
-        self.streams.iter().map(waiting).sum()
+        self.streams.iter().map(Lease::unconfirmed).sum()
     }
 
     pub(crate) fn report(&self) -> ShardReport {

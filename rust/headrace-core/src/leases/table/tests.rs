@@ -322,3 +322,15 @@ fn a_commit_waits_for_its_server_and_not_for_others() {
     member.leases.faulted(&[0], &Fault::new(code::CONNECT, "no route"), member.now);
     assert!(member.leases.last_outage(Duration::ZERO, member.now).is_some());
 }
+
+#[test]
+fn a_commit_is_unconfirmed_until_its_reply() {
+    let mut member = Member::of(1);
+    let ticket = member.hands_out(0, 3, 3);
+    member.leases.commit(ticket, 3, None);
+    assert_eq!(member.leases.unconfirmed(), 3);
+    let keep = member.sends();
+    assert_eq!(member.leases.unconfirmed(), 3);
+    member.gets(&keep, &DONE);
+    assert_eq!(member.leases.unconfirmed(), 0);
+}
