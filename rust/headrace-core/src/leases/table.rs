@@ -254,12 +254,16 @@ impl Leases {
 
     /// Notes that the server of these streams could not be reached.
     pub(super) fn faulted(&mut self, line: &[usize], fault: &Fault, now: Duration) {
-        line.iter().for_each(|stream| self.streams[*stream].faulted(fault, now));
+        for stream in line {
+            self.streams[*stream].faulted(fault, now);
+        }
     }
 
     /// Notes that it was.
     pub(super) fn reached(&mut self, line: &[usize]) {
-        line.iter().for_each(|stream| self.streams[*stream].reached());
+        for stream in line {
+            self.streams[*stream].reached();
+        }
     }
 
     /// Notes that a command has no reply: the connection was lost.
@@ -311,12 +315,11 @@ impl Leases {
     }
 
     fn asked_no_more(&mut self, request: &Request) {
-        match request.action {
-            Action::Beat { .. } => self.is_beating = false,
-            _ => {
-                let lease = &mut self.streams[request.stream];
-                (lease.is_asked, lease.under_way) = (false, 0);
-            }
+        if matches!(request.action, Action::Beat { .. }) {
+            self.is_beating = false;
+        } else {
+            let lease = &mut self.streams[request.stream];
+            (lease.is_asked, lease.under_way) = (false, 0);
         }
     }
 
