@@ -16,12 +16,16 @@ use super::request::Commit;
 use crate::error::{Error, Fault};
 use crate::reading::Place;
 
+/// The most ended leases of a stream whose late commits are counted.
+const MOST_ENDED: usize = 8;
+
 /// The lease of one stream.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) owned: Option<Owned>,
-    /// The one that this member had before: what is committed of it is counted once.
-    ended: Option<Owned>,
+    /// Those that this member had before, the oldest first, of which the caller has not committed everything: what it commits too
+    /// late counts once.
+    ended: VecDeque<Owned>,
     /// Whether this member may have it at the server: the reply was lost, or the lease has lapsed.
     pub(super) may_be_taken: bool,
     /// Whether a command about it is in flight.
@@ -73,7 +77,7 @@ impl Lease {
     pub(super) fn new() -> Self {
         Self {
             owned: None,
-            ended: None,
+            ended: VecDeque::new(),
             may_be_taken: false,
             is_asked: false,
             under_way: 0,
@@ -125,16 +129,18 @@ impl Lease {
     pub(super) fn end(&mut self, epoch: u64) -> Option<Commit> {
         let mut owned = self.owned.take_if(|owned| owned.epoch == epoch)?;
         let commit = owned.commit.take();
-        self.ended = Some(owned);
+        if !owned.is_done() {
+            self.ended.push_back(owned);
+            self.ended.drain(..self.ended.len().saturating_sub(MOST_ENDED));
+        }
         commit
     }
 
     /// The number of entries that are committed too late: those of this batch, and of batches before it, that were not committed.
-    /// `None`: that is not known any more.
-    pub(super) fn commit_late(&mut self, epoch: u64, number: u64, part: Option<(Place, u64)>) -> Option<u64> {
-        let ended = self.ended.as_mut().filter(|ended| ended.epoch == epoch)?;
+    pub(super) fn commit_late(&mut self, epoch: u64, number: u64, part: Option<(Place, u64)>) -> u64 {
+        let Some(ended) = self.ended.iter_mut().find(|ended| ended.epoch == epoch) else { return 0 };
         ended.commit(number, part);
-        Some(ended.commit.take().map_or(0, |commit| commit.entries))
+        ended.commit.take().map_or(0, |commit| commit.entries)
     }
 }
 

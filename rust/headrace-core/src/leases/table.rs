@@ -515,14 +515,12 @@ impl Leases {
     }
 
     /// Commits a batch and all before it of its stream; with `part`, up to this place in it, after which it has as many entries.
-    /// `entries`: those of the batch.
-    pub(crate) fn commit(&mut self, ticket: Ticket, entries: u64, part: Option<(Place, u64)>) {
+    pub(crate) fn commit(&mut self, ticket: Ticket, part: Option<(Place, u64)>) {
         let lease = &mut self.streams[ticket.stream];
         if let Some(owned) = lease.of(ticket.epoch) {
             owned.commit(ticket.number, part);
         } else {
-            let late = lease.commit_late(ticket.epoch, ticket.number, part);
-            self.report.fenced += late.unwrap_or_else(|| entries - part.map_or(0, |(_, left)| left));
+            self.report.fenced += lease.commit_late(ticket.epoch, ticket.number, part);
         }
     }
 

@@ -30,7 +30,7 @@ impl ShardHandle {
             return Err(Error::config("batch", "batch must belong to this consumer, got one of another consumer"));
         }
         let part = row.and_then(|row| batch.after(row)).filter(|(_, left)| *left > 0);
-        self.shared.leases().commit(batch.ticket, batch.batch.entries, part);
+        self.shared.leases().commit(batch.ticket, part);
         self.shared.doze.added(false);
         Ok(())
     }

@@ -109,11 +109,11 @@ fn what_is_committed_while_a_lease_ends_is_fenced() {
     let mut member = Member::of(1);
     let first = member.hands_out(0, 3, 3);
     member.hands_out(0, 5, 2);
-    member.leases.commit(first, 3, None);
+    member.leases.commit(first, None);
     member.leases.end(member.now);
     let release = member.sends();
     let second = Ticket { number: 1, ..first };
-    member.leases.commit(second, 2, None);
+    member.leases.commit(second, None);
     member.gets(&release, &DONE);
     assert_eq!(member.counts(), [3, 2, 0, 0]);
 }
@@ -134,17 +134,17 @@ fn a_batch_is_not_valid_once_its_lease_was_given_up() {
 fn each_entry_whose_commit_comes_too_late_counts_once() {
     let mut member = Member::of(1);
     let (first, second) = (member.hands_out(0, 3, 3), member.hands_out(0, 6, 3));
-    member.leases.commit(first, 3, Some((place(1), 2)));
+    member.leases.commit(first, Some((place(1), 2)));
     let keep = member.sends();
     member.gets(&keep, &anothers());
     assert_eq!(member.counts(), [0, 1, 0, 0]);
     for (row, left) in [(4, 2), (5, 1), (5, 1), (4, 2)] {
-        member.leases.commit(second, 3, Some((place(row), left)));
+        member.leases.commit(second, Some((place(row), left)));
     }
     assert_eq!(member.counts(), [0, 5, 0, 0], "those of the batch before it, too");
-    member.leases.commit(second, 3, None);
-    member.leases.commit(second, 3, None);
-    member.leases.commit(first, 3, None);
+    member.leases.commit(second, None);
+    member.leases.commit(second, None);
+    member.leases.commit(first, None);
     assert_eq!(member.counts(), [0, 6, 0, 0]);
 }
 
@@ -263,7 +263,7 @@ fn a_commit_under_way_counts_when_its_lease_is_renounced() {
     for reply in [None, Some(DONE), Some(anothers())] {
         let mut member = Member::of(1);
         let ticket = member.hands_out(0, 3, 3);
-        member.leases.commit(ticket, 3, None);
+        member.leases.commit(ticket, None);
         let keep = member.sends();
         member.leases.renounce(0, 1, member.now);
         match &reply {
@@ -317,7 +317,7 @@ fn a_commit_waits_for_its_server_and_not_for_others() {
     let mut member = Member::of(2);
     let ticket = member.hands_out(0, 3, 3);
     member.leases.faulted(&[1], &Fault::new(code::CONNECT, "no route"), member.now);
-    member.leases.commit(ticket, 3, None);
+    member.leases.commit(ticket, None);
     assert_eq!(member.leases.last_outage(Duration::ZERO, member.now), None);
     member.leases.faulted(&[0], &Fault::new(code::CONNECT, "no route"), member.now);
     assert!(member.leases.last_outage(Duration::ZERO, member.now).is_some());
@@ -327,10 +327,31 @@ fn a_commit_waits_for_its_server_and_not_for_others() {
 fn a_commit_is_unconfirmed_until_its_reply() {
     let mut member = Member::of(1);
     let ticket = member.hands_out(0, 3, 3);
-    member.leases.commit(ticket, 3, None);
+    member.leases.commit(ticket, None);
     assert_eq!(member.leases.unconfirmed(), 3);
     let keep = member.sends();
     assert_eq!(member.leases.unconfirmed(), 3);
     member.gets(&keep, &DONE);
     assert_eq!(member.leases.unconfirmed(), 0);
+}
+
+#[test]
+fn what_is_committed_of_several_leases_too_late_counts_once() {
+    let mut member = Member::of(1);
+    let mut tickets = Vec::new();
+    for epoch in 1..=20 {
+        let HandOut::Now(ticket) = member.leases.hand_out(0, epoch, place(3), 3, member.now) else { panic!("{epoch}") };
+        tickets.push(ticket);
+        member.leases.renounce(0, epoch, member.now);
+        member.now += TRIES_EVERY;
+        while let Some(request) = member.leases.take(&member.line, member.now) {
+            let is_beat = matches!(request.action, Action::Beat { .. });
+            member.gets(&request, &if is_beat { list_of(0, &["a"]) } else { taken(epoch + 1) });
+        }
+    }
+    for _ in 0..2 {
+        tickets.iter().for_each(|ticket| member.leases.commit(*ticket, None));
+    }
+    let fenced = member.counts()[1];
+    assert_eq!(fenced, 8 * 3, "of the last leases, each once");
 }
