@@ -350,7 +350,9 @@ fn what_is_committed_of_several_leases_too_late_counts_once() {
         }
     }
     for _ in 0..2 {
-        tickets.iter().for_each(|ticket| member.leases.commit(*ticket, None));
+        for ticket in &tickets {
+            member.leases.commit(*ticket, None);
+        }
     }
     let fenced = member.counts()[1];
     assert_eq!(fenced, 8 * 3, "of the last leases, each once");
