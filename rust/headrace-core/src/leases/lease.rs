@@ -198,12 +198,12 @@ impl Owned {
         Some(Commit { number: self.commits, ..commit })
     }
 
-    /// Puts back a commit whose reply was lost. What was committed since goes further.
+    /// Puts back a commit that was not confirmed. What was committed since goes further.
     pub(super) fn put_back(&mut self, commit: Commit) {
         let later = self.commit.take();
         let entries = commit.entries + later.as_ref().map_or(0, |later| later.entries);
         let place = later.map_or(commit.place, |later| later.place);
-        self.commit = Some(Commit { place, entries, repeated: commit.entries, number: 0 });
+        self.commit = Some(Commit { place, entries, repeated: commit.repeated, number: 0 });
     }
 
     /// Whether nobody else can have taken it, also if the clocks of this machine and of the server run apart.

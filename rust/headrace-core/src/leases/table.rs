@@ -274,11 +274,8 @@ impl Leases {
             Action::Beat { released, .. } => self.gave_up += *released,
             Action::Take { .. } => self.streams[request.stream].may_be_taken = true,
             Action::Keep { epoch, commit } | Action::Release { epoch, commit } => {
-                let Some(commit) = commit else { return };
-                match self.streams[request.stream].of(*epoch) {
-                    Some(owned) => owned.put_back(*commit),
-                    None => self.report.unknown += commit.entries,
-                }
+                let repeated = commit.map(|commit| Commit { repeated: commit.entries, ..commit });
+                self.put_back(request.stream, *epoch, repeated);
             }
         }
     }
@@ -298,19 +295,21 @@ impl Leases {
 
     /// Notes that the server did not execute a command, which is sent again.
     pub(super) fn unsent(&mut self, request: &Request) {
-        let stream = request.stream;
-        let may_be_taken = self.streams[stream].may_be_taken;
-        let repeated = match &request.action {
-            Action::Keep { commit: Some(commit), .. } | Action::Release { commit: Some(commit), .. } => {
-                Some(commit.repeated)
+        self.asked_no_more(request);
+        match &request.action {
+            Action::Beat { released, .. } => self.gave_up += *released,
+            Action::Take { .. } => {}
+            Action::Keep { epoch, commit } | Action::Release { epoch, commit } => {
+                self.put_back(request.stream, *epoch, *commit);
             }
-            _ => None,
-        };
-        self.returned(request);
-        self.streams[stream].may_be_taken = may_be_taken;
-        let commit = self.streams[stream].owned.as_mut().and_then(|owned| owned.commit.as_mut());
-        if let (Some(repeated), Some(commit)) = (repeated, commit) {
-            commit.repeated = repeated;
+        }
+    }
+
+    /// Keeps a commit that was not confirmed, to be sent again.
+    fn put_back(&mut self, stream: usize, epoch: u64, commit: Option<Commit>) {
+        match (self.streams[stream].of(epoch), commit) {
+            (Some(owned), Some(commit)) => owned.put_back(commit),
+            (_, commit) => self.fenced(commit.as_ref()),
         }
     }
 

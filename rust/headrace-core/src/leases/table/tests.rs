@@ -357,3 +357,14 @@ fn what_is_committed_of_several_leases_too_late_counts_once() {
     let fenced = member.counts()[1];
     assert_eq!(fenced, 8 * 3, "of the last leases, each once");
 }
+
+#[test]
+fn a_commit_that_was_not_executed_is_fenced_when_its_lease_is_renounced() {
+    let mut member = Member::of(1);
+    let ticket = member.hands_out(0, 3, 3);
+    member.leases.commit(ticket, None);
+    let keep = member.sends();
+    member.leases.renounce(0, 1, member.now);
+    member.leases.unsent(&keep);
+    assert_eq!(member.counts(), [0, 3, 0, 0]);
+}
