@@ -1139,6 +1139,8 @@ class ShardConsumer:
         """
     def commit(self, batch: ShardBatch | Entry) -> None:
         """Commit a batch, or the entries of its batch up to an entry, and everything before it in its stream."""
+    def fail(self, batch: ShardBatch | Entry, reason: str, delay: float | None) -> None:
+        """Report a batch, or an entry of one, as failed."""
     @property
     def assignment(self) -> list[bytes]:
         """The keys of the streams that this member owns."""

@@ -25,6 +25,8 @@ class ShardConsumerOptions(TypedDict, total=False):
     start: str
     create: bool
     lease: float
+    max_failures: int | None
+    dead_letter_key: str | bytes | None
     fields: Sequence[str] | Literal["*"] | None
     unpack: Literal["payload", "json", "arrow_ipc"] | None
     payload_field: str
@@ -109,6 +111,25 @@ class ShardConsumerBase(Unconfirmed):
             batch: A batch of this consumer, or an entry of one.
         """
         self._native.commit(batch)
+        self._committed()
+
+    def fail(self, batch: ShardBatch | Entry, reason: str, *, delay: float | None = None) -> None:
+        """Report that a batch, or a single entry, could not be processed: its stream is returned again from there.
+
+        What is before it in its stream is committed. What the caller has of the stream from there on is returned again
+        after `delay`; to commit that has no effect. Of a batch that failed half of the entries come next, until the one
+        that fails is alone. An entry that has failed `max_failures` times becomes a dead letter, and the stream goes on
+        behind it; without this option it is returned again until it is committed. The other streams are not affected.
+
+        Args:
+            batch: A batch of this consumer, or an entry of one.
+            reason: The reason, for `headrace inspect` and for the dead letter.
+            delay: Seconds. Default: 0.1 s, doubled after each further failure, up to 30 s.
+
+        Raises:
+            StateError: What failed is committed.
+        """
+        self._native.fail(batch, reason, delay)
         self._committed()
 
     def report(self) -> ShardReport:

@@ -343,6 +343,9 @@ class ShardReport(NamedTuple):
         streams_given_up: How often it gave one up: others had less than their share, or it was closed.
         streams_lost: How often it lost one: its lease was not renewed in time and another member took it, or the lease
             was deleted.
+        failed: How often `fail` was called, for a batch or an entry.
+        repeated: Entries that were returned and are returned again because they, or an entry before them, failed.
+        dead: Entries moved to `dead_letter_key`; `committed` counts them too.
     """
 
     # counters: shard_report
@@ -355,4 +358,7 @@ class ShardReport(NamedTuple):
     streams_taken: int = 0
     streams_given_up: int = 0
     streams_lost: int = 0
+    failed: int = 0
+    repeated: int = 0
+    dead: int = 0
     # end

@@ -213,3 +213,19 @@ def test_a_master_that_fails_over_keeps_leases_that_its_replica_has(cluster: Loc
     for stream, ids in first.items():
         found[stream] = [*ids, *found.get(stream, [])]
     assert found == {name: as_ids(range(1, 11)) for name in keys}
+
+
+def test_dead_letters_are_in_the_slots_of_their_streams(cluster: LocalCluster, key: str) -> None:
+    endpoint = endpoint_of(cluster, key, shards=4)
+    for stream in endpoint.stream_keys:
+        add(cluster, stream.decode(), 1)
+    with pytest.raises(ConfigError, match=r"^dead_letter_key"):
+        member_of(endpoint, max_failures=1, dead_letter_key="dead")
+    with member_of(endpoint, max_failures=1, dead_letter_key="dead:{stream}") as member:
+        for _ in endpoint.stream_keys:
+            member.fail(next_batch(member), "no")
+        report = member.flush()
+        assert (report.dead, report.committed) == (4, 4)
+    for stream in endpoint.stream_keys:
+        with redis.Redis(port=cluster.owner(stream).port or 0) as client:
+            assert client.xlen(b"dead:{%s}" % stream) == 1

@@ -79,7 +79,7 @@ def test_a_batch_is_committed_by_the_first_commit_after_it(server: LocalServer, 
         member.commit(next_batch(member)[1])
         assert member.flush().committed == 6
         member.commit(next_batch(member))
-    assert member.report() == (10, 10, 0, 0, 0, 0, 1, 1, 0)
+    assert member.report() == (10, 10, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0)
 
 
 def test_an_entry_of_several_rows_is_committed_as_one(server: LocalServer) -> None:

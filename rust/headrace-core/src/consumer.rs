@@ -43,6 +43,7 @@ use arrow_schema::SchemaRef;
 use crate::admin::check_shards_once;
 use crate::contain::{Panicked, contained};
 use crate::counters::{CounterValue, CounterValues, ReadCounters};
+use crate::dead_letters::check_dead_letter_key;
 use crate::endpoint::Endpoint;
 use crate::entries::{ColumnsPlan, escaped};
 use crate::error::{Error, Result};
@@ -542,15 +543,7 @@ fn check_keys(endpoint: &Endpoint, keys: &[Vec<u8>], options: &ConsumerOptions) 
         let message = format!("streams must name each stream once, got '{}' twice", twice.escape_ascii());
         return Err(Error::config("streams", message));
     }
-    for key in keys {
-        let Some(dead) = options.names.dead_letter_key(key) else { return Ok(()) };
-        if seen.contains(&*dead) {
-            let message = format!("dead_letter_key must not be one of the streams, got '{}'", dead.escape_ascii());
-            return Err(Error::config("dead_letter_key", message));
-        }
-        endpoint.for_keys("dead_letter_key", [key.as_slice(), &*dead])?;
-    }
-    Ok(())
+    options.names.dead_letter_key.as_ref().map_or(Ok(()), |given| check_dead_letter_key(endpoint, keys, given))
 }
 
 /// The ledgers of `groups`, the streams of each session.

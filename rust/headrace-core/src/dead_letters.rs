@@ -1,5 +1,7 @@
 //! Dead letters as columns: their facts about an entry, separate from the entry's own fields.
 
+mod key;
+
 use std::sync::Arc;
 
 use arrow_array::builder::{ArrayBuilder, BinaryBuilder, StringBuilder, UInt64Builder};
@@ -11,6 +13,8 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, Schema};
 use crate::decimal;
 use crate::error::Error;
 use crate::utf8;
+
+pub(crate) use key::{check_dead_letter_key, dead_letter_key};
 
 /// The fields that a consumer appends to those of an entry, in this order.
 const OF_CONSUMER: [&[u8]; 4] = [b"dead:stream", b"dead:id", b"dead:reason", b"dead:failures"];

@@ -4,8 +4,10 @@
 //! taken, and a commit with an older one has no effect. Nobody takes a lease from another member: those that have more than their
 //! share give them up.
 
+mod doubt;
 mod keys;
 mod lease;
+mod owned;
 mod report;
 mod request;
 mod session;
@@ -13,6 +15,7 @@ mod share;
 mod table;
 
 pub(crate) use keys::has_slot_of_stream;
+pub(crate) use owned::{AfterFailure, Failed};
 pub use report::{SHARD_CONSUMER_COUNTERS, ShardReport};
 pub(crate) use request::LeaseNames;
 pub(crate) use session::{LeaseSession, lock};

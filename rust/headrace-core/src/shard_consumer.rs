@@ -9,7 +9,7 @@ mod handle;
 mod options;
 mod shared;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use arrow_schema::SchemaRef;
 
 use crate::admin::{KeptConnections, check_shards_once};
 use crate::contain::{Panicked, contained};
+use crate::dead_letters::check_dead_letter_key;
 use crate::endpoint::Endpoint;
 use crate::entries::escaped;
 use crate::error::{Error, Fault, Result};
@@ -80,12 +81,14 @@ pub struct ShardConsumer {
     keys: Arc<[Vec<u8>]>,
     options: ShardConsumerOptions,
     number: u64,
+    /// The streams of which the caller knows that they are its own.
+    assigned: BTreeSet<usize>,
     /// The streams that the reader reads.
     owned: BTreeMap<usize, Owned>,
     /// The places that streams were not at, because they were replaced, or a failover undid entries: the caller knows.
     replaced: BTreeMap<usize, Start>,
-    /// A batch that was read when the lease may have ended.
-    held: Option<ReadBatch>,
+    /// What was read and cannot be returned yet: the rest of a batch, or one whose lease may have ended.
+    held: VecDeque<ReadBatch>,
     /// What the caller has yet to learn.
     news: Vec<Polled>,
     /// Whether the number of the stream's shards has yet to be checked.
@@ -100,6 +103,9 @@ impl ShardConsumer {
     pub fn new(endpoint: &Endpoint, streams: &[Vec<u8>], options: ShardConsumerOptions) -> Result<Self> {
         let keys: Arc<[Vec<u8>]> = if streams.is_empty() { endpoint.stream_keys() } else { streams }.into();
         let reader = reader(endpoint, &keys, &options)?;
+        if let Some((_, given)) = &options.names.moves {
+            check_dead_letter_key(endpoint, &keys, given)?;
+        }
         // Whatever the order in which members name the streams, they have one list.
         let home = (0..keys.len()).min_by_key(|at| &keys[*at]).unwrap_or_default();
         Ok(Self {
@@ -110,9 +116,10 @@ impl ShardConsumer {
             keys,
             options,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            assigned: BTreeSet::new(),
             owned: BTreeMap::new(),
             replaced: BTreeMap::new(),
-            held: None,
+            held: VecDeque::new(),
             news: Vec::new(),
             is_unchecked: endpoint.shards().is_some() && streams.is_empty(),
             is_open: false,
@@ -224,7 +231,7 @@ impl ShardConsumer {
 
     /// Waits until the reader has a batch, or something has changed.
     async fn wait(&mut self, deadline: Option<Instant>, watch: &mut dyn Watch) -> Result<()> {
-        if self.owned.is_empty() || self.held.is_some() {
+        if self.owned.is_empty() || !self.held.is_empty() {
             if let Some(error) = self.outage(Leases::outage) {
                 self.shared.leases().forget_outages();
                 return Err(error);
@@ -233,9 +240,12 @@ impl ShardConsumer {
             return pause(deadline.map_or(until, |deadline| deadline.min(until)), watch).await;
         }
         let shared = Arc::clone(&self.shared);
-        let mut has_news = || shared.stops() || shared.leases().has_news();
+        let mut has_news = || shared.stops() || shared.leases().has_news(clock::now());
         let mut watch = Within::new(&mut has_news, watch);
+        let begins_at = self.shared.leases().begins_at();
+        let until_begin = begins_at.map(|at| at.saturating_sub(clock::now()));
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.into_iter().chain(until_begin).min();
         let waited = Box::pin(self.reader.waited(left, &mut watch)).await;
         watch.ended(waited).map(drop)
     }
@@ -251,26 +261,37 @@ impl ShardConsumer {
         let (changes, error) = {
             let mut leases = self.shared.leases();
             let namesake = leases.has_namesake().then(|| self.namesake());
-            (leases.take_changes(), leases.take_error().or(namesake))
+            (leases.take_changes(clock::now()), leases.take_error().or(namesake))
         };
         for change in changes {
             match change {
-                Change::Assigned { stream, epoch, start } => {
+                Change::Assigned { stream } => {
+                    self.assigned.insert(stream);
+                    self.tell(stream, true);
+                }
+                Change::Reads { stream, epoch, start } => {
                     self.owned.insert(stream, Owned { epoch, start, has_read: false });
                     let is_known = self.replaced.get(&stream) == Some(&start);
                     self.reader.read_stream(&self.keys[stream], if is_known { start.without_claims() } else { start });
-                    self.tell(stream, true);
                 }
+                Change::Failed { stream } => self.leave(stream),
                 Change::Revoked { stream } | Change::Lost { stream } => {
-                    if self.owned.remove(&stream).is_some() {
-                        self.reader.leave_stream(&self.keys[stream]);
-                        self.held.take_if(|batch| *batch.stream == *self.keys[stream]);
+                    self.leave(stream);
+                    if self.assigned.remove(&stream) {
                         self.tell(stream, false);
                     }
                 }
             }
         }
         error.map_or(Ok(()), Err)
+    }
+
+    /// Reads a stream no longer, and forgets what was read of it.
+    fn leave(&mut self, stream: usize) {
+        if self.owned.remove(&stream).is_some() {
+            self.reader.leave_stream(&self.keys[stream]);
+            self.held.retain(|batch| *batch.stream != *self.keys[stream]);
+        }
     }
 
     /// The error of a member whose name another process uses.
@@ -307,7 +328,7 @@ impl ShardConsumer {
     /// A batch that was read, if this member still owns its stream.
     fn take(&mut self) -> Result<Option<ShardBatch>> {
         loop {
-            let batch = match self.held.take() {
+            let batch = match self.held.pop_front() {
                 None => match self.reader.take_batch() {
                     Ok(batch) => batch,
                     Err(error) => {
@@ -317,22 +338,38 @@ impl ShardConsumer {
                 },
                 held => held,
             };
-            let Some(batch) = batch else { return Ok(None) };
+            let Some(mut batch) = batch else { return Ok(None) };
             let Some(stream) = self.keys.iter().position(|key| *key == *batch.stream) else { continue };
+            let limit = self.shared.leases().limit(stream);
+            let rest = batch.split(limit);
             let place = batch.position.get(&batch.stream);
             let Some((owned, place)) = self.owned.get_mut(&stream).zip(place) else { continue };
             let handed = self.shared.leases().hand_out(stream, owned.epoch, place, batch.entries, clock::now());
+            owned.has_read |= matches!(handed, HandOut::Now(_));
             match handed {
                 HandOut::Now(ticket) => {
-                    owned.has_read = true;
+                    self.hold(rest);
                     return Ok(Some(ShardBatch { batch, ticket, owner: self.number }));
                 }
                 HandOut::Later => {
-                    self.held = Some(batch);
+                    self.shared.doze.added(false);
+                    self.hold(rest);
+                    self.hold(Some(batch));
                     return Ok(None);
+                }
+                HandOut::Moved => {
+                    self.shared.doze.added(false);
+                    self.hold(rest);
                 }
                 HandOut::Never => {}
             }
+        }
+    }
+
+    /// Keeps what was read, before what is kept already.
+    fn hold(&mut self, batch: Option<ReadBatch>) {
+        if let Some(batch) = batch {
+            self.held.push_front(batch);
         }
     }
 

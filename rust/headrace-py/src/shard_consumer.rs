@@ -201,6 +201,14 @@ impl PyShardConsumer {
         self.handle.commit(batch, row).map_err(|error| to_py(&error))
     }
 
+    /// Report a batch, or an entry of one, as failed.
+    #[pyo3(signature = (batch, reason, delay))]
+    fn fail(&self, batch: &Bound<'_, PyAny>, reason: &str, delay: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let delay = delay.map(|given| seconds("delay", given)).transpose()?;
+        let (batch, row) = own(batch)?;
+        self.handle.fail(batch, row, reason, delay).map_err(|error| to_py(&error))
+    }
+
     /// The keys of the streams that this member owns.
     #[getter]
     fn assignment<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {

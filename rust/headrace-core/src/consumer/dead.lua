@@ -1,5 +1,5 @@
 -- Moves a pending entry to another stream, if this consumer still owns it: it is added there before it is acknowledged, so an
--- entry that cannot be added stays pending.
+-- entry that cannot be added stays pending. `letter.lua` comes before it.
 --
 -- KEYS: stream, dead stream. ARGV: group, consumer, ID, reason, failures, "delete" (remove the entry) or "ack".
 -- Returns the ID and "gone", "other" or "deleted", or nothing if the entry was moved.
@@ -13,22 +13,7 @@ if not entry then
   redis.call('XACK', key, group, id)
   return {id, 'deleted'}
 end
-local fields = entry[2]
-local tail = {'dead:stream', key, 'dead:id', id, 'dead:reason', reason, 'dead:failures', failures}
-if #fields > 7000 then
-  -- A script can pass about 8,000 values to a command. The names and values become one value: the length of each, ':', itself.
-  local parts = {}
-  for at, part in ipairs(fields) do
-    parts[2 * at - 1] = #part .. ':'
-    parts[2 * at] = part
-  end
-  fields = {}
-  tail[#tail + 1] = 'dead:fields'
-  tail[#tail + 1] = table.concat(parts)
-end
-for _, part in ipairs(tail) do
-  fields[#fields + 1] = part
-end
+local fields = letter(entry[2], key, id, reason, failures)
 -- A script is not rolled back: what follows XADD is tried before it, with an ID that no entry has. XADD is tried first of all,
 -- because the server refuses for want of memory only the first command of a script that writes.
 local invalid = {'XADD', dead, 'no ID', 'a', 'a'}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::client_name::ClientName;
-use crate::cluster::tag;
+use crate::dead_letters::dead_letter_key;
 use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault, Kind};
 use crate::resp::value::{bytes, list};
@@ -16,13 +16,10 @@ use crate::resp::{EntryId, entry_id, write_array_header, write_bulk};
 /// Acknowledges entries or claims them again, after checking their owner in the same step.
 const OWN: &str = include_str!("own.lua");
 /// Moves an entry to the stream of dead letters.
-const DEAD: &str = include_str!("dead.lua");
+const DEAD: &str = concat!(include_str!("../dead_letters/letter.lua"), include_str!("dead.lua"));
 
 static OWN_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(OWN).get_hash().to_owned());
 static DEAD_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(DEAD).get_hash().to_owned());
-
-/// A placeholder in the key for dead letters: the tag of the stream's key takes its place, so that both keys are in one slot.
-const OF_STREAM: &[u8] = b"{stream}";
 
 /// The maximum number of entries of one command: a script blocks the server for about 2 µs per entry.
 pub(super) const MAX_IDS: usize = 1_000;
@@ -119,13 +116,8 @@ pub(super) struct Known {
 
 impl Names {
     /// The stream that receives the dead letters of the stream `key`.
-    pub(super) fn dead_letter_key(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let given = self.dead_letter_key.as_deref()?;
-        let Some(at) = given.windows(OF_STREAM.len()).position(|part| part == OF_STREAM) else {
-            return Some(Cow::Borrowed(given));
-        };
-        let behind = given.get(at + OF_STREAM.len()..).unwrap_or_default();
-        Some([given.get(..at).unwrap_or_default(), b"{", tag(key), b"}", behind].concat().into())
+    fn dead_letter_key(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
+        self.dead_letter_key.as_deref().map(|given| dead_letter_key(given, key))
     }
 }
 
@@ -342,19 +334,6 @@ mod tests {
         }
         assert!(refused("LOADING Redis is loading").is_err());
         assert!(matches!(refused("NOSCRIPT No matching script"), Ok(None)));
-    }
-
-    #[test]
-    fn a_dead_letter_stream_can_share_the_slot_of_its_stream() {
-        let of = |given: &str, key: &str| {
-            let names = Names { group: Vec::new(), consumer: Vec::new(), dead_letter_key: Some(given.into()) };
-            let dead = names.dead_letter_key(key.as_bytes()).unwrap_or_default().into_owned();
-            String::from_utf8_lossy(&dead).into_owned()
-        };
-        assert_eq!(of("dead", "orders:7"), "dead");
-        assert_eq!(of("dead:{stream}", "orders:7"), "dead:{orders:7}");
-        assert_eq!(of("{stream}:dead", "a{orders}:7"), "{orders}:dead");
-        assert_eq!(of("{stream}{stream}", "stream"), "{stream}{stream}");
     }
 
     #[test]

@@ -89,6 +89,12 @@ impl RowIds {
     pub(crate) fn get(&self, row: usize) -> Option<EntryId> {
         Some(EntryId { ms: *self.ms.get(row)?, seq: *self.seq.get(row)? })
     }
+
+    /// Those from this row on, of at most all.
+    pub(crate) fn from(&self, row: usize) -> Self {
+        let rest = self.ms.len() - row;
+        Self { ms: self.ms.slice(row, rest), seq: self.seq.slice(row, rest) }
+    }
 }
 
 /// Consecutive rows of one stream.

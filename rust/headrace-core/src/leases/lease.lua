@@ -1,18 +1,22 @@
 -- The lease of a stream: who may move the position of a group in it. All times are those of the server's clock.
 --
--- KEYS[1] the lease, a hash: owner, instance (the process of that name), epoch, until (ms), position, commit (its number within the
---   epoch), pinned; KEYS[2] the stream.
+-- KEYS[1] the lease, a hash: owner, instance (the process of that name), epoch, until (ms), position, commit (the number of the last
+--   change within the epoch), moved (the number of entries moved within the epoch), pinned; and of the entries after the position: limit (the most
+--   that a batch has; 0: as many as usual), failures of the first one, alone (1 if it is alone in its batch), reason.
+-- KEYS[2] the stream; KEYS[3], if entries may be moved: where to. `letter.lua` comes before it.
 -- ARGV: action, group, member, instance, lease (ms), then
--- "take": where a new group begins, 1 if the stream may be created for it, 1 if a lease of another process of this name is taken.
---   Returns {epoch, position or "", last delivered ID, number of entries up to there or ""}, or {0, ms until it is free, owner},
---   or {-1, 0, the only member that may take it}.
--- "keep", "release": epoch, then if there is a commit: position, ID, number of entries up to it or "", number of the commit.
---   Returns 1; or the owner of another lease, or "", and nothing has changed.
+-- "take": where a new group begins, 1 if the stream may be created for it, 1 if a lease of another process of this name is taken,
+--   the number of entries of a usual batch. Returns {epoch, position or "", last delivered ID, number of entries up to there or "",
+--   limit, failures, reason}, or {0, ms until it is free, owner}, or {-1, 0, the only member that may take it}.
+-- "keep", "release": epoch; number of the change, or "" if it has none; position, ID, number of entries up to it or "", or "" three
+--   times; limit, failures, alone, reason, or "" four times; for each entry that is moved, all up to the position: its number within
+--   the epoch, ID, reason, failures. Returns 1; or the owner of another lease, or "", and nothing has changed.
 local lease, stream = KEYS[1], KEYS[2]
 local action, group, member, instance = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local held = redis.call('HMGET', lease, 'owner', 'instance', 'epoch', 'until', 'position', 'pinned', 'commit')
+local held = redis.call('HMGET', lease, 'owner', 'instance', 'epoch', 'until', 'position', 'pinned', 'commit',
+  'limit', 'failures', 'alone', 'reason', 'moved')
 local owner, epoch = held[1] or '', tonumber(held[3]) or 0
 
 if action == 'take' then
@@ -47,8 +51,17 @@ if action == 'take' then
   end
   -- A failover may have rolled the epoch back: no time comes twice.
   epoch = math.max(epoch + 1, now)
-  redis.call('HSET', lease, 'owner', member, 'instance', instance, 'epoch', epoch, 'until', now + ARGV[5], 'commit', 0)
-  return {epoch, held[5] or '', last, read}
+  local limit, failures, reason = tonumber(held[8]) or 0, tonumber(held[9]) or 0, held[11] or ''
+  if owner ~= '' and not (owner == member and held[2] == instance) then
+    -- Its process has ended, perhaps because of an entry that it had.
+    limit = math.max(1, math.floor((limit > 0 and limit or ARGV[9]) / 2))
+    if held[10] == '1' then
+      failures, reason = failures + 1, 'the process that had it ended'
+    end
+  end
+  redis.call('HSET', lease, 'owner', member, 'instance', instance, 'epoch', epoch, 'until', now + ARGV[5], 'commit', 0, 'moved', 0,
+    'limit', limit, 'failures', failures, 'alone', 0, 'reason', reason)
+  return {epoch, held[5] or '', last, read, limit, failures, reason}
 end
 
 -- What was given up and not taken since is given up again: the reply was lost.
@@ -56,18 +69,36 @@ if epoch ~= tonumber(ARGV[6]) or (owner ~= member and (owner ~= '' or action ~= 
   -- After a failover it may be an older one, of this process or of one of this name that has ended.
   return (held[2] == instance or epoch < tonumber(ARGV[6])) and '' or owner
 end
+local moved = tonumber(held[12]) or 0
+for at = 15, #ARGV, 4 do
+  if tonumber(ARGV[at]) > moved then
+    local entry = redis.call('XRANGE', stream, ARGV[at + 1], ARGV[at + 1])[1]
+    if entry then
+      redis.call('XADD', KEYS[3], '*', unpack(letter(entry[2], stream, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])))
+    end
+    moved = tonumber(ARGV[at])
+    redis.call('HSET', lease, 'moved', moved)
+  end
+end
 if action == 'release' then
   redis.call('HSET', lease, 'owner', '', 'until', 0)
 else
   redis.call('HSET', lease, 'until', now + ARGV[5])
 end
 -- A command of a connection that was lost may come after later ones: it does not move the position back.
-if ARGV[7] and tonumber(ARGV[10]) > (tonumber(held[7]) or 0) then
-  redis.call('HSET', lease, 'position', ARGV[7], 'commit', ARGV[10])
+if ARGV[7] == '' or tonumber(ARGV[7]) <= (tonumber(held[7]) or 0) then
+  return 1
+end
+redis.call('HSET', lease, 'commit', ARGV[7])
+if ARGV[11] ~= '' then
+  redis.call('HSET', lease, 'limit', ARGV[11], 'failures', ARGV[12], 'alone', ARGV[13], 'reason', ARGV[14])
+end
+if ARGV[8] ~= '' then
+  redis.call('HSET', lease, 'position', ARGV[8])
   -- The position of the group is for tools that show its lag. Before Redis 7.0 groups do not count.
-  local counts = ARGV[9] ~= '' and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[8], 'ENTRIESREAD', ARGV[9])
-  if (not counts or counts.err) and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[8]).err then
-    redis.pcall('XGROUP', 'CREATE', stream, group, ARGV[8])
+  local counts = ARGV[10] ~= '' and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[9], 'ENTRIESREAD', ARGV[10])
+  if (not counts or counts.err) and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[9]).err then
+    redis.pcall('XGROUP', 'CREATE', stream, group, ARGV[9])
   end
 end
 return 1

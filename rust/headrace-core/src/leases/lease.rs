@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::owned::Owned;
 use super::request::Commit;
 use crate::error::{Error, Fault};
 use crate::reading::Place;
@@ -40,37 +41,6 @@ pub(super) struct Lease {
     pub(super) refusal: Option<Error>,
     /// Since when its server could not be reached, and why; `None`: the last attempt succeeded.
     outage: Option<(Duration, Fault)>,
-}
-
-/// A lease that this member has.
-#[derive(Debug)]
-pub(super) struct Owned {
-    pub(super) epoch: u64,
-    /// When it was last renewed, at the latest.
-    pub(super) renewed: Duration,
-    /// The batches that were returned and not committed, the oldest first.
-    batches: VecDeque<Handed>,
-    /// The number of the next batch.
-    next: u64,
-    /// What the caller has committed and was not sent.
-    pub(super) commit: Option<Commit>,
-    /// The number of commits that were sent.
-    commits: u64,
-    /// Set if the lease is given up: when, even if batches are not committed by then.
-    pub(super) gives_up_at: Option<Duration>,
-    /// Whether the server was asked to end it: another member may have it.
-    pub(super) is_released: bool,
-    /// Whether the caller knows that another member may have it.
-    pub(super) is_lapsed: bool,
-}
-
-/// A batch that was returned.
-#[derive(Debug)]
-struct Handed {
-    number: u64,
-    place: Place,
-    /// The number of entries that are not committed.
-    entries: u64,
 }
 
 impl Lease {
@@ -110,9 +80,9 @@ impl Lease {
         waiting + self.under_way
     }
 
-    /// Whether the server has every commit.
+    /// Whether the server has every commit and failure.
     pub(super) fn is_settled(&self) -> bool {
-        self.owned.as_ref().is_none_or(|owned| owned.commit.is_none() && !self.is_asked)
+        self.owned.as_ref().is_none_or(|owned| !owned.has_changed() && !self.is_asked)
     }
 
     /// Whether this member neither has it nor may have it.
@@ -141,83 +111,5 @@ impl Lease {
         let Some(ended) = self.ended.iter_mut().find(|ended| ended.epoch == epoch) else { return 0 };
         ended.commit(number, part);
         ended.commit.take().map_or(0, |commit| commit.entries)
-    }
-}
-
-impl Owned {
-    pub(super) fn new(epoch: u64, renewed: Duration) -> Self {
-        Self {
-            epoch,
-            renewed,
-            batches: VecDeque::new(),
-            next: 0,
-            commit: None,
-            commits: 0,
-            gives_up_at: None,
-            is_released: false,
-            is_lapsed: false,
-        }
-    }
-
-    /// Notes a batch that is returned. Its number.
-    pub(super) fn hand_out(&mut self, place: Place, entries: u64) -> u64 {
-        let number = self.next;
-        self.next += 1;
-        self.batches.push_back(Handed { number, place, entries });
-        number
-    }
-
-    /// Commits the batch with this number and all before it; with `part`, only the first entries of the batch, up to this place.
-    pub(super) fn commit(&mut self, number: u64, part: Option<(Place, u64)>) {
-        let mut entries = 0;
-        let mut place = None;
-        while let Some(batch) = self.batches.front_mut().filter(|batch| batch.number <= number) {
-            if let Some((to, left)) = part.filter(|_| batch.number == number)
-                && left > 0
-            {
-                if left < batch.entries {
-                    entries += batch.entries - left;
-                    batch.entries = left;
-                    place = Some(to);
-                }
-                break;
-            }
-            entries += batch.entries;
-            place = Some(batch.place);
-            self.batches.pop_front();
-        }
-        let Some(place) = place else { return };
-        let (before, repeated) = self.commit.take().map_or((0, 0), |commit| (commit.entries, commit.repeated));
-        self.commit = Some(Commit { place, entries: before + entries, repeated, number: 0 });
-    }
-
-    /// What the caller has committed, to be sent now.
-    pub(super) fn take_commit(&mut self) -> Option<Commit> {
-        let commit = self.commit.take()?;
-        self.commits += 1;
-        Some(Commit { number: self.commits, ..commit })
-    }
-
-    /// Puts back a commit that was not confirmed. What was committed since goes further.
-    pub(super) fn put_back(&mut self, commit: Commit) {
-        let later = self.commit.take();
-        let entries = commit.entries + later.as_ref().map_or(0, |later| later.entries);
-        let place = later.map_or(commit.place, |later| later.place);
-        self.commit = Some(Commit { place, entries, repeated: commit.repeated, number: 0 });
-    }
-
-    /// Whether nobody else can have taken it, also if the clocks of this machine and of the server run apart.
-    pub(super) fn is_valid(&self, lease: Duration, now: Duration) -> bool {
-        !self.is_released && !self.is_lapsed && now < self.renewed + lease / 10 * 9
-    }
-
-    /// The number of entries that were returned and that the caller has not committed.
-    pub(super) fn uncommitted(&self) -> u64 {
-        self.batches.iter().map(|batch| batch.entries).sum()
-    }
-
-    /// Whether the caller has committed everything that was returned.
-    pub(super) fn is_done(&self) -> bool {
-        self.batches.is_empty()
     }
 }

@@ -27,6 +27,12 @@ counter_table! {
         pub streams_given_up: u64 = counter("{stream}", "How often a stream was given up"),
         /// How often it lost one: its lease was not renewed in time and another member took it, or the lease was deleted.
         pub streams_lost: u64 = counter("{stream}", "How often a stream was lost"),
+        /// How often `fail` was called, for a batch or an entry.
+        pub failed: u64 = counter("{failure}", "How often a batch or an entry failed"),
+        /// Entries that were returned and are returned again because they, or an entry before them, failed.
+        pub repeated: u64 = counter("{entry}", "Entries that are returned again after a failure"),
+        /// Entries moved to `dead_letter_key`; `committed` counts them too.
+        pub dead: u64 = counter("{entry}", "Entries that were moved to the stream of dead letters"),
     } and {}
 }
 

@@ -3,11 +3,13 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use super::doubt::Doubt;
 use super::keys::{lease_key, members_key};
+use crate::dead_letters::dead_letter_key;
 use crate::reading::{Place, Position};
-use crate::resp::{write_array_header, write_bulk};
+use crate::resp::{EntryId, write_array_header, write_bulk};
 
-const LEASE: &str = include_str!("lease.lua");
+const LEASE: &str = concat!(include_str!("../dead_letters/letter.lua"), include_str!("lease.lua"));
 const MEMBERS: &str = include_str!("members.lua");
 
 static LEASE_HASH: LazyLock<String> = LazyLock::new(|| redis::Script::new(LEASE).get_hash().to_owned());
@@ -25,18 +27,42 @@ pub(crate) struct LeaseNames {
     pub(crate) begins_after: String,
     /// Whether a stream that does not exist is created.
     pub(crate) creates: bool,
+    /// The most entries of a batch.
+    pub(crate) batch: usize,
+    /// How often an entry may fail before it is moved, and where to. `None`: it is returned again indefinitely.
+    pub(crate) moves: Option<(u64, Vec<u8>)>,
 }
 
 /// What the caller has done with a stream: everything up to a place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Commit {
     pub(super) place: Place,
     /// The number of entries since the commit before.
     pub(super) entries: u64,
     /// How many of them were sent before, and the reply was lost.
     pub(super) repeated: u64,
-    /// How often the position of this lease was sent, with this time.
+    /// Those of them that failed too often.
+    pub(super) moved: Vec<Moved>,
+}
+
+/// An entry that is moved to another stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Moved {
+    /// How many entries were moved under this lease, with this one: none is moved twice.
     pub(super) number: u64,
+    pub(super) id: EntryId,
+    pub(super) reason: String,
+    pub(super) failures: u64,
+}
+
+/// What changes with a renewal, or with the end of a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// How many changes were sent for this lease, with this one.
+    pub(super) number: u64,
+    pub(super) commit: Option<Commit>,
+    /// What is known of the entries that follow, unless the server has the same.
+    pub(super) doubt: Option<Doubt>,
 }
 
 /// A command for the keeper.
@@ -45,9 +71,9 @@ pub(super) enum Action {
     /// Take the lease of a stream, if nobody has it; with `from_namesake`, also if another process of this name has it.
     Take { from_namesake: bool },
     /// Renew it, and commit.
-    Keep { epoch: u64, commit: Option<Commit> },
+    Keep { epoch: u64, changed: Option<Changed> },
     /// Give it up.
-    Release { epoch: u64, commit: Option<Commit> },
+    Release { epoch: u64, changed: Option<Changed> },
     /// Say that this member is there, for how long, and how many leases it has given up since it last did.
     Beat { lease: Duration, released: u64 },
 }
@@ -66,7 +92,10 @@ impl Request {
     pub(super) fn name(&self) -> &'static str {
         match &self.action {
             Action::Take { .. } => "the lease (EVAL with TIME, HMGET, HSET, XGROUP CREATE and XINFO GROUPS)",
-            Action::Keep { commit: None, .. } => "the renewal of the lease (EVAL with TIME, HMGET and HSET)",
+            Action::Keep { changed: None, .. } => "the renewal of the lease (EVAL with TIME, HMGET and HSET)",
+            Action::Keep { changed: Some(changed), .. } if changed.has_moved() => {
+                "the dead letter (EVAL with TIME, HMGET, HSET, XRANGE, XADD and XGROUP SETID)"
+            }
             Action::Keep { .. } => "the commit (EVAL with TIME, HMGET, HSET and XGROUP SETID)",
             Action::Release { .. } => "the end of the lease (EVAL with TIME, HMGET, HSET and XGROUP SETID)",
             Action::Beat { .. } => "the list of members (EVAL with TIME, HSET, HDEL, HGET, HGETALL and HINCRBY)",
@@ -87,28 +116,66 @@ impl Request {
             parts.extend([b"1".to_vec(), members_key(key, &names.group), names.member.clone(), millis(*lease)]);
             parts.push(released.to_string().into_bytes());
         } else {
-            let (action, epoch, commit) = match &self.action {
+            let (action, epoch, changed) = match &self.action {
                 Action::Take { .. } | Action::Beat { .. } => ("take", None, None),
-                Action::Keep { epoch, commit } => ("keep", Some(*epoch), commit.as_ref()),
-                Action::Release { epoch, commit } => ("release", Some(*epoch), commit.as_ref()),
+                Action::Keep { epoch, changed } => ("keep", Some(*epoch), changed.as_ref()),
+                Action::Release { epoch, changed } => ("release", Some(*epoch), changed.as_ref()),
             };
             let flag = |is_set: bool| u8::from(is_set).to_string().into_bytes();
+            let to = names.moves.as_ref().filter(|_| changed.is_some_and(Changed::has_moved));
+            let to = to.map(|(_, given)| dead_letter_key(given, key).into_owned());
             parts.extend(known.call(false));
-            parts.extend([b"2".to_vec(), lease_key(key, &names.group), key.to_vec(), action.into()]);
+            parts.extend([(2 + to.iter().len()).to_string().into(), lease_key(key, &names.group), key.to_vec()]);
+            parts.extend(to);
+            parts.push(action.into());
             parts.extend([names.group.clone(), names.member.clone(), names.instance.clone(), millis(names.lease)]);
             if let Action::Take { from_namesake } = &self.action {
                 parts.extend([names.begins_after.clone().into_bytes(), flag(names.creates), flag(*from_namesake)]);
+                parts.push(names.batch.to_string().into_bytes());
             }
-            parts.extend(epoch.map(|epoch| epoch.to_string().into_bytes()));
-            if let Some(Commit { place, number, .. }) = commit {
-                parts.extend([text_of(key, *place).into_bytes(), place.id.to_string().into_bytes()]);
-                parts.push(place.added.map(|added| added.to_string()).unwrap_or_default().into_bytes());
-                parts.push(number.to_string().into_bytes());
+            if let Some(epoch) = epoch {
+                parts.push(epoch.to_string().into_bytes());
+                match changed {
+                    Some(changed) => changed.write(key, &mut parts),
+                    None => parts.resize(parts.len() + 8, Vec::new()),
+                }
             }
         }
         write_array_header(out, parts.len());
         for part in &parts {
             write_bulk(out, part);
+        }
+    }
+}
+
+impl Changed {
+    /// The number of entries that it commits.
+    pub(super) fn entries(&self) -> u64 {
+        self.commit.as_ref().map_or(0, |commit| commit.entries)
+    }
+
+    /// Whether entries are moved.
+    pub(super) fn has_moved(&self) -> bool {
+        self.commit.as_ref().is_some_and(|commit| !commit.moved.is_empty())
+    }
+
+    /// Appends the arguments of the script.
+    fn write(&self, key: &[u8], parts: &mut Vec<Vec<u8>>) {
+        let number = |number: u64| number.to_string().into_bytes();
+        parts.push(number(self.number));
+        let place = self.commit.as_ref().map(|commit| commit.place);
+        parts.push(place.map(|place| text_of(key, place)).unwrap_or_default().into_bytes());
+        parts.push(place.map(|place| place.id.to_string()).unwrap_or_default().into_bytes());
+        parts.push(place.and_then(|place| place.added).map(number).unwrap_or_default());
+        match &self.doubt {
+            None => parts.resize(parts.len() + 4, Vec::new()),
+            Some(Doubt { limit, failures, is_alone, reason }) => {
+                parts.extend([number(*limit), number(*failures), number(u64::from(*is_alone)), reason.clone().into()]);
+            }
+        }
+        for moved in self.commit.iter().flat_map(|commit| &commit.moved) {
+            parts.extend([number(moved.number), moved.id.to_string().into(), moved.reason.clone().into()]);
+            parts.push(number(moved.failures));
         }
     }
 }

@@ -3,15 +3,17 @@
 //! The keeper asks what to send and brings the replies; the caller's thread asks what has changed, and notes what it returns and
 //! commits.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::mem::take;
 use std::time::Duration;
 
 use redis::Value;
 
-use super::lease::{Lease, Owned};
+use super::doubt::Doubt;
+use super::lease::Lease;
+use super::owned::{AfterFailure, Failed, Owned};
 use super::report::ShardReport;
-use super::request::{Action, Commit, LeaseNames, Request};
+use super::request::{Action, Changed, Commit, LeaseNames, Request};
 use super::share::share;
 use crate::error::{Error, Fault, Result};
 use crate::reading::{Place, Position, Start};
@@ -28,8 +30,12 @@ const AFTER: Duration = Duration::from_millis(10);
 /// A change of what this member owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It owns a stream from now on, and reads it from here.
-    Assigned { stream: usize, epoch: u64, start: Start },
+    /// It owns a stream from now on.
+    Assigned { stream: usize },
+    /// It reads a stream from here.
+    Reads { stream: usize, epoch: u64, start: Start },
+    /// An entry has failed: what was read of the stream is of no use.
+    Failed { stream: usize },
     /// It gives a stream up: it returns no further batch of it, and the caller may commit those that it has.
     Revoked { stream: usize },
     /// It has lost a stream: commits have no effect.
@@ -52,6 +58,8 @@ pub(crate) enum HandOut {
     Later,
     /// The stream belongs to this member no longer, or not since the batch was read.
     Never,
+    /// Its only entry has failed too often, and is moved.
+    Moved,
 }
 
 #[derive(Debug)]
@@ -74,6 +82,8 @@ pub(crate) struct Leases {
     /// How often any member had given up a lease when the server last said.
     released: Option<i64>,
     changes: VecDeque<Change>,
+    /// The streams that are read from a certain time on.
+    waiting: BTreeSet<usize>,
     /// The errors that the caller does not know, at most one of each stream and one of the members.
     errors: VecDeque<Error>,
     /// Until when it takes leases of an earlier process of its name, which end by then. A process that was stopped for longer takes
@@ -101,6 +111,7 @@ impl Leases {
             gave_up: 0,
             released: None,
             changes: VecDeque::new(),
+            waiting: BTreeSet::new(),
             errors: VecDeque::new(),
             inherits_until: None,
             has_namesake: false,
@@ -150,12 +161,13 @@ impl Leases {
                     || (owned.gives_up_at.is_some() && owned.is_done()) =>
             {
                 owned.is_released = true;
-                Action::Release { epoch: owned.epoch, commit: owned.take_commit() }
+                owned.doubt.is_alone = false;
+                Action::Release { epoch: owned.epoch, changed: owned.take_changed() }
             }
-            Some(owned) => Action::Keep { epoch: owned.epoch, commit: owned.take_commit() },
+            Some(owned) => Action::Keep { epoch: owned.epoch, changed: owned.take_changed() },
         };
-        if let Action::Keep { commit: Some(commit), .. } | Action::Release { commit: Some(commit), .. } = &action {
-            lease.under_way = commit.entries;
+        if let Action::Keep { changed: Some(changed), .. } | Action::Release { changed: Some(changed), .. } = &action {
+            lease.under_way = changed.entries();
         }
         Some(Request { stream, action, sent: now })
     }
@@ -187,8 +199,8 @@ impl Leases {
         let until_renewal = (owned.renewed + self.names.lease / 3).saturating_sub(now);
         let until_given_up =
             owned.gives_up_at.map(|at| if owned.is_done() { Duration::ZERO } else { at.saturating_sub(now) });
-        let until_commit = owned.commit.as_ref().map(|_| Duration::ZERO);
-        let first = until_given_up.into_iter().chain(until_commit).fold(until_renewal, Duration::min);
+        let until_changed = owned.has_changed().then_some(Duration::ZERO);
+        let first = until_given_up.into_iter().chain(until_changed).fold(until_renewal, Duration::min);
         Some(first.max(until_tried))
     }
 
@@ -222,10 +234,12 @@ impl Leases {
                 self.saw(members, released, now);
             }
             Action::Take { .. } => match list(reply)? {
-                [epoch, position, last, read] => {
-                    let epoch = u64::try_from(integer(epoch)?).ok()?;
+                [epoch, position, last, read, limit, failures, reason] => {
+                    let number = |value: &Value| u64::try_from(integer(value)?).ok();
                     let start = beginning(bytes(position)?, bytes(last)?, integer(read)).ok()?;
-                    self.taken(request, epoch, start, now);
+                    let reason = String::from_utf8_lossy(bytes(reason)?).into_owned();
+                    let doubt = Doubt { limit: number(limit)?, failures: number(failures)?, is_alone: false, reason };
+                    self.taken(request, number(epoch)?, start, doubt, now);
                 }
                 [why, left, _] => {
                     let lease = &mut self.streams[request.stream];
@@ -235,18 +249,21 @@ impl Leases {
                 }
                 _ => return None,
             },
-            Action::Keep { epoch, commit } => match done(reply)? {
-                Ok(()) => self.kept(request, *epoch, commit.as_ref(), now),
-                Err(owner) => self.lose(request.stream, *epoch, commit.as_ref(), owner, now),
-            },
-            Action::Release { epoch, commit } => match done(reply)? {
+            Action::Keep { epoch, changed } => match done(reply)? {
                 Ok(()) => {
-                    self.report.committed += commit.as_ref().map_or(0, |commit| commit.entries);
+                    self.confirmed(changed.as_ref());
+                    self.kept(request, *epoch, now);
+                }
+                Err(owner) => self.lose(request.stream, *epoch, changed.as_ref(), owner, now),
+            },
+            Action::Release { epoch, changed } => match done(reply)? {
+                Ok(()) => {
+                    self.confirmed(changed.as_ref());
                     self.free(request.stream, *epoch, now);
                     self.report.streams_given_up += 1;
                     self.gave_up += 1;
                 }
-                Err(owner) => self.lose(request.stream, *epoch, commit.as_ref(), owner, now),
+                Err(owner) => self.lose(request.stream, *epoch, changed.as_ref(), owner, now),
             },
         }
         Some(())
@@ -273,9 +290,12 @@ impl Leases {
             // How many were given up may be counted twice, which costs others a look.
             Action::Beat { released, .. } => self.gave_up += *released,
             Action::Take { .. } => self.streams[request.stream].may_be_taken = true,
-            Action::Keep { epoch, commit } | Action::Release { epoch, commit } => {
-                let repeated = commit.map(|commit| Commit { repeated: commit.entries, ..commit });
-                self.put_back(request.stream, *epoch, repeated);
+            Action::Keep { epoch, changed } | Action::Release { epoch, changed } => {
+                let mut changed = changed.clone();
+                if let Some(commit) = changed.as_mut().and_then(|changed| changed.commit.as_mut()) {
+                    commit.repeated = commit.entries;
+                }
+                self.put_back(request.stream, *epoch, changed);
             }
         }
     }
@@ -299,18 +319,24 @@ impl Leases {
         match &request.action {
             Action::Beat { released, .. } => self.gave_up += *released,
             Action::Take { .. } => {}
-            Action::Keep { epoch, commit } | Action::Release { epoch, commit } => {
-                self.put_back(request.stream, *epoch, *commit);
+            Action::Keep { epoch, changed } | Action::Release { epoch, changed } => {
+                self.put_back(request.stream, *epoch, changed.clone());
             }
         }
     }
 
-    /// Keeps a commit that was not confirmed, to be sent again.
-    fn put_back(&mut self, stream: usize, epoch: u64, commit: Option<Commit>) {
-        match (self.streams[stream].of(epoch), commit) {
-            (Some(owned), Some(commit)) => owned.put_back(commit),
-            (_, commit) => self.fenced(commit.as_ref()),
+    /// Keeps what was not confirmed, to be sent again.
+    fn put_back(&mut self, stream: usize, epoch: u64, changed: Option<Changed>) {
+        match (self.streams[stream].of(epoch), changed) {
+            (Some(owned), Some(changed)) => owned.put_back(changed),
+            (_, changed) => self.fenced(changed.as_ref().and_then(|changed| changed.commit.as_ref())),
         }
+    }
+
+    fn confirmed(&mut self, changed: Option<&Changed>) {
+        let Some(commit) = changed.and_then(|changed| changed.commit.as_ref()) else { return };
+        self.report.committed += commit.entries;
+        self.report.dead += commit.moved.len() as u64;
     }
 
     fn asked_no_more(&mut self, request: &Request) {
@@ -356,22 +382,22 @@ impl Leases {
         }
     }
 
-    fn taken(&mut self, request: &Request, epoch: u64, start: Start, now: Duration) {
+    fn taken(&mut self, request: &Request, epoch: u64, start: Start, doubt: Doubt, now: Duration) {
         let stream = request.stream;
         let lease = &mut self.streams[stream];
         (lease.is_pinned, lease.may_be_taken) = (false, false);
         lease.try_at = now;
-        lease.owned = Some(Owned::new(epoch, request.sent));
+        lease.owned = Some(Owned::new(epoch, request.sent, start, doubt, now));
         self.report.streams_taken += 1;
         if self.ends {
             self.give_up(stream, now);
         } else {
-            self.changes.push_back(Change::Assigned { stream, epoch, start });
+            self.changes.push_back(Change::Assigned { stream });
+            self.waiting.insert(stream);
         }
     }
 
-    fn kept(&mut self, request: &Request, epoch: u64, commit: Option<&Commit>, now: Duration) {
-        self.report.committed += commit.map_or(0, |commit| commit.entries);
+    fn kept(&mut self, request: &Request, epoch: u64, now: Duration) {
         let lease = self.names.lease;
         let Some(owned) = self.streams[request.stream].of(epoch) else { return };
         if !owned.is_valid(lease, now) {
@@ -387,11 +413,11 @@ impl Leases {
     }
 
     /// Notes that the server has another lease of the stream, of this owner.
-    fn lose(&mut self, stream: usize, epoch: u64, commit: Option<&Commit>, owner: &[u8], now: Duration) {
+    fn lose(&mut self, stream: usize, epoch: u64, changed: Option<&Changed>, owner: &[u8], now: Duration) {
         if owner == self.names.member && self.streams[stream].of(epoch).is_some() {
             self.has_namesake = true;
         }
-        self.fence(stream, epoch, commit, now);
+        self.fence(stream, epoch, changed.and_then(|changed| changed.commit.as_ref()), now);
     }
 
     /// Ends a lease that this member may no longer use, and still has at the server.
@@ -436,13 +462,29 @@ impl Leases {
     // For the caller's thread.
 
     /// What has changed since the last call.
-    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
-        self.changes.drain(..).collect()
+    pub(crate) fn take_changes(&mut self, now: Duration) -> Vec<Change> {
+        let mut changes: Vec<_> = self.changes.drain(..).collect();
+        let streams = &mut self.streams;
+        self.waiting.retain(|stream| {
+            let Some(owned) = streams[*stream].owned.as_mut().filter(|owned| owned.gives_up_at.is_none()) else {
+                return false;
+            };
+            let start = owned.begin(now);
+            changes.extend(start.map(|start| Change::Reads { stream: *stream, epoch: owned.epoch, start }));
+            start.is_none()
+        });
+        changes
     }
 
     /// Whether [`take_changes`](Self::take_changes) or [`take_error`](Self::take_error) has something.
-    pub(crate) fn has_news(&self) -> bool {
-        !self.changes.is_empty() || !self.errors.is_empty() || self.has_namesake
+    pub(crate) fn has_news(&self, now: Duration) -> bool {
+        let is_there = !self.changes.is_empty() || !self.errors.is_empty() || self.has_namesake;
+        is_there || self.begins_at().is_some_and(|at| at <= now)
+    }
+
+    /// When a stream is read that waits.
+    pub(crate) fn begins_at(&self) -> Option<Duration> {
+        self.waiting.iter().filter_map(|stream| self.streams[*stream].owned.as_ref()?.begins_at()).min()
     }
 
     /// An error that the caller does not know.
@@ -490,21 +532,43 @@ impl Leases {
     }
 
     fn commit_refusal(&self) -> Option<&Error> {
-        let waits = |lease: &&Lease| lease.owned.as_ref().is_some_and(|owned| owned.commit.is_some());
+        let waits = |lease: &&Lease| lease.owned.as_ref().is_some_and(Owned::has_changed);
         self.streams.iter().filter(waits).find_map(|lease| lease.refusal.as_ref())
+    }
+
+    /// The most entries of the next batch of a stream.
+    pub(crate) fn limit(&self, stream: usize) -> u64 {
+        let Some(owned) = &self.streams[stream].owned else { return u64::MAX };
+        match owned.doubt.limit {
+            _ if self.has_failed_enough(owned) => 1,
+            0 => u64::MAX,
+            limit => limit,
+        }
+    }
+
+    /// Whether the first entry that is not committed has failed so often that it is moved.
+    fn has_failed_enough(&self, owned: &Owned) -> bool {
+        self.names.moves.as_ref().is_some_and(|(most, _)| owned.doubt.failures >= *most)
     }
 
     /// Notes that a batch is returned, if it may be. `epoch`: that of the lease when reading the stream began.
     pub(crate) fn hand_out(&mut self, stream: usize, epoch: u64, place: Place, entries: u64, now: Duration) -> HandOut {
-        let lease = self.names.lease;
-        let Some(owned) = self.streams[stream].of(epoch).filter(|owned| owned.gives_up_at.is_none()) else {
+        let moves = self.streams[stream].owned.as_ref().is_some_and(|owned| self.has_failed_enough(owned));
+        let lease = &mut self.streams[stream];
+        let is_asked = lease.is_asked;
+        let Some(owned) = lease.of(epoch).filter(|owned| owned.gives_up_at.is_none() && owned.is_read()) else {
             return HandOut::Never;
         };
-        if !owned.is_valid(lease, now) {
+        if !owned.is_valid(self.names.lease, now) || !(moves || owned.is_told(is_asked)) {
             return HandOut::Later;
         }
+        let number = owned.hand_out(place, entries);
+        if moves {
+            owned.bury(number, place.id, (place, 0));
+            return HandOut::Moved;
+        }
         self.report.handed_over += entries;
-        HandOut::Now(Ticket { stream, epoch, number: owned.hand_out(place, entries) })
+        HandOut::Now(Ticket { stream, epoch, number })
     }
 
     /// Gives up a lease under which the stream cannot be read, and takes it again after a while, if no other member does.
@@ -521,6 +585,20 @@ impl Leases {
         } else {
             self.report.fenced += lease.commit_late(ticket.epoch, ticket.number, part);
         }
+    }
+
+    /// Notes that a batch, or an entry of it, has failed: the stream is returned again from there.
+    pub(crate) fn fail(&mut self, ticket: Ticket, failed: Failed, now: Duration) -> AfterFailure {
+        let most = self.names.moves.as_ref().map(|(most, _)| *most);
+        let Some(owned) = self.streams[ticket.stream].of(ticket.epoch) else { return AfterFailure::Nothing };
+        let after = owned.fail(ticket.number, failed, most, now);
+        if let AfterFailure::Again(entries) = after {
+            self.report.failed += 1;
+            self.report.repeated += entries;
+            self.changes.push_back(Change::Failed { stream: ticket.stream });
+            self.waiting.insert(ticket.stream);
+        }
+        after
     }
 
     /// Whether nobody else can have the stream of a batch. If somebody can, the caller undoes what it did with it: nothing more is
@@ -595,7 +673,7 @@ fn done(reply: &Value) -> Option<std::result::Result<(), &[u8]>> {
 
 /// Why the lease that a reply gives to this member cannot be used: its position is none of headrace.
 pub(super) fn unreadable(request: &Request, reply: &Value) -> Option<Error> {
-    let [_, position, last, read] = list(reply).filter(|_| matches!(request.action, Action::Take { .. }))? else {
+    let [_, position, last, read, ..] = list(reply).filter(|_| matches!(request.action, Action::Take { .. }))? else {
         return None;
     };
     beginning(bytes(position)?, bytes(last)?, integer(read)).err()

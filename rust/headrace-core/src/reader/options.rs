@@ -177,6 +177,11 @@ impl ReaderOptions {
     pub(crate) fn retry(&self) -> Option<&RetryPolicy> {
         self.retry.as_ref()
     }
+
+    /// The most rows of a batch.
+    pub(crate) fn batch_rows(&self) -> usize {
+        self.batch_rows
+    }
 }
 
 impl Default for ReaderOptions {

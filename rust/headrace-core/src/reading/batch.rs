@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
-use super::position::Position;
+use super::position::{Place, Position};
 use crate::entries::{FieldsAt, Misspelt, RowIds};
 use crate::resp::EntryId;
 use crate::stream_facts::Loss;
@@ -61,6 +61,33 @@ impl ReadBatch {
     /// exact or an upper bound.
     pub fn lost(&self) -> (u64, bool) {
         self.lost.map_or((0, true), |lost| (lost.entries, lost.exact))
+    }
+
+    /// Leaves the first `entries` entries. Returns the others, if there are any.
+    pub(crate) fn split(&mut self, entries: u64) -> Option<Self> {
+        let ids = self.ids.clone().filter(|_| entries < self.entries)?;
+        let rows = self.batch.num_rows();
+        let mut count = 0;
+        let is_first = |row: &usize| *row == 0 || ids.get(*row) != ids.get(*row - 1);
+        let row = (0..rows).filter(is_first).find(|_| {
+            count += 1;
+            count > entries
+        })?;
+        let (first_id, last_id) = (ids.get(row)?, ids.get(row - 1)?);
+        let rest = Self {
+            batch: self.batch.slice(row, rows - row),
+            ids: Some(ids.from(row)),
+            entries: self.entries - entries,
+            first_id,
+            lost: None,
+            misspelt: None,
+            ..self.clone()
+        };
+        self.batch = self.batch.slice(0, row);
+        (self.entries, self.last_id) = (entries, last_id);
+        let place = Place { id: last_id, is_entry: true, added: None, removed: None };
+        self.position.set(Arc::clone(&self.stream), Some(place));
+        Some(rest)
     }
 
     /// A warning about a column that is null in all rows because its field is probably misspelt. One batch of a reader has it.

@@ -1,6 +1,8 @@
 //! The batches that a shard consumer returns.
 
-use crate::leases::Ticket;
+use std::time::Duration;
+
+use crate::leases::{Failed, Ticket};
 use crate::reading::{Place, ReadBatch};
 use crate::resp::EntryId;
 
@@ -42,5 +44,26 @@ impl ShardBatch {
             ids.windows(2).filter(|pair| pair[0] != pair[1]).count() as u64
         };
         Some((Place { id, is_entry: true, added: None, removed: None }, left))
+    }
+
+    /// What has failed: the entry of a row, or, with `None`, the batch. `None`: the batch has no such row.
+    pub(super) fn failed(&self, row: Option<usize>, reason: &str, delay: Option<Duration>) -> Option<Failed> {
+        let reason = reason.to_owned();
+        let Some(row) = row.or_else(|| (self.batch.entries == 1).then_some(0)) else {
+            return Some(Failed { before: None, entry: None, reason, delay });
+        };
+        let id = self.batch.id(row)?;
+        let (first, last) = self.rows_of(id, row);
+        let (after, left) = self.after(last)?;
+        let before = first.checked_sub(1).and_then(|before| self.after(before));
+        Some(Failed { before, entry: Some((id, after, left)), reason, delay })
+    }
+
+    /// The first and the last row of an entry, which this row is of.
+    fn rows_of(&self, id: EntryId, row: usize) -> (usize, usize) {
+        let is_of_it = |row: &usize| self.batch.id(*row) == Some(id);
+        let first = (0..=row).rev().take_while(is_of_it).last().unwrap_or(row);
+        let last = (row..self.batch.record_batch().num_rows()).take_while(is_of_it).last().unwrap_or(row);
+        (first, last)
     }
 }

@@ -1,6 +1,7 @@
 //! What any thread may do with a shard consumer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::CLOSED;
 use super::batch::ShardBatch;
@@ -9,7 +10,7 @@ use crate::counters::ReadCounters;
 use crate::entries::escaped;
 use crate::error::{Error, Result};
 use crate::keeper::clock;
-use crate::leases::ShardReport;
+use crate::leases::{AfterFailure, ShardReport};
 
 /// Commits the entries of a shard consumer, from any thread and at any time: no method waits for a server.
 #[derive(Debug, Clone)]
@@ -26,13 +27,34 @@ impl ShardHandle {
     /// batch to commit; `None`: all of them.
     pub fn commit(&self, batch: &ShardBatch, row: Option<usize>) -> Result<()> {
         self.enter()?;
-        if batch.owner != self.owner {
-            return Err(Error::config("batch", "batch must belong to this consumer, got one of another consumer"));
-        }
+        self.check_owner(batch)?;
         let part = row.and_then(|row| batch.after(row)).filter(|(_, left)| *left > 0);
         self.shared.leases().commit(batch.ticket, part);
         self.shared.doze.added(false);
         Ok(())
+    }
+
+    /// Marks the batch as failed, or the entry of its `row`: what is before it in its stream is committed, and it is returned again
+    /// after `delay`, with what follows it. Once it has failed too often it becomes a dead letter, if the options say so. `delay`:
+    /// `None` for 0.1 s, doubled after each further failure up to 30 s.
+    pub fn fail(&self, batch: &ShardBatch, row: Option<usize>, reason: &str, delay: Option<Duration>) -> Result<()> {
+        self.enter()?;
+        self.check_owner(batch)?;
+        let failed = batch.failed(row, reason, delay).ok_or_else(|| Error::config("batch", "batch has no such row"))?;
+        let after = self.shared.leases().fail(batch.ticket, failed, clock::now());
+        self.shared.doze.added(false);
+        if after == AfterFailure::IsCommitted {
+            let message = format!("stream {}: what was committed cannot fail", escaped(batch.batch.stream()));
+            return Err(Error::state(message));
+        }
+        Ok(())
+    }
+
+    fn check_owner(&self, batch: &ShardBatch) -> Result<()> {
+        if batch.owner == self.owner {
+            return Ok(());
+        }
+        Err(Error::config("batch", "batch must belong to this consumer, got one of another consumer"))
     }
 
     /// Fails with [`Error::LeaseLost`] if the stream of the batch may belong to another member by now.

@@ -33,6 +33,12 @@ option_table! {
     /// How long a member owns its streams after it was last heard of: then others take them. A member that waits for a server that
     /// is away, or that is stopped, loses its streams after this time. The same for all members of a group.
     lease => option(Takes::Seconds { min: 0.2, max: 3600.0 }).or(Float(10.0));
+    /// How often an entry may fail before it becomes a dead letter: `fail` named it, or it was alone in its batch and its process
+    /// ended. By default its stream waits until it is committed.
+    max_failures => option(Takes::Integer { min: 1, max: 1_000_000 });
+    /// Key of the stream that dead letters are moved to. In it `{stream}` stands for `{`, the tag of the stream's key or the
+    /// whole key, and `}`. On a cluster it must be in the same slot as the stream, which `{stream}` ensures.
+    dead_letter_key => option(Takes::TextOrBytes);
 }
 
 /// The options of a shard consumer, read and checked.
@@ -66,6 +72,20 @@ impl ShardConsumerOptions {
             let allowed = "'earliest', 'latest', an entry ID 'ms-seq', or '(' and an entry ID";
             Error::config("start", format!("start must be {allowed}, got '{}'", start.escape_debug()))
         })?;
+        let moves = match (given.integer("max_failures")?, given.bytes("dead_letter_key")?) {
+            (Some(most), Some(key)) => Some((most, key)),
+            (None, None) => None,
+            (Some(_), None) => {
+                let message =
+                    "max_failures needs dead_letter_key, the stream that entries which failed too often are moved to";
+                return Err(Error::config("max_failures", message));
+            }
+            (None, Some(_)) => {
+                let message = "dead_letter_key needs max_failures: no entry would be moved to it";
+                return Err(Error::config("dead_letter_key", message));
+            }
+        };
+        let reading = ReaderOptions::new(others, form, schema)?;
         let names = LeaseNames {
             group: name("group", "that its members share", given.bytes("group")?)?,
             member: name("member", "that no other member has", given.bytes("member")?)?,
@@ -73,8 +93,9 @@ impl ShardConsumerOptions {
             lease: given.seconds_or_default("lease")?,
             begins_after: start.last_delivered(),
             creates: given.boolean_or_default("create")?,
+            batch: reading.batch_rows(),
+            moves,
         };
-        let reading = ReaderOptions::new(others, form, schema)?;
         Ok(Self { names, retry: reading.retry().cloned(), reading })
     }
 }

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
+use super::super::request::Moved;
 use super::*;
 use crate::error::code;
 
@@ -33,6 +34,8 @@ impl Member {
             lease: LEASE,
             begins_after: "0-0".to_owned(),
             creates: true,
+            batch: 8,
+            moves: Some((2, b"dead".to_vec())),
         };
         let mut member = Self { leases: Leases::new(names, streams, 0), line: (0..streams).collect(), now: at(1_000) };
         member.beats(&["a"]);
@@ -46,7 +49,7 @@ impl Member {
             let request = member.sends();
             member.gets(&request, &taken(request.stream as u64 + 1));
         }
-        member.leases.take_changes();
+        member.leases.take_changes(member.now);
         member
     }
 
@@ -90,7 +93,12 @@ impl Member {
 }
 
 fn taken(epoch: u64) -> Value {
-    Value::Array(vec![Value::Int(i64::try_from(epoch).unwrap()), text(""), text("0-0"), text("")])
+    taken_in_doubt(epoch, 0, 0)
+}
+
+fn taken_in_doubt(epoch: u64, limit: i64, failures: i64) -> Value {
+    let epoch = Value::Int(i64::try_from(epoch).unwrap());
+    Value::Array(vec![epoch, text(""), text("0-0"), text(""), Value::Int(limit), Value::Int(failures), text("why")])
 }
 
 fn list_of(released: i64, members: &[&str]) -> Value {
@@ -190,9 +198,9 @@ fn a_member_that_ends_gives_up_what_it_may_have_taken_unknowingly() {
     assert!(matches!(take.action, Action::Take { .. }), "{take:?}");
     member.gets(&take, &taken(1));
     let release = member.sends();
-    assert_eq!(release.action, Action::Release { epoch: 1, commit: None });
+    assert_eq!(release.action, Action::Release { epoch: 1, changed: None });
     member.gets(&release, &DONE);
-    assert!(member.leases.take_changes().is_empty(), "the caller has not seen it");
+    assert!(member.leases.take_changes(member.now).is_empty(), "the caller has not seen it");
     assert_eq!(member.sends().action, Action::Beat { lease: Duration::ZERO, released: 1 });
 }
 
@@ -219,7 +227,7 @@ fn a_lease_that_lapsed_while_it_was_given_up_ends_at_the_server() {
     let beat = member.sends();
     member.gets(&beat, &list_of(0, &["a"]));
     let release = member.sends();
-    assert_eq!(release.action, Action::Release { epoch: 1, commit: None });
+    assert_eq!(release.action, Action::Release { epoch: 1, changed: None });
     member.gets(&release, &DONE);
     assert!(matches!(member.sends().action, Action::Beat { lease: Duration::ZERO, .. }));
 }
@@ -255,7 +263,7 @@ fn what_the_caller_was_told_to_undo_comes_again() {
     assert!(!member.leases.check(first, member.now));
     member.leases.replied(&keep, &DONE, sent).unwrap();
     assert!(!member.leases.check(second, member.now), "a commit of it would include the first one");
-    assert_eq!(member.leases.take_changes(), [Change::Lost { stream: 0 }]);
+    assert_eq!(member.leases.take_changes(member.now), [Change::Lost { stream: 0 }]);
 }
 
 #[test]
@@ -291,7 +299,7 @@ fn a_lease_that_lapsed_ends_at_the_server_when_the_member_ends() {
     let take = member.sends();
     assert_eq!(take.action, Action::Take { from_namesake: false });
     member.gets(&take, &taken(2));
-    assert_eq!(member.sends().action, Action::Release { epoch: 2, commit: None });
+    assert_eq!(member.sends().action, Action::Release { epoch: 2, changed: None });
 }
 
 #[test]
@@ -340,6 +348,7 @@ fn what_is_committed_of_several_leases_too_late_counts_once() {
     let mut member = Member::of(1);
     let mut tickets = Vec::new();
     for epoch in 1..=20 {
+        member.leases.take_changes(member.now);
         let HandOut::Now(ticket) = member.leases.hand_out(0, epoch, place(3), 3, member.now) else { panic!("{epoch}") };
         tickets.push(ticket);
         member.leases.renounce(0, epoch, member.now);
@@ -367,4 +376,121 @@ fn a_commit_that_was_not_executed_is_fenced_when_its_lease_is_renounced() {
     member.leases.renounce(0, 1, member.now);
     member.leases.unsent(&keep);
     assert_eq!(member.counts(), [0, 3, 0, 0]);
+}
+
+/// The entry `number` of a batch of as many entries as its last one says.
+fn entry(number: u64, last: u64) -> Failed {
+    let before = (number > 1).then(|| (place(number - 1), last + 1 - number));
+    Failed { before, entry: Some((place(number).id, place(number), last - number)), reason: "why".into(), delay: None }
+}
+
+fn changed(request: &Request) -> &Changed {
+    match &request.action {
+        Action::Keep { changed: Some(changed), .. } | Action::Release { changed: Some(changed), .. } => changed,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_before_a_failure_is_committed_and_the_rest_comes_again() {
+    let mut member = Member::of(1);
+    let (first, second) = (member.hands_out(0, 3, 3), member.hands_out(0, 6, 3));
+    let third = member.hands_out(0, 9, 3);
+    let failed = Failed { before: Some((place(4), 2)), entry: Some((place(5).id, place(5), 1)), ..entry(1, 1) };
+    assert_eq!(member.leases.fail(second, failed.clone(), member.now), AfterFailure::Again(5));
+    assert_eq!(member.leases.hand_out(0, 1, place(12), 3, member.now), HandOut::Never);
+    assert_eq!(member.leases.fail(second, failed, member.now), AfterFailure::Nothing);
+    member.leases.commit(third, None);
+    let keep = member.sends();
+    let Changed { commit: Some(commit), doubt: Some(doubt), .. } = changed(&keep) else { panic!("{keep:?}") };
+    assert_eq!((commit.place, commit.entries, doubt.failures, doubt.limit), (place(4), 4, 1, 0));
+    assert_eq!(member.leases.fail(first, entry(1, 3), member.now), AfterFailure::IsCommitted);
+    member.gets(&keep, &DONE);
+    assert_eq!(member.leases.take_changes(member.now), [Change::Failed { stream: 0 }]);
+    member.now += at(100);
+    let start = Start::After(place(4));
+    assert_eq!(member.leases.take_changes(member.now), [Change::Reads { stream: 0, epoch: 1, start }]);
+    assert!(member.leases.take_changes(member.now).is_empty());
+    let report = member.leases.report();
+    assert_eq!((report.committed, report.failed, report.repeated, report.pending), (4, 1, 5, 0));
+}
+
+#[test]
+fn an_entry_that_failed_too_often_is_moved_once() {
+    let mut member = Member::of(1);
+    for _ in 0..2 {
+        member.now += at(1_000);
+        member.leases.take_changes(member.now);
+        let ticket = member.hands_out(0, 3, 3);
+        member.leases.fail(ticket, entry(1, 3), member.now);
+    }
+    assert!(member.leases.has_news(member.now), "it is not the entry behind it that failed");
+    member.beats(&["a"]);
+    let keep = member.sends();
+    let moved = changed(&keep).commit.as_ref().unwrap().moved.clone();
+    assert_eq!(moved, [Moved { number: 1, id: place(1).id, reason: "why".into(), failures: 2 }]);
+    member.leases.returned(&keep);
+    let keep = member.sends();
+    assert_eq!((changed(&keep).number, changed(&keep).commit.as_ref().unwrap().moved.clone()), (2, moved));
+    member.gets(&keep, &DONE);
+    let report = member.leases.report();
+    assert_eq!((report.committed, report.dead), (1, 1));
+}
+
+#[test]
+fn entries_that_fail_together_come_in_halves() {
+    let mut member = Member::of(1);
+    let mut limits = Vec::new();
+    for entries in [8, 4, 2] {
+        member.now += at(1_000);
+        member.leases.take_changes(member.now);
+        let ticket = member.hands_out(0, entries, entries);
+        let failed = Failed { before: None, entry: None, reason: "why".into(), delay: None };
+        member.leases.fail(ticket, failed, member.now);
+        limits.push(member.leases.limit(0));
+    }
+    assert_eq!(limits, [4, 2, 1]);
+}
+
+#[test]
+fn an_entry_is_alone_in_hand_only_once_the_server_knows_and_has_what_is_before_it() {
+    let mut member = Member::alone(1);
+    let take = member.sends();
+    member.gets(&take, &taken_in_doubt(1, 1, 1));
+    member.now += at(100);
+    member.leases.take_changes(member.now);
+    let mut tickets = Vec::new();
+    for number in 1..=3 {
+        assert_eq!(member.leases.hand_out(0, 1, place(number), 1, member.now), HandOut::Later, "{number}");
+        let keep = member.sends();
+        if number > 1 {
+            assert!(changed(&keep).commit.is_some());
+            member.gets(&keep, &DONE);
+            assert_eq!(member.leases.hand_out(0, 1, place(number), 1, member.now), HandOut::Later);
+            let keep = member.sends();
+            assert!(changed(&keep).doubt.as_ref().unwrap().is_alone);
+            member.gets(&keep, &DONE);
+        } else {
+            member.gets(&keep, &DONE);
+        }
+        tickets.push(member.hands_out(0, number, 1));
+        assert_eq!(member.leases.limit(0), 1);
+        member.leases.commit(tickets[tickets.len() - 1], None);
+    }
+    assert_eq!(member.leases.limit(0), u64::MAX, "all that were in hand when it failed are committed");
+}
+
+#[test]
+fn an_entry_whose_processes_ended_is_moved_before_it_is_returned() {
+    let mut member = Member::alone(1);
+    let take = member.sends();
+    member.gets(&take, &taken_in_doubt(1, 1, 2));
+    member.now += at(1_000);
+    member.leases.take_changes(member.now);
+    assert_eq!(member.leases.limit(0), 1);
+    assert_eq!(member.leases.hand_out(0, 1, place(1), 1, member.now), HandOut::Moved);
+    member.beats(&["a"]);
+    let keep = member.sends();
+    assert_eq!(changed(&keep).commit.as_ref().unwrap().moved.len(), 1);
+    assert_eq!(changed(&keep).doubt.as_ref().unwrap().failures, 0);
 }
