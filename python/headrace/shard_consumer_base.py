@@ -27,6 +27,8 @@ class ShardConsumerOptions(TypedDict, total=False):
     lease: float
     max_failures: int | None
     dead_letter_key: str | bytes | None
+    wait_replicas: int
+    wait_timeout: float | None
     fields: Sequence[str] | Literal["*"] | None
     unpack: Literal["payload", "json", "arrow_ipc"] | None
     payload_field: str

@@ -382,6 +382,7 @@ impl ShardConsumer {
     pub(crate) async fn flushed(&mut self, timeout: Option<Duration>, watch: &mut dyn Watch) -> Result<ShardReport> {
         self.enter()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.shared.leases().try_now(clock::now());
         if !self.until(deadline, watch, Leases::is_settled).await? {
             let refusal = self.shared.leases().take_commit_refusal();
             if let Some(error) = refusal.or_else(|| self.outage(Leases::last_outage)) {

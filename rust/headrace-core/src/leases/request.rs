@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::doubt::Doubt;
 use super::keys::{lease_key, members_key};
 use crate::dead_letters::dead_letter_key;
+use crate::durability::Durability;
 use crate::reading::{Place, Position};
 use crate::resp::{EntryId, write_array_header, write_bulk};
 
@@ -31,6 +32,8 @@ pub(crate) struct LeaseNames {
     pub(crate) batch: usize,
     /// How often an entry may fail before it is moved, and where to. `None`: it is returned again indefinitely.
     pub(crate) moves: Option<(u64, Vec<u8>)>,
+    /// The replicas that must have what changes of a lease.
+    pub(crate) durability: Option<Durability>,
 }
 
 /// What the caller has done with a stream: everything up to a place.
@@ -100,6 +103,11 @@ impl Request {
             Action::Release { .. } => "the end of the lease (EVAL with TIME, HMGET, HSET and XGROUP SETID)",
             Action::Beat { .. } => "the list of members (EVAL with TIME, HSET, HDEL, HGET, HGETALL and HINCRBY)",
         }
+    }
+
+    /// What it is for.
+    pub(super) fn what(&self) -> &'static str {
+        self.name().split_once(" (").map_or("", |(what, _)| what)
     }
 
     /// The key of the lease, or of the members, that it changes.

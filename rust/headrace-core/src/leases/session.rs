@@ -1,18 +1,20 @@
 //! What the keeper of leases does with one server.
 
 use std::collections::VecDeque;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Value, parse_redis_value};
 
-use super::request::{Known, Request};
-use super::table::{Leases, unreadable};
+use super::request::{Action, Known, Request};
+use super::table::{Leases, is_granted, unreadable};
 use crate::entries::escaped;
 use crate::error::{Classifier, Error, Fault, Kind, code};
 use crate::keeper::sync::{Mutex, MutexGuard, PoisonError};
 use crate::keeper::{Doze, Kept, LONGEST};
 use crate::reading::{Buffers, Exchange, protocol};
+use crate::resp::value::integer;
 
 /// The most commands of one round trip.
 const MAX_REQUESTS: usize = 64;
@@ -25,6 +27,10 @@ pub(crate) struct LeaseSession {
     /// The numbers of its streams.
     line: Vec<usize>,
     in_flight: VecDeque<Request>,
+    /// Whether a WAIT follows them.
+    is_waited: bool,
+    /// The replies that the server's replicas have yet to prove.
+    unproven: Vec<(Request, Value)>,
     known: Known,
     now: Duration,
 }
@@ -32,7 +38,16 @@ pub(crate) struct LeaseSession {
 impl LeaseSession {
     /// `keys`: those of all streams; `line`: the numbers of this session's.
     pub(crate) fn new(leases: Arc<Mutex<Leases>>, keys: Arc<[Vec<u8>]>, line: Vec<usize>) -> Self {
-        Self { leases, keys, line, in_flight: VecDeque::new(), known: Known::default(), now: Duration::ZERO }
+        Self {
+            leases,
+            keys,
+            line,
+            in_flight: VecDeque::new(),
+            is_waited: false,
+            unproven: Vec::new(),
+            known: Known::default(),
+            now: Duration::ZERO,
+        }
     }
 
     fn answered(&mut self, request: &Request, reply: &[u8], leases: &mut Leases) -> Result<(), Fault> {
@@ -61,7 +76,54 @@ impl LeaseSession {
             leases.refused(request, Error::stream_refused(key, &fault, &message), self.now);
             return Ok(());
         }
-        leases.replied(request, &reply, self.now).ok_or_else(|| protocol("a reply that does not fit the command"))
+        if self.is_waited && is_granted(request, &reply) {
+            self.unproven.push((request.clone(), reply));
+            return Ok(());
+        }
+        self.replied(request, &reply, leases)
+    }
+
+    /// Asks for the replicas, if they have to have what was sent.
+    fn wait(&mut self, buffers: &mut Buffers) {
+        let is_of_lease = |request: &Request| !matches!(request.action, Action::Beat { .. });
+        if let Some(durability) = &lock(&self.leases).names().durability
+            && self.in_flight.iter().any(is_of_lease)
+        {
+            durability.write(durability.replicas.unwrap_or_default(), &mut buffers.out);
+            self.is_waited = true;
+        }
+    }
+
+    fn replied(&self, request: &Request, reply: &Value, leases: &mut Leases) -> Result<(), Fault> {
+        leases.replied(request, reply, self.now).ok_or_else(|| protocol("a reply that does not fit the command"))
+    }
+
+    /// Reads the reply to WAIT. What too few replicas have, the server has all the same: it is asked for again.
+    fn proved(&mut self, reply: &[u8], leases: &mut Leases) -> Result<(), Fault> {
+        let line = reply.strip_suffix(b"\r\n").unwrap_or(reply);
+        let Some(durability) = leases.names().durability.clone() else { return Ok(()) };
+        let wanted = durability.replicas.unwrap_or_default();
+        let shortfall = if let Some(line) = line.strip_prefix(b"-") {
+            Some(durability.refused(line))
+        } else {
+            let count = parse_redis_value(reply).ok().as_ref().and_then(integer);
+            let count = count.and_then(|count| u64::try_from(count).ok());
+            let count = count.ok_or_else(|| protocol("a reply that does not fit WAIT"))?;
+            let seconds = durability.timeout.as_secs_f64();
+            let message =
+                || format!("{count} of {wanted} replicas had it within {seconds} s; the server itself has it");
+            (count < wanted).then(|| Fault::new(code::NOT_REPLICATED, message()))
+        };
+        for (request, reply) in take(&mut self.unproven) {
+            let Some(fault) = shortfall.as_ref().filter(|_| leases.needs_proof(&request)) else {
+                self.replied(&request, &reply, leases)?;
+                continue;
+            };
+            let key = &self.keys[request.stream];
+            let message = format!("stream {}: {}: {}", escaped(key), request.what(), fault.message);
+            leases.unproven(&request, Error::stream_refused(key, fault, &message), self.now);
+        }
+        Ok(())
     }
 }
 
@@ -82,34 +144,49 @@ impl Kept for LeaseSession {
         for _ in 0..MAX_REQUESTS {
             let leases = Arc::clone(&self.leases);
             let mut leases = lock(&leases);
-            let Some(request) = leases.take(&self.line, now) else { return };
+            let Some(request) = leases.take(&self.line, now) else { break };
             request.write(&mut buffers.out, &self.keys[request.stream], leases.names(), &mut self.known);
             self.in_flight.push_back(request);
         }
+        self.wait(buffers);
     }
 }
 
 impl Exchange for LeaseSession {
     fn awaits_reply(&self) -> bool {
-        !self.in_flight.is_empty()
+        !self.in_flight.is_empty() || self.is_waited
+    }
+
+    fn blocks_for(&self) -> Duration {
+        let leases = lock(&self.leases);
+        leases.names().durability.as_ref().filter(|_| self.is_waited).map_or(Duration::ZERO, |wait| wait.timeout)
     }
 
     fn answer(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
-        let Some(request) = self.in_flight.front().cloned() else { return Ok(false) };
+        let request = self.in_flight.front().cloned();
+        if request.is_none() && !self.is_waited {
+            return Ok(false);
+        }
         let Some(reply) = buffers.take_reply()? else { return Ok(false) };
         let leases = Arc::clone(&self.leases);
         let mut leases = lock(&leases);
-        self.answered(&request, reply, &mut leases)?;
+        if let Some(request) = request {
+            self.answered(&request, reply, &mut leases)?;
+            self.in_flight.pop_front();
+        } else {
+            self.proved(reply, &mut leases)?;
+            self.is_waited = false;
+        }
         leases.reached(&self.line);
-        drop(leases);
-        self.in_flight.pop_front();
         Ok(true)
     }
 
     fn disconnected(&mut self) {
         let mut leases = lock(&self.leases);
         self.in_flight.drain(..).rev().for_each(|request| leases.returned(&request));
+        self.unproven.drain(..).rev().for_each(|(request, _)| leases.returned(&request));
         drop(leases);
+        self.is_waited = false;
         self.known.forget();
     }
 }

@@ -302,6 +302,25 @@ impl Leases {
 
     /// Notes that the server did not execute a command, and why. Nothing about the stream is sent for a while.
     pub(super) fn refused(&mut self, request: &Request, error: Error, now: Duration) {
+        self.pauses(request, error, now);
+        self.unsent(request);
+    }
+
+    /// The same for one that the server executed, and that its replicas may not have.
+    pub(super) fn unproven(&mut self, request: &Request, error: Error, now: Duration) {
+        self.pauses(request, error, now);
+        self.returned(request);
+    }
+
+    /// Whether the replicas have to have what a command changed: not what only ends a lease.
+    pub(super) fn needs_proof(&self, request: &Request) -> bool {
+        match &request.action {
+            Action::Release { changed, .. } => changed.as_ref().is_some_and(|changed| changed.commit.is_some()),
+            _ => !self.ends,
+        }
+    }
+
+    fn pauses(&mut self, request: &Request, error: Error, now: Duration) {
         if self.refusal(request).replace(error.clone()).is_none() {
             self.errors.push_back(error);
         }
@@ -310,7 +329,6 @@ impl Leases {
         } else {
             self.streams[request.stream].try_at = now + TRIES_EVERY;
         }
-        self.unsent(request);
     }
 
     /// Notes that the server did not execute a command, which is sent again.
@@ -499,8 +517,7 @@ impl Leases {
 
     /// The same, if only servers that cannot be reached have yet to reply to commits, or to the end of this member.
     pub(crate) fn last_outage(&self, most: Duration, now: Duration) -> Option<&Fault> {
-        let is_done = |lease: &Lease| if self.ends { lease.is_ended() } else { lease.is_settled() };
-        let mut rest = self.streams.iter().filter(|lease| !is_done(lease));
+        let mut rest = self.rest();
         let Some(first) = rest.next() else {
             // Only the list of members is left.
             return self.streams.get(self.home).filter(|_| self.leaves() && !self.has_left)?.outage(most, now);
@@ -519,9 +536,17 @@ impl Leases {
         self.has_namesake
     }
 
-    /// Whether the server refuses commits that wait, or that this member leaves.
+    /// Whether the server refuses all that is left to do: commits, the end of leases, or that this member leaves.
     pub(crate) fn is_refused(&self) -> bool {
-        self.commit_refusal().is_some() || (self.leaves() && self.beat_refusal.is_some())
+        let mut rest = self.rest().peekable();
+        let is_left = rest.peek().is_some();
+        (is_left && rest.all(|lease| lease.refusal.is_some())) || (self.leaves() && self.beat_refusal.is_some())
+    }
+
+    /// The leases whose commits, or whose end, the server has not confirmed.
+    fn rest(&self) -> impl Iterator<Item = &Lease> {
+        let is_done = |lease: &&Lease| if self.ends { lease.is_ended() } else { lease.is_settled() };
+        self.streams.iter().filter(move |lease| !is_done(lease))
     }
 
     /// Why it does, of the first such stream. The caller knows it then.
@@ -638,9 +663,19 @@ impl Leases {
         ShardReport { pending: self.report.pending + pending, ..self.report }
     }
 
+    /// Sends immediately what the server has refused.
+    pub(crate) fn try_now(&mut self, now: Duration) {
+        for lease in &mut self.streams {
+            if lease.refusal.take().is_some() {
+                lease.try_at = now;
+            }
+        }
+    }
+
     /// Begins to give everything up: what was returned and is not committed by now, the next owners return again.
     pub(crate) fn end(&mut self, now: Duration) {
         self.ends = true;
+        self.try_now(now);
         for stream in 0..self.streams.len() {
             self.give_up(stream, now);
         }
@@ -668,6 +703,15 @@ fn done(reply: &Value) -> Option<std::result::Result<(), &[u8]>> {
         Some(1) => Some(Ok(())),
         Some(_) => None,
         None => bytes(reply).map(Err),
+    }
+}
+
+/// Whether a reply gives a lease, or continues or ends it, as requested.
+pub(super) fn is_granted(request: &Request, reply: &Value) -> bool {
+    match request.action {
+        Action::Beat { .. } => false,
+        Action::Take { .. } => list(reply).is_some_and(|parts| parts.len() > 3),
+        Action::Keep { .. } | Action::Release { .. } => integer(reply).is_some(),
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use arrow_schema::Schema;
 
-use crate::endpoint::OptionDefault::{Bool, Float, Text};
+use crate::durability::Durability;
+use crate::endpoint::OptionDefault::{Bool, Float, Int, Text};
 use crate::endpoint::given::Given;
 use crate::endpoint::{Form, OptionSpec, OptionValue, Takes, joined, option, option_table};
 use crate::error::{Error, Result};
@@ -39,6 +40,11 @@ option_table! {
     /// Key of the stream that dead letters are moved to. In it `{stream}` stands for `{`, the tag of the stream's key or the
     /// whole key, and `}`. On a cluster it must be in the same slot as the stream, which `{stream}` ensures.
     dead_letter_key => option(Takes::TextOrBytes);
+    /// Number of replicas that must have a lease, its renewal or a commit before it counts, by
+    /// [WAIT](https://redis.io/docs/latest/commands/wait/): a failover to one of them undoes none of it.
+    wait_replicas => option(Takes::Integer { min: 0, max: 1_000 }).or(Int(0));
+    /// How long the server waits for the replicas, at most a third of `lease`. By default 1 s, or that third if it is less.
+    wait_timeout => option(Takes::Seconds { min: 0.001, max: 1200.0 });
 }
 
 /// The options of a shard consumer, read and checked.
@@ -86,18 +92,40 @@ impl ShardConsumerOptions {
             }
         };
         let reading = ReaderOptions::new(others, form, schema)?;
+        let lease = given.seconds_or_default("lease")?;
         let names = LeaseNames {
             group: name("group", "that its members share", given.bytes("group")?)?,
             member: name("member", "that no other member has", given.bytes("member")?)?,
             instance: random::token().into_bytes(),
-            lease: given.seconds_or_default("lease")?,
+            lease,
             begins_after: start.last_delivered(),
             creates: given.boolean_or_default("create")?,
             batch: reading.batch_rows(),
             moves,
+            durability: durability(&mut given, lease)?,
         };
         Ok(Self { names, retry: reading.retry().cloned(), reading })
     }
+}
+
+/// The replicas that must have a lease. `lease`: for how long it is taken.
+fn durability(given: &mut Given, lease: Duration) -> Result<Option<Durability>> {
+    let replicas: u64 = given.integer_or_default("wait_replicas")?;
+    let timeout = given.seconds("wait_timeout")?;
+    if replicas == 0 {
+        let error = || Error::config("wait_timeout", "wait_timeout needs wait_replicas");
+        return timeout.map_or(Ok(None), |_| Err(error()));
+    }
+    let timeout = timeout.unwrap_or_else(|| Duration::from_secs(1).min(lease / 3));
+    if timeout > lease / 3 {
+        let message = format!(
+            "wait_timeout must be at most a third of lease, {} s, or renewals come too late, got {}",
+            (lease / 3).as_secs_f64(),
+            timeout.as_secs_f64()
+        );
+        return Err(Error::config("wait_timeout", message));
+    }
+    Ok(Some(Durability { replicas: Some(replicas), aof: false, timeout, every: 1 }))
 }
 
 /// Returns a name, which must be given. `who`: the error's words about whose name it is.

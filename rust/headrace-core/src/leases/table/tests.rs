@@ -36,6 +36,7 @@ impl Member {
             creates: true,
             batch: 8,
             moves: Some((2, b"dead".to_vec())),
+            durability: None,
         };
         let mut member = Self { leases: Leases::new(names, streams, 0), line: (0..streams).collect(), now: at(1_000) };
         member.beats(&["a"]);
