@@ -23,9 +23,10 @@ BINDING = CRATES / "headrace-py" / "src"
 ROWS = [
     {"data_source"},
     {"consumer", "dispatcher", "shard_consumer"},
+    {"group"},
     {"leases", "reader"},
     {"keeper"},
-    {"group", "inspect", "producer", "reading", "type_names"},
+    {"inspect", "producer", "reading", "type_names"},
     {"admin", "batch", "connection", "import", "looped", "report"},
     {"dead_letters", "entries", "entry_lines"},
     {"command", "durability", "ipc", "net", "retry_options", "rows"},

@@ -522,6 +522,8 @@ class Group:
         """XGROUP DELCONSUMER of `consumer`, if nothing is pending for it. Returns whether it existed."""
     def remove_idle_consumers(self, arguments: dict[str, object]) -> list[str | bytes]:
         """XGROUP DELCONSUMER of those idle for `idle`. Returns their names: each a str, or bytes if it is not UTF-8."""
+    def assign(self, pins: list[tuple[str | bytes, str | bytes | None]], streams: list[str | bytes] | None) -> None:
+        """HSET or HDEL of leases: `pins`, pairs of a stream and a member or None; `streams`, or the endpoint's."""
     def destroy(self) -> bool:
         """XGROUP DESTROY. Returns whether the group existed."""
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -44,7 +44,7 @@ class Group:
 
     Raises:
         ConfigError: An argument has the wrong type or is out of range; nothing was sent. (All calls.)
-        GroupMissingError: The stream or the group does not exist. (All calls except `create` and `destroy`.)
+        GroupMissingError: The stream or the group does not exist. (All calls except `create`, `assign` and `destroy`.)
         CommandError: The server refused the command: a permission is missing, or the key does not hold a stream. (All
             calls.)
         ConnectionFailedError: The server could not be reached, or the connection to it was lost; the message states
@@ -159,6 +159,33 @@ class Group:
                 7.2 `idle`), or since its creation if it never did.
         """
         return self._native.remove_idle_consumers({"idle": idle})
+
+    def assign(
+        self,
+        pins: Mapping[str, str | bytes | None] | Mapping[bytes, str | bytes | None],
+        streams: Iterable[str | bytes] | None = None,
+    ) -> None:
+        """Pin streams to members of a group of `ShardConsumer`s: only that member takes the stream from then on.
+
+        It has the stream in addition to its share. Another member that owns it gives it up within half a second, and
+        what that one has returned may be committed for as long as its `lease`. While the member is not there, the
+        stream has no owner. The group need not exist yet.
+
+        ```python
+        group = Group(Endpoint(host="redis", stream_key="payments", shards=12), "billing")
+        group.assign({"payments:3": "pod-1", "payments:4": None})
+        ```
+
+        Args:
+            pins: The key of a stream, and the name of the member; None frees the stream: any member takes it.
+            streams: The keys of all streams that the members share, as they name them. Default: the stream of the
+                endpoint, or its shards.
+        """
+        if not isinstance(pins, Mapping):
+            raise ConfigError(
+                f"pins must be a mapping from streams to members, got {type(pins).__name__}", option="pins"
+            )
+        self._native.assign(list(pins.items()), None if streams is None else list(streams))
 
     def destroy(self) -> bool:
         """Destroy the group with its consumers and their lists of pending entries, and return whether it existed.

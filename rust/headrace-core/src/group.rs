@@ -14,12 +14,13 @@ use redis::Value;
 use crate::admin::{Command, Table, shown, with_connections};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Fault, ReplyText, Result};
-use crate::net::Watch;
+use crate::leases::{PINS_CHANGED, lease_key, members_key};
+use crate::net::{Watch, block_on};
 use crate::resp::outline::WHOLE;
 use crate::resp::value::{bytes, integer, list};
 use crate::resp::{EntryId, entry_id};
 
-pub use arguments::{GroupArguments, PendingQuery, entry_ids};
+pub use arguments::{GroupArguments, PendingQuery, Pins, entry_ids};
 pub use start::Start;
 
 use pending::{Pages, milliseconds};
@@ -151,6 +152,35 @@ impl Group {
     pub fn remove_idle_consumers(&self, idle: Duration, watch: &mut dyn Watch) -> Result<Vec<Vec<u8>>> {
         let looked = self.delete(idle, None, watch)?;
         Ok(looked.into_iter().filter(|consumer| consumer.deleted).map(|consumer| consumer.name).collect())
+    }
+
+    /// Pins streams to members of a group of shard consumers: only that member takes the stream, in addition to its share, and
+    /// another one that owns it gives it up. The group and the members need not exist yet.
+    pub fn assign(&self, pins: &Pins, watch: &mut dyn Watch) -> Result<()> {
+        with_connections(&self.endpoint, WHOLE, |connections| {
+            let endpoint = block_on(connections.decided(watch))?;
+            let streams = pins.streams.clone().unwrap_or_else(|| endpoint.stream_keys().to_vec());
+            if let Some((stream, _)) = pins.pins.iter().find(|(stream, _)| !streams.contains(stream)) {
+                let message = format!("pins must be of streams that the members share, got {}", shown(stream));
+                return Err(Error::config("pins", message));
+            }
+            let Some(home) = streams.iter().min().filter(|_| !pins.pins.is_empty()) else { return Ok(()) };
+            let pin = |(stream, member): &(Vec<u8>, Option<Vec<u8>>)| {
+                let right = if member.is_some() { "hset" } else { "hdel" };
+                let command = Command::write(right).key(&lease_key(stream, &self.name)).arg("pinned");
+                member.iter().fold(command, |command, member| command.arg(member.as_slice()))
+            };
+            let commands: Vec<_> = pins.pins.iter().map(pin).collect();
+            // The members look at the pins when they see this count.
+            let key = members_key(home, &self.name);
+            let changed = Command::write("hincrby").key(&key).arg("").arg(PINS_CHANGED);
+            for commands in [&commands[..], &[changed]] {
+                connections.ask_all(commands, watch, |command, reply| {
+                    reply.map(drop).map_err(|refusal| command.refused(&refusal))
+                })?;
+            }
+            Ok(())
+        })
     }
 
     /// Destroys the group and its pending entries: XGROUP DESTROY. Returns false if the group did not exist.

@@ -14,9 +14,9 @@ mod session;
 mod share;
 mod table;
 
-pub(crate) use keys::has_slot_of_stream;
+pub(crate) use keys::{has_slot_of_stream, lease_key, members_key};
 pub(crate) use owned::{AfterFailure, Failed};
 pub use report::{SHARD_CONSUMER_COUNTERS, ShardReport};
 pub(crate) use request::LeaseNames;
 pub(crate) use session::{LeaseSession, lock};
-pub(crate) use table::{Change, HandOut, Leases, Ticket};
+pub(crate) use table::{Change, HandOut, Leases, PINS_CHANGED, Ticket};

@@ -1,6 +1,6 @@
 //! Consumer groups for Python: arguments in, tables and lists out. The core makes every check.
 
-use headrace_core::group::{GroupArguments, PendingQuery, entry_ids};
+use headrace_core::group::{GroupArguments, PendingQuery, Pins, entry_ids};
 use headrace_core::{Error, Group, Watch};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -75,6 +75,21 @@ impl PyGroup {
         let idle = needed(arguments, "idle", |given| given.idle)?;
         let removed = self.call(py, |group, watch| group.remove_idle_consumers(idle, watch))?;
         Ok(removed.iter().map(|name| name_to_py(py, name)).collect())
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // pyo3 converts into vectors
+    /// HSET or HDEL of leases: `pins`, pairs of a stream and a member or None; `streams`, or the endpoint's.
+    fn assign(
+        &self,
+        py: Python<'_>,
+        pins: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+        streams: Option<Vec<Bound<'_, PyAny>>>,
+    ) -> PyResult<()> {
+        let pin = |(stream, member): &(_, _)| Ok((from_python(stream)?, from_python(member)?));
+        let pins = pins.iter().map(pin).collect::<PyResult<Vec<_>>>()?;
+        let streams = streams.map(|keys| keys.iter().map(from_python).collect::<PyResult<Vec<_>>>()).transpose()?;
+        let pins = Pins::new(pins, streams).map_err(|error| to_py(&error))?;
+        self.call(py, |group, watch| group.assign(&pins, watch))
     }
 
     /// XGROUP DESTROY. Returns whether the group existed.

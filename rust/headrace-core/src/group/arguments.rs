@@ -27,6 +27,7 @@ static GROUP: [OptionSpec; 7] = [
 ];
 static PENDING: [OptionSpec; 4] =
     [row("min_idle", IDLE), row("consumer", Takes::TextOrBytes), row("start", Takes::EntryId), row("limit", COUNT)];
+static PINS: [OptionSpec; 2] = [row("streams", Takes::TextOrBytes), row("member", Takes::TextOrBytes)];
 static IDS: [OptionSpec; 1] = [row("ids", Takes::EntryId)];
 
 /// The arguments of calls; those that were not given are `None`.
@@ -61,6 +62,35 @@ impl GroupArguments {
             min_idle: given.seconds("min_idle")?,
             idle: given.seconds("idle")?,
         })
+    }
+}
+
+/// The streams of a group of shard consumers, and which member alone may take some of them.
+#[derive(Debug, Clone, Default)]
+pub struct Pins {
+    /// All streams that the members share; `None`: those of the endpoint.
+    pub(super) streams: Option<Vec<Vec<u8>>>,
+    /// Streams, each with the member; `None`: any member may take it.
+    pub(super) pins: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Pins {
+    /// Checks the arguments of one call.
+    pub fn new(
+        pins: impl IntoIterator<Item = (OptionValue, OptionValue)>,
+        streams: Option<Vec<OptionValue>>,
+    ) -> Result<Self> {
+        let text = |name: &'static str, value: OptionValue| {
+            let mut given = Given::new(&PINS, Form::Typed);
+            given.add(name, value)?;
+            given.bytes(name)
+        };
+        let key = |value: OptionValue| {
+            text("streams", value.clone())?.ok_or_else(|| Given::new(&PINS, Form::Typed).refuse("streams", &value))
+        };
+        let streams = streams.map(|keys| keys.into_iter().map(key).collect()).transpose()?;
+        let pin = |(stream, member)| Ok((key(stream)?, text("member", member)?));
+        Ok(Self { streams, pins: pins.into_iter().map(pin).collect::<Result<_>>()? })
     }
 }
 

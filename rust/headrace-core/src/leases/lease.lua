@@ -1,16 +1,19 @@
 -- The lease of a stream: who may move the position of a group in it. All times are those of the server's clock.
 --
 -- KEYS[1] the lease, a hash: owner, instance (the process of that name), epoch, until (ms), position, commit (the number of the last
---   change within the epoch), moved (the number of entries moved within the epoch), pinned; and of the entries after the position: limit (the most
---   that a batch has; 0: as many as usual), failures of the first one, alone (1 if it is alone in its batch), reason.
+--   change within the epoch), moved (the number of entries moved within the epoch), pinned (the member that alone may take it); and of
+--   the entries after the position: limit (the most that a batch has; 0: as many as usual), failures of the first one, alone (1 if it
+--   is alone in its batch), reason.
 -- KEYS[2] the stream; KEYS[3], if entries may be moved: where to. `letter.lua` comes before it.
 -- ARGV: action, group, member, instance, lease (ms), then
 -- "take": where a new group begins, 1 if the stream may be created for it, 1 if a lease of another process of this name is taken,
---   the number of entries of a usual batch. Returns {epoch, position or "", last delivered ID, number of entries up to there or "",
---   limit, failures, reason}, or {0, ms until it is free, owner}, or {-1, 0, the only member that may take it}.
+--   the number of entries of a usual batch, 1 if it is taken only if it is pinned to this member. Returns {epoch, position or "",
+--   last delivered ID, number of entries up to there or "", limit, failures, reason}, or {0, ms until it is free, owner}, or {-1, 0,
+--   the only member that may take it, or "": it is not pinned}.
 -- "keep", "release": epoch; number of the change, or "" if it has none; position, ID, number of entries up to it or "", or "" three
 --   times; limit, failures, alone, reason, or "" four times; for each entry that is moved, all up to the position: its number within
---   the epoch, ID, reason, failures. Returns 1; or the owner of another lease, or "", and nothing has changed.
+--   the epoch, ID, reason, failures. Returns 1, 2 if the lease is pinned to this member, 3 if to another one; or the owner of
+--   another lease, or "", and nothing has changed.
 local lease, stream = KEYS[1], KEYS[2]
 local action, group, member, instance = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local time = redis.call('TIME')
@@ -21,8 +24,8 @@ local owner, epoch = held[1] or '', tonumber(held[3]) or 0
 
 if action == 'take' then
   local left = (tonumber(held[4]) or 0) - now
-  if held[6] and held[6] ~= member then
-    return {-1, 0, held[6]}
+  if (held[6] or ARGV[10] == '1') and held[6] ~= member then
+    return {-1, 0, held[6] or ''}
   end
   local is_own = owner == member and (held[2] == instance or ARGV[8] == '1')
   if owner ~= '' and not is_own and left > 0 then
@@ -85,9 +88,10 @@ if action == 'release' then
 else
   redis.call('HSET', lease, 'until', now + ARGV[5])
 end
+local kept = not held[6] and 1 or held[6] == member and 2 or 3
 -- A command of a connection that was lost may come after later ones: it does not move the position back.
 if ARGV[7] == '' or tonumber(ARGV[7]) <= (tonumber(held[7]) or 0) then
-  return 1
+  return kept
 end
 redis.call('HSET', lease, 'commit', ARGV[7])
 if ARGV[11] ~= '' then
@@ -101,4 +105,4 @@ if ARGV[8] ~= '' then
     redis.pcall('XGROUP', 'CREATE', stream, group, ARGV[9])
   end
 end
-return 1
+return kept

@@ -20,6 +20,17 @@ use crate::reading::Place;
 /// The most ended leases of a stream whose late commits are counted.
 const MOST_ENDED: usize = 8;
 
+/// Which member alone may take a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pin {
+    /// Any may.
+    Free,
+    /// This one. It has it in addition to its share.
+    Own,
+    /// Another one.
+    Other,
+}
+
 /// The lease of one stream.
 #[derive(Debug)]
 pub(super) struct Lease {
@@ -35,8 +46,10 @@ pub(super) struct Lease {
     pub(super) under_way: u64,
     /// When to try to take it.
     pub(super) try_at: Duration,
-    /// The other member that alone may take it.
-    pub(super) is_pinned: bool,
+    /// Which member alone may take it, as far as this one knows.
+    pub(super) pin: Pin,
+    /// Since when to ask the server for that: pins have changed.
+    pub(super) asks_pin: Option<Duration>,
     /// Why the server refuses commands about it.
     pub(super) refusal: Option<Error>,
     /// Since when its server could not be reached, and why; `None`: the last attempt succeeded.
@@ -52,7 +65,8 @@ impl Lease {
             is_asked: false,
             under_way: 0,
             try_at: Duration::ZERO,
-            is_pinned: false,
+            pin: Pin::Free,
+            asks_pin: None,
             refusal: None,
             outage: None,
         }

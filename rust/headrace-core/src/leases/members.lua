@@ -1,8 +1,9 @@
 -- The members that share the streams of a group.
 --
--- KEYS[1] a hash: the name of each member, with the time (ms) until which it counts; and under "" how often streams were released.
+-- KEYS[1] a hash: the name of each member, with the time (ms) until which it counts; and under "" how often streams were released,
+--   and 2^32 times how often streams were pinned or freed.
 -- ARGV: member, how long it counts (ms; 0: it leaves), how many streams it has released.
--- Returns how often streams were released, then the names of all members.
+-- Returns that count, then the names of all members.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if ARGV[2] == '0' then

@@ -71,8 +71,9 @@ pub(super) struct Changed {
 /// A command for the keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Take the lease of a stream, if nobody has it; with `from_namesake`, also if another process of this name has it.
-    Take { from_namesake: bool },
+    /// Take the lease of a stream, if nobody has it; with `from_namesake`, also if another process of this name has it; with
+    /// `only_pinned`, only if it is pinned to this member.
+    Take { from_namesake: bool, only_pinned: bool },
     /// Renew it, and commit.
     Keep { epoch: u64, changed: Option<Changed> },
     /// Give it up.
@@ -137,9 +138,10 @@ impl Request {
             parts.extend(to);
             parts.push(action.into());
             parts.extend([names.group.clone(), names.member.clone(), names.instance.clone(), millis(names.lease)]);
-            if let Action::Take { from_namesake } = &self.action {
+            if let Action::Take { from_namesake, only_pinned } = &self.action {
                 parts.extend([names.begins_after.clone().into_bytes(), flag(names.creates), flag(*from_namesake)]);
                 parts.push(names.batch.to_string().into_bytes());
+                parts.extend(only_pinned.then(|| flag(true)));
             }
             if let Some(epoch) = epoch {
                 parts.push(epoch.to_string().into_bytes());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::doubt::Doubt;
-use super::lease::Lease;
+use super::lease::{Lease, Pin};
 use super::owned::{AfterFailure, Failed, Owned};
 use super::report::ShardReport;
 use super::request::{Action, Changed, Commit, LeaseNames, Request};
@@ -24,6 +24,8 @@ use crate::resp::{EntryId, entry_id};
 const BEATS_EVERY: Duration = Duration::from_millis(500);
 /// How long it waits after a refusal before it asks again.
 const TRIES_EVERY: Duration = Duration::from_secs(1);
+/// What a change of pins adds to the count of leases that were given up: its upper half counts these changes.
+pub(crate) const PINS_CHANGED: i64 = 1 << 32;
 /// Other members' clocks say when a lease ends; it is tried this much later.
 const AFTER: Duration = Duration::from_millis(10);
 
@@ -79,7 +81,7 @@ pub(crate) struct Leases {
     beat_refusal: Option<Error>,
     /// How many leases this member has given up since it last said so.
     gave_up: u64,
-    /// How often any member had given up a lease when the server last said.
+    /// How often any member had given up a lease, and pins were changed, when the server last said.
     released: Option<i64>,
     changes: VecDeque<Change>,
     /// The streams that are read from a certain time on.
@@ -154,7 +156,7 @@ impl Leases {
         let action = match &mut lease.owned {
             None => {
                 let inherits = !self.ends && self.inherits_until.is_some_and(|until| now < until);
-                Action::Take { from_namesake: inherits }
+                Action::Take { from_namesake: inherits, only_pinned: lease.asks_pin.is_some() && !self.ends }
             }
             Some(owned)
                 if owned.gives_up_at.is_some_and(|at| at <= now)
@@ -192,27 +194,30 @@ impl Leases {
         }
         let Some(owned) = &lease.owned else {
             // What it may have taken unknowingly it takes again, to give it up.
-            let takes = takes || (self.ends && lease.may_be_taken);
+            let is_own = (lease.pin == Pin::Own || lease.asks_pin.is_some()) && !self.ends && !self.has_namesake;
+            let takes = takes || is_own || (self.ends && lease.may_be_taken);
             return takes.then(|| lease.try_at.saturating_sub(now));
         };
         let until_tried = lease.try_at.saturating_sub(now);
         let until_renewal = (owned.renewed + self.names.lease / 3).saturating_sub(now);
         let until_given_up =
             owned.gives_up_at.map(|at| if owned.is_done() { Duration::ZERO } else { at.saturating_sub(now) });
-        let until_changed = owned.has_changed().then_some(Duration::ZERO);
-        let first = until_given_up.into_iter().chain(until_changed).fold(until_renewal, Duration::min);
+        let is_news = owned.has_changed() || lease.asks_pin.is_some();
+        let first =
+            until_given_up.into_iter().chain(is_news.then_some(Duration::ZERO)).fold(until_renewal, Duration::min);
         Some(first.max(until_tried))
     }
 
-    /// Whether this member has less than its share, also if all it has asked for is granted.
+    /// Whether this member has less than its share, also if all it has asked for is granted. What is pinned to it does not count.
     fn may_take(&self) -> bool {
-        let has = |lease: &&Lease| lease.owned.is_some() || lease.is_asked;
+        let has = |lease: &&Lease| lease.pin != Pin::Own && (lease.owned.is_some() || lease.is_asked);
         !self.ends && !self.has_namesake && self.streams.iter().filter(has).count() < self.share()
     }
 
+    /// Its share of the streams that are not pinned.
     fn share(&self) -> usize {
-        let pinned = self.streams.iter().filter(|lease| lease.is_pinned).count();
-        share(self.streams.len() - pinned, &self.members, &self.names.member)
+        let free = self.streams.iter().filter(|lease| lease.pin == Pin::Free).count();
+        share(free, &self.members, &self.names.member)
     }
 
     /// Reads the reply to a command. `None`: it does not fit.
@@ -233,31 +238,44 @@ impl Leases {
                 self.beats_at = request.sent + BEATS_EVERY.min(self.names.lease / 4);
                 self.saw(members, released, now);
             }
-            Action::Take { .. } => match list(reply)? {
+            Action::Take { only_pinned, .. } => match list(reply)? {
                 [epoch, position, last, read, limit, failures, reason] => {
                     let number = |value: &Value| u64::try_from(integer(value)?).ok();
                     let start = beginning(bytes(position)?, bytes(last)?, integer(read)).ok()?;
                     let reason = String::from_utf8_lossy(bytes(reason)?).into_owned();
                     let doubt = Doubt { limit: number(limit)?, failures: number(failures)?, is_alone: false, reason };
                     self.taken(request, number(epoch)?, start, doubt, now);
+                    self.saw_pin(request, self.may_be_own(request.stream, *only_pinned), now);
                 }
-                [why, left, _] => {
+                [why, left, who] => {
                     let lease = &mut self.streams[request.stream];
-                    (lease.is_pinned, lease.may_be_taken) = (integer(why)? < 0, false);
+                    lease.may_be_taken = false;
                     let left = Duration::from_millis(u64::try_from(integer(left)?).unwrap_or_default());
-                    lease.try_at = now + if lease.is_pinned { self.names.lease } else { left + AFTER };
+                    let is_pinned = !bytes(who)?.is_empty();
+                    let pin = if integer(why)? >= 0 {
+                        lease.try_at = now + left + AFTER;
+                        self.may_be_own(request.stream, *only_pinned)
+                    } else if is_pinned {
+                        lease.try_at = now + self.names.lease;
+                        Pin::Other
+                    } else {
+                        Pin::Free
+                    };
+                    self.saw_pin(request, pin, now);
                 }
                 _ => return None,
             },
             Action::Keep { epoch, changed } => match done(reply)? {
-                Ok(()) => {
+                Ok(pin) => {
                     self.confirmed(changed.as_ref());
                     self.kept(request, *epoch, now);
+                    self.saw_pin(request, pin, now);
                 }
                 Err(owner) => self.lose(request.stream, *epoch, changed.as_ref(), owner, now),
             },
             Action::Release { epoch, changed } => match done(reply)? {
-                Ok(()) => {
+                Ok(pin) => {
+                    self.saw_pin(request, pin, now);
                     self.confirmed(changed.as_ref());
                     self.free(request.stream, *epoch, now);
                     self.report.streams_given_up += 1;
@@ -376,6 +394,9 @@ impl Leases {
     /// Notes who is there, and gives up what is above this member's share.
     fn saw(&mut self, members: Vec<Vec<u8>>, released: i64, now: Duration) {
         let is_news = self.members != members || self.released != Some(released);
+        if self.released.unwrap_or_default() / PINS_CHANGED != released / PINS_CHANGED {
+            self.streams.iter_mut().for_each(|lease| lease.asks_pin = Some(now));
+        }
         (self.members, self.released) = (members, Some(released));
         self.inherits_until.get_or_insert(now + self.names.lease);
         if is_news {
@@ -383,12 +404,15 @@ impl Leases {
                 lease.try_at = lease.try_at.min(now);
             }
         }
-        let keeps = |lease: &Lease| lease.owned.as_ref().is_some_and(|owned| owned.gives_up_at.is_none());
+        let keeps = |lease: &Lease| {
+            lease.pin != Pin::Own && lease.owned.as_ref().is_some_and(|owned| owned.gives_up_at.is_none())
+        };
         let mut above = self.streams.iter().filter(|lease| keeps(lease)).count().saturating_sub(self.share());
         // First those of which the caller has nothing in hand.
         for is_done in [true, false] {
             for stream in (0..self.streams.len()).rev() {
-                let owned = self.streams[stream].owned.as_mut().filter(|owned| owned.gives_up_at.is_none());
+                let lease = &mut self.streams[stream];
+                let owned = lease.owned.as_mut().filter(|owned| lease.pin != Pin::Own && owned.gives_up_at.is_none());
                 if above > 0
                     && let Some(owned) = owned.filter(|owned| !is_done || owned.is_done())
                 {
@@ -400,10 +424,29 @@ impl Leases {
         }
     }
 
+    /// The pin of a lease that is not pinned to another member. The server says that it is pinned to this one only if asked.
+    fn may_be_own(&self, stream: usize, only_pinned: bool) -> Pin {
+        if only_pinned || self.streams[stream].pin == Pin::Own { Pin::Own } else { Pin::Free }
+    }
+
+    /// Notes which member alone may take a lease. If it is another one, this one gives it up.
+    fn saw_pin(&mut self, request: &Request, pin: Pin, now: Duration) {
+        let stream = request.stream;
+        let lease = &mut self.streams[stream];
+        lease.pin = pin;
+        // A command that was sent before does not know better.
+        lease.asks_pin = lease.asks_pin.filter(|since| request.sent < *since);
+        let owned = lease.owned.as_mut().filter(|owned| pin == Pin::Other && owned.gives_up_at.is_none());
+        if let Some(owned) = owned {
+            owned.gives_up_at = Some(now + self.names.lease);
+            self.changes.push_back(Change::Revoked { stream });
+        }
+    }
+
     fn taken(&mut self, request: &Request, epoch: u64, start: Start, doubt: Doubt, now: Duration) {
         let stream = request.stream;
         let lease = &mut self.streams[stream];
-        (lease.is_pinned, lease.may_be_taken) = (false, false);
+        lease.may_be_taken = false;
         lease.try_at = now;
         lease.owned = Some(Owned::new(epoch, request.sent, start, doubt, now));
         self.report.streams_taken += 1;
@@ -697,10 +740,12 @@ impl Leases {
     }
 }
 
-/// Whether the server did as requested; `Err`: whose the lease is. `None`: the reply does not fit.
-fn done(reply: &Value) -> Option<std::result::Result<(), &[u8]>> {
+/// The pin of the lease, if the server did as requested; `Err`: whose the lease is. `None`: the reply does not fit.
+fn done(reply: &Value) -> Option<std::result::Result<Pin, &[u8]>> {
     match integer(reply) {
-        Some(1) => Some(Ok(())),
+        Some(1) => Some(Ok(Pin::Free)),
+        Some(2) => Some(Ok(Pin::Own)),
+        Some(3) => Some(Ok(Pin::Other)),
         Some(_) => None,
         None => bytes(reply).map(Err),
     }

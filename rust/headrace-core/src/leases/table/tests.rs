@@ -107,6 +107,7 @@ fn list_of(released: i64, members: &[&str]) -> Value {
 }
 
 const DONE: Value = Value::Int(1);
+const PINNED_TO_ANOTHER: Value = Value::Int(3);
 
 /// Another member owns it.
 fn anothers() -> Value {
@@ -237,7 +238,7 @@ fn a_lease_that_lapsed_while_it_was_given_up_ends_at_the_server() {
 fn only_a_process_that_begins_takes_leases_of_its_name() {
     let mut member = Member::alone(2);
     let take = member.sends();
-    assert_eq!(take.action, Action::Take { from_namesake: true });
+    assert_eq!(take.action, Action::Take { from_namesake: true, only_pinned: false });
     member.gets(&take, &taken(1));
     let take = member.sends();
     member.gets(&take, &Value::Array(vec![Value::Int(0), Value::Int(20_000), text("b")]));
@@ -245,7 +246,7 @@ fn only_a_process_that_begins_takes_leases_of_its_name() {
     member.now += at(30_000);
     let (beat, keep, take) = (member.sends(), member.sends(), member.sends());
     assert!(matches!(beat.action, Action::Beat { .. }) && matches!(keep.action, Action::Keep { .. }));
-    assert_eq!(take.action, Action::Take { from_namesake: false });
+    assert_eq!(take.action, Action::Take { from_namesake: false, only_pinned: false });
     member.gets(&keep, &text("a"));
     assert!(member.leases.has_namesake());
 }
@@ -298,7 +299,7 @@ fn a_lease_that_lapsed_ends_at_the_server_when_the_member_ends() {
     let beat = member.sends();
     member.gets(&beat, &list_of(0, &["a"]));
     let take = member.sends();
-    assert_eq!(take.action, Action::Take { from_namesake: false });
+    assert_eq!(take.action, Action::Take { from_namesake: false, only_pinned: false });
     member.gets(&take, &taken(2));
     assert_eq!(member.sends().action, Action::Release { epoch: 2, changed: None });
 }
@@ -494,4 +495,80 @@ fn an_entry_whose_processes_ended_is_moved_before_it_is_returned() {
     let keep = member.sends();
     assert_eq!(changed(&keep).commit.as_ref().unwrap().moved.len(), 1);
     assert_eq!(changed(&keep).doubt.as_ref().unwrap().failures, 0);
+}
+
+/// Not granted: who has it, or alone may take it.
+fn refused(why: i64, who: &str) -> Value {
+    Value::Array(vec![Value::Int(why), Value::Int(if why < 0 { 0 } else { 5_000 }), text(who)])
+}
+
+#[test]
+fn an_owner_gives_up_what_is_pinned_to_another_member() {
+    let mut member = Member::of(2);
+    let ticket = member.hands_out(1, 3, 3);
+    member.now += at(4_000);
+    let (beat, first, second) = (member.sends(), member.sends(), member.sends());
+    member.gets(&beat, &list_of(0, &["a"]));
+    member.gets(&first, &DONE);
+    member.gets(&second, &PINNED_TO_ANOTHER);
+    assert_eq!(member.leases.take_changes(member.now), [Change::Revoked { stream: 1 }]);
+    assert_eq!(member.leases.assignment().collect::<Vec<_>>(), [0]);
+    member.leases.commit(ticket, None);
+    let release = member.sends();
+    assert!(matches!(release.action, Action::Release { epoch: 2, changed: Some(_) }), "{release:?}");
+    member.gets(&release, &PINNED_TO_ANOTHER);
+    assert!(matches!(member.sends().action, Action::Beat { released: 1, .. }));
+    assert_eq!(member.counts(), [3, 0, 0, 0]);
+}
+
+#[test]
+fn a_member_has_what_is_pinned_to_it_in_addition_to_its_share() {
+    let mut member = Member::alone(4);
+    member.now += at(500);
+    let beat = member.sends();
+    member.gets(&beat, &list_of(0, &["a", "b"]));
+    for _ in 0..2 {
+        let take = member.sends();
+        member.gets(&take, &taken(take.stream as u64 + 1));
+    }
+    member.now += at(500);
+    let beat = member.sends();
+    // The stream 3 is pinned to it, which has its share.
+    member.gets(&beat, &list_of(PINS_CHANGED, &["a", "b"]));
+    for _ in 0..2 {
+        let keep = member.sends();
+        assert!(matches!(keep.action, Action::Keep { .. }), "{keep:?}");
+        member.gets(&keep, &DONE);
+    }
+    for (stream, reply) in [(2, refused(-1, "")), (3, refused(0, "b"))] {
+        let take = member.sends();
+        assert_eq!((take.stream, &take.action), (stream, &Action::Take { from_namesake: true, only_pinned: true }));
+        member.gets(&take, &reply);
+    }
+    // The owner has given it up.
+    member.now += at(500);
+    let beat = member.sends();
+    member.gets(&beat, &list_of(PINS_CHANGED + 1, &["a", "b"]));
+    let take = member.sends();
+    assert_eq!((take.stream, &take.action), (3, &Action::Take { from_namesake: true, only_pinned: false }));
+    member.gets(&take, &taken(4));
+    assert_eq!(member.leases.assignment().collect::<Vec<_>>(), [0, 1, 3]);
+    // Its share of the three others is two or one: it never gives up what is pinned to it.
+    member.now += at(500);
+    let beat = member.sends();
+    member.gets(&beat, &list_of(PINS_CHANGED + 1, &["Z", "a", "b"]));
+    assert_eq!(member.leases.assignment().collect::<Vec<_>>(), [0, 3]);
+}
+
+#[test]
+fn a_command_that_was_sent_before_pins_changed_does_not_tell_them() {
+    let mut member = Member::of(1);
+    member.now += at(4_000);
+    let (beat, keep) = (member.sends(), member.sends());
+    member.now += at(1);
+    member.gets(&beat, &list_of(PINS_CHANGED, &["a"]));
+    member.gets(&keep, &DONE);
+    let keep = member.sends();
+    member.gets(&keep, &PINNED_TO_ANOTHER);
+    assert_eq!(member.leases.take_changes(member.now), [Change::Revoked { stream: 0 }]);
 }
