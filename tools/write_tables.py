@@ -81,6 +81,7 @@ def tables_of(page: str) -> dict[str, str]:
             "counters: node": counters("node", "NodeStats", "node"),
             "counters: reader": counters("reader", "ReaderStats", "read"),
             "counters: consumer": counters("consumer", "ConsumerStats", "read"),
+            "counters: shard consumer": counters("shard_consumer", "ShardStats", "read"),
         },
         "options.md": {
             "options: endpoint": options(ENDPOINT.values()),

@@ -443,7 +443,7 @@ class ReadCounters:
     """The counters of a reader or a consumer. Any thread may read them, even after the object was collected."""
 
     def read(self) -> dict[str, Any]:
-        """Return all counters by name, as `headrace.ReaderStats` or `headrace.ConsumerStats` takes them."""
+        """Return all counters by name, as `headrace.ReaderStats`, `ConsumerStats` or `ShardStats` takes them."""
 
 @final
 class Report:
@@ -1160,6 +1160,9 @@ class ShardConsumer:
         """Whether `stop` was called."""
     def report(self) -> dict[str, int]:
         """Return the counts so far."""
+    @property
+    def counters(self) -> ReadCounters:
+        """The counters so far; `headrace.ShardConsumer.stats` reads them."""
     @property
     def unconfirmed(self) -> int:
         """The number of entries that were committed, and that the server has not confirmed.

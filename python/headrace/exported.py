@@ -37,7 +37,7 @@ def metric_of(row: Counter, part: str = "") -> Metric | None:
     name = row.age or row.name
 
     def value(stats: Any) -> float | None:
-        # A reader has no counters of a consumer.
+        # A reader has no counters of a consumer, nor has a consumer those of a shard consumer.
         found = getattr(stats, name, None)
         return float(found) if isinstance(found, bool) else found
 
@@ -62,12 +62,16 @@ def _names(name: str, unit: str) -> tuple[str, str]:
 
 def _metrics(part: str, *tables: str) -> list[Metric]:
     """The metrics of these tables, counters first."""
-    metrics = [metric for table in tables for row in COUNTERS[table] if (metric := metric_of(row, part)) is not None]
-    return sorted(metrics, key=lambda metric: metric.is_gauge)
+    metrics: dict[str, Metric] = {}
+    for row in (row for table in tables for row in COUNTERS[table]):
+        if (metric := metric_of(row, part)) is not None:
+            # Consumers and shard consumers have some of the same counters.
+            metrics.setdefault(metric.prometheus, metric)
+    return sorted(metrics.values(), key=lambda metric: metric.is_gauge)
 
 
 DISPATCHER_METRICS: Final = _metrics("", "dispatcher")
 #: For each node of a cluster.
 NODE_METRICS: Final = _metrics("node", "node")
-#: For readers and consumers.
-READ_METRICS: Final = _metrics("read", "reader", "consumer")
+#: For readers, consumers and shard consumers.
+READ_METRICS: Final = _metrics("read", "reader", "consumer", "shard_consumer")

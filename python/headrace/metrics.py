@@ -10,12 +10,13 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from headrace.consumer_base import ConsumerBase
 from headrace.exported import DISPATCHER_METRICS, NODE_METRICS, READ_METRICS, Metric
 from headrace.reader_base import ReaderBase
-from headrace.stats import ConsumerStats, NodeStats, ReaderStats, Stats, read_stats
+from headrace.shard_consumer_base import ShardConsumerBase
+from headrace.stats import ConsumerStats, NodeStats, ReaderStats, ShardStats, Stats, read_stats
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
@@ -26,9 +27,18 @@ if TYPE_CHECKING:
     from headrace.dispatcher import Dispatcher
     from headrace.endpoint import Endpoint
 
+    _Counted = Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase | ShardConsumerBase
     _Observe = Callable[[CallbackOptions], Iterator[Observation]]
 
-__all__ = ["ConsumerStats", "NodeStats", "OpenTelemetryInstruments", "PrometheusCollector", "ReaderStats", "Stats"]
+__all__ = [
+    "ConsumerStats",
+    "NodeStats",
+    "OpenTelemetryInstruments",
+    "PrometheusCollector",
+    "ReaderStats",
+    "ShardStats",
+    "Stats",
+]
 
 _Label = TypeVar("_Label", bound=tuple[Any, ...])
 _Counters = TypeVar("_Counters")
@@ -56,12 +66,22 @@ class _Source(NamedTuple):
     stream_key: str
     #: Only for a consumer.
     group: str | None
+    #: The class of its counters.
+    stats: type[ReaderStats]
 
     @classmethod
-    def of(cls, reading: ReaderBase | ConsumerBase) -> _Source:
+    def of(cls, reading: ReaderBase | ConsumerBase | ShardConsumerBase) -> _Source:
         endpoint, keys = reading.endpoint, ",".join(map(_text, reading.streams))
-        group = _text(reading.group) if isinstance(reading, ConsumerBase) else None
-        return cls(_address(endpoint), endpoint.port, keys, group)
+        group = None if isinstance(reading, ReaderBase) else _text(reading.group)
+        stats = next(stats for kind, stats in _STATS.items() if isinstance(reading, kind))
+        return cls(_address(endpoint), endpoint.port, keys, group, stats)
+
+
+_STATS: Final[Mapping[type, type[ReaderStats]]] = {
+    ReaderBase: ReaderStats,
+    ConsumerBase: ConsumerStats,
+    ShardConsumerBase: ShardStats,
+}
 
 
 def _address(endpoint: Endpoint) -> str:
@@ -77,7 +97,7 @@ def _dispatcher_stats(_: _Destination, counters: _headrace.Counters) -> Stats:
 
 
 def _reading_stats(source: _Source, counters: _headrace.ReadCounters) -> ReaderStats:
-    return (ReaderStats if source.group is None else ConsumerStats)(**counters.read())
+    return source.stats(**counters.read())
 
 
 class _Watched(Generic[_Label, _Counters, _Counts]):
@@ -149,14 +169,14 @@ def _values_of_nodes(metric: Metric, sums: dict[_Destination, Stats]) -> Iterato
 class _Exported:
     """The objects that an export watches."""
 
-    def __init__(self, watched: Iterable[Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase]) -> None:
+    def __init__(self, watched: Iterable[_Counted]) -> None:
         self.dispatchers = _Watched(_Destination.of, _dispatcher_stats, lambda stats: stats.without_gauges())
         self.reading = _Watched(_Source.of, _reading_stats, lambda stats: stats.without_gauges())
         for each in watched:
             self.add(each)
 
-    def add(self, watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase) -> None:
-        (self.reading if isinstance(watched, ReaderBase | ConsumerBase) else self.dispatchers).add(watched)
+    def add(self, watched: _Counted) -> None:
+        (self.reading if isinstance(watched, tuple(_STATS)) else self.dispatchers).add(watched)
 
     def __str__(self) -> str:
         return f"{len(self.dispatchers):,} dispatchers, {len(self.reading):,} readers and consumers"
@@ -182,8 +202,9 @@ class PrometheusCollector:
     window is full and waits for the node.
 
     For readers and consumers, with the labels `server`, `stream_key` (all keys, separated by commas) and `group` (for
-    consumers): `headrace_read_*_total` for each counter of `ReaderStats` and `ConsumerStats`, and the gauges
-    `headrace_read_behind_seconds` and `headrace_read_pending`. docs/observability.md lists all names.
+    consumers and shard consumers): `headrace_read_*_total` for each counter of `ReaderStats`, `ConsumerStats` and
+    `ShardStats`, and the gauges `headrace_read_behind_seconds`, `headrace_read_pending` and
+    `headrace_read_streams_owned`. docs/observability.md lists all names.
 
     Objects with the same labels are summed, including closed and collected ones. Reading the counters never waits for a
     dispatcher or slows it down. In processes that fork (gunicorn, Spark's workers) each process has its own counters
@@ -196,7 +217,7 @@ class PrometheusCollector:
         ImportError: `prometheus_client` is not installed.
     """
 
-    def __init__(self, *watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase) -> None:
+    def __init__(self, *watched: _Counted) -> None:
         try:
             from prometheus_client import core
         except ImportError as error:
@@ -204,7 +225,7 @@ class PrometheusCollector:
         self._core = core
         self._watched = _Exported(watched)
 
-    def watch(self, watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase) -> None:
+    def watch(self, watched: _Counted) -> None:
         """Add a dispatcher, reader or consumer. Adding it again has no effect."""
         self._watched.add(watched)
 
@@ -302,7 +323,7 @@ class OpenTelemetryInstruments:
 
     def __init__(
         self,
-        *watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase,
+        *watched: _Counted,
         meter_provider: MeterProvider | None = None,
     ) -> None:
         try:
@@ -326,7 +347,7 @@ class OpenTelemetryInstruments:
         for metric in READ_METRICS:
             _create(meter, metric, self._observe(metric, self._watched.reading))
 
-    def watch(self, watched: Dispatcher | AsyncDispatcher | ReaderBase | ConsumerBase) -> None:
+    def watch(self, watched: _Counted) -> None:
         """Add a dispatcher, reader or consumer. Adding it again has no effect."""
         self._watched.add(watched)
 

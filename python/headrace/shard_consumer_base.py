@@ -10,7 +10,7 @@ from headrace._headrace import Entry, ShardBatch
 from headrace.endpoint import Endpoint
 from headrace.reader_base import check_schema, key_bytes, shown_streams, stream_keys
 from headrace.retry import RetryPolicy, resolved
-from headrace.stats import ShardReport
+from headrace.stats import ShardReport, ShardStats
 from headrace.unconfirmed import Unconfirmed
 
 #: Called with the keys of streams.
@@ -137,6 +137,15 @@ class ShardConsumerBase(Unconfirmed):
     def report(self) -> ShardReport:
         """Return the counts so far."""
         return ShardReport(**self._native.report())
+
+    @property
+    def counters(self) -> _headrace.ReadCounters:
+        """The counters so far; `stats` reads them."""
+        return self._native.counters
+
+    def stats(self) -> ShardStats:
+        """Return the counters of this consumer since its creation. Any thread may call this, at any time."""
+        return ShardStats(**self.counters.read())
 
     def stop(self) -> None:
         """End the loop: `poll` returns None immediately. Can be called from any thread and from a signal handler."""

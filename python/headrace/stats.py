@@ -13,7 +13,16 @@ from headrace.wording import counted
 if TYPE_CHECKING:
     from headrace import _headrace
 
-__all__ = ["ConsumerStats", "NodeStats", "ReadReport", "ReaderStats", "ShardReport", "Stats", "read_stats"]
+__all__ = [
+    "ConsumerStats",
+    "NodeStats",
+    "ReadReport",
+    "ReaderStats",
+    "ShardReport",
+    "ShardStats",
+    "Stats",
+    "read_stats",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +298,47 @@ class ConsumerStats(ReaderStats):
 
     _TABLES: ClassVar[tuple[str, ...]] = ("reader", "consumer")
     _SHOWN: ClassVar[dict[str, str]] = {**ReaderStats._SHOWN, "acked": "acked", "pending": "pending"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShardStats(ReaderStats):
+    """The counters of a shard consumer since its creation. They only grow, except for three.
+
+    Those are `last_entry_time`, `pending` and `streams_owned`. The others count as `ReaderStats` and `ShardReport` do.
+
+    Attributes:
+        committed: Entries committed, as confirmed by the server: the next owner of the stream begins after them.
+        fenced: Entries whose commit came too late: the stream had another owner, or its lease was deleted, and nothing
+            was changed. Each is a possible duplicate.
+        unknown: Entries for which the reply to the commit was lost, and it could not be determined whether the server
+            did as requested.
+        pending: Entries returned and not committed, of streams that this member owns.
+        streams_taken: How often this member took a stream.
+        streams_given_up: How often it gave one up: others had less than their share, or it was closed.
+        streams_lost: How often it lost one: its lease was not renewed in time and another member took it, or the lease
+            was deleted.
+        failed: How often `fail` was called, for a batch or an entry.
+        repeated: Entries that were returned and are returned again because they, or an entry before them, failed.
+        dead: Entries moved to `dead_letter_key`; `committed` counts them too.
+        streams_owned: Streams that this member owns now, without those that it gives up.
+    """
+
+    # counters: shard_consumer
+    committed: int = 0
+    fenced: int = 0
+    unknown: int = 0
+    pending: int = 0
+    streams_taken: int = 0
+    streams_given_up: int = 0
+    streams_lost: int = 0
+    failed: int = 0
+    repeated: int = 0
+    dead: int = 0
+    streams_owned: int = 0
+    # end
+
+    _TABLES: ClassVar[tuple[str, ...]] = ("reader", "shard_consumer")
+    _SHOWN: ClassVar[dict[str, str]] = {**ReaderStats._SHOWN, "committed": "committed", "pending": "pending"}
 
 
 class ReadReport(NamedTuple):

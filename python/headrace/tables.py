@@ -107,11 +107,11 @@ class Counter(NamedTuple):
         return self.type in ("int", "float")
 
 
-#: The counters of `Stats`, `NodeStats`, `ReaderStats`, those that only `ConsumerStats` has, and those of `ReadReport`
-#: and `ShardReport`.
+#: The counters of `Stats`, `NodeStats`, `ReaderStats`, those that only `ConsumerStats` or `ShardStats` has, and those
+#: of `ReadReport` and `ShardReport`.
 COUNTERS: Final = {
     table: [Counter(*row) for row in _headrace.counter_table(table)]
-    for table in ("dispatcher", "node", "reader", "consumer", "report", "shard_report")
+    for table in ("dispatcher", "node", "reader", "consumer", "shard_consumer", "report", "shard_report")
 }
 
 

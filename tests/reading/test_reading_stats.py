@@ -12,14 +12,13 @@ import pyarrow as pa
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from headrace import AsyncConsumer, AsyncReader, Consumer, Dispatcher, Reader, RetryPolicy
 from headrace.metrics import ConsumerStats, OpenTelemetryInstruments, PrometheusCollector, ReaderStats
 from headrace.tables import COUNTERS
 from headrace.testing import LocalServer
 from support.consumers import as_ids, consumer_of, next_batch, set_pending
+from support.exports import scrape
 from support.fixture_types import StartServer
 from support.groups import GROUP, add
 from support.pipelines import KEY, endpoint_to
@@ -32,17 +31,6 @@ Connect = Callable[..., Any]
 @pytest.fixture
 def client(any_server: LocalServer, connect: Connect) -> Any:
     return connect(any_server)
-
-
-def scrape(collector: PrometheusCollector) -> dict[tuple[str, ...], float]:
-    """The samples by name, stream key and group."""
-    registry = CollectorRegistry()
-    registry.register(collector)
-    write: Any = generate_latest
-    parse: Any = text_string_to_metric_families
-    samples = [sample for family in parse(write(registry).decode()) for sample in family.samples]
-    labels = [(sample.labels["stream_key"], sample.labels.get("group", "")) for sample in samples]
-    return {(sample.name, *label): sample.value for sample, label in zip(samples, labels, strict=True)}
 
 
 def test_a_reader_counts_entries_batches_and_bytes(any_server: LocalServer, client: Any) -> None:

@@ -133,11 +133,10 @@ impl ShardConsumer {
         self.reader.schema()
     }
 
-    /// The handle through which any thread commits. Call [`open`](Self::open) first.
+    /// The handle through which any thread commits.
     pub fn handle(&self) -> ShardHandle {
         ShardHandle {
             shared: Arc::clone(&self.shared),
-            counters: Arc::clone(self.reader.counters()),
             owner: self.number,
             keys: Arc::clone(&self.keys),
             fork: self.fork.clone(),
@@ -175,6 +174,7 @@ impl ShardConsumer {
         if self.endpoint.is_undecided() {
             self.reader = reader(&decided, &self.keys, &self.options)?;
         }
+        self.shared.counters.get_or_init(|| Arc::clone(self.reader.counters()));
         self.endpoint = decided;
         self.is_open = true;
         Ok(())

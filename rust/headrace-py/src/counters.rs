@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use headrace_core::{
     CONSUMER_COUNTERS, ConsumerHandle, CounterSpec, CounterValue, CounterValues, Counters, DISPATCHER_COUNTERS,
-    NODE_COUNTERS, READER_COUNTERS, ReadCounters, SHARD_CONSUMER_COUNTERS,
+    NODE_COUNTERS, READER_COUNTERS, ReadCounters, SHARD_CONSUMER_COUNTERS, ShardHandle,
 };
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -34,7 +34,7 @@ pub(crate) fn counter_table<'py>(py: Python<'py>, name: &str) -> PyResult<Vec<Co
         "node" => NODE_COUNTERS,
         "reader" => READER_COUNTERS,
         "consumer" | "report" => CONSUMER_COUNTERS,
-        "shard_report" => SHARD_CONSUMER_COUNTERS,
+        "shard_consumer" | "shard_report" => SHARD_CONSUMER_COUNTERS,
         _ => return Err(PyKeyError::new_err(name.to_owned())),
     };
     let row = |row: &CounterSpec| {
@@ -119,6 +119,7 @@ impl PyCounters {
 pub(crate) enum Reading {
     Reader(Arc<ReadCounters>),
     Consumer(ConsumerHandle),
+    ShardConsumer(ShardHandle),
 }
 
 impl Reading {
@@ -126,6 +127,7 @@ impl Reading {
         match self {
             Self::Reader(counters) => counters.values(),
             Self::Consumer(handle) => handle.stats(),
+            Self::ShardConsumer(handle) => handle.stats(),
         }
     }
 }
@@ -136,7 +138,7 @@ pub(crate) struct PyReadCounters(pub(crate) Reading);
 
 #[pymethods]
 impl PyReadCounters {
-    /// Return all counters by name, as `headrace.ReaderStats` or `headrace.ConsumerStats` takes them.
+    /// Return all counters by name, as `headrace.ReaderStats`, `ConsumerStats` or `ShardStats` takes them.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         to_dict(py, self.0.values())
     }

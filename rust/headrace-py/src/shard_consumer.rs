@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList};
 
 use crate::capsules;
-use crate::counters::to_dict;
+use crate::counters::{PyReadCounters, Reading, to_dict};
 use crate::endpoint::PyEndpoint;
 use crate::entry::PyEntry;
 use crate::errors::to_py;
@@ -254,6 +254,12 @@ impl PyShardConsumer {
     /// Return the counts so far.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         to_dict(py, self.handle.report().map_err(|error| to_py(&error))?.counts())
+    }
+
+    /// The counters so far; `headrace.ShardConsumer.stats` reads them.
+    #[getter]
+    fn counters(&self) -> PyReadCounters {
+        PyReadCounters(Reading::ShardConsumer(self.handle.clone()))
     }
 
     /// The number of entries that were committed, and that the server has not confirmed.

@@ -1,6 +1,6 @@
 //! The counts of what became of the entries of a member.
 
-use crate::counters::{CounterValues, counter, counter_table, gauge, report_only};
+use crate::counters::{CounterSpec, CounterValues, counter, counter_table, gauge, report_only, stats_only};
 
 counter_table! {
     /// Counts since the consumer was made, of entries unless something else is said.
@@ -33,12 +33,24 @@ counter_table! {
         pub repeated: u64 = counter("{entry}", "Entries that are returned again after a failure"),
         /// Entries moved to `dead_letter_key`; `committed` counts them too.
         pub dead: u64 = counter("{entry}", "Entries that were moved to the stream of dead letters"),
+        /// Streams that this member owns now, without those that it gives up.
+        pub streams_owned: u64 = stats_only(gauge("{stream}", "Streams that the member owns")),
     } and {}
 }
 
 impl ShardReport {
-    /// The counts, in the order of the table.
+    /// The counts of the report, in the order of the table.
     pub fn counts(&self) -> CounterValues {
-        self.values()
+        self.of(|row| row.in_report)
+    }
+
+    /// The counters that statistics have, in the order of the table.
+    pub(crate) fn stats(&self) -> CounterValues {
+        self.of(|row| row.in_stats)
+    }
+
+    fn of(&self, has: impl Fn(&CounterSpec) -> bool) -> CounterValues {
+        let rows = SHARD_CONSUMER_COUNTERS.iter().zip(self.values());
+        rows.filter(|(row, _)| has(row)).map(|(_, value)| value).collect()
     }
 }

@@ -703,7 +703,8 @@ impl Leases {
 
     pub(crate) fn report(&self) -> ShardReport {
         let pending: u64 = self.streams.iter().filter_map(|lease| lease.owned.as_ref()).map(Owned::uncommitted).sum();
-        ShardReport { pending: self.report.pending + pending, ..self.report }
+        let streams_owned = self.assignment().count() as u64;
+        ShardReport { pending: self.report.pending + pending, streams_owned, ..self.report }
     }
 
     /// Sends immediately what the server has refused.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::CLOSED;
 use super::batch::ShardBatch;
 use super::shared::Shared;
-use crate::counters::ReadCounters;
+use crate::counters::{CounterValues, ReadCounters};
 use crate::entries::escaped;
 use crate::error::{Error, Result};
 use crate::keeper::clock;
@@ -16,7 +16,6 @@ use crate::leases::{AfterFailure, ShardReport};
 #[derive(Debug, Clone)]
 pub struct ShardHandle {
     pub(super) shared: Arc<Shared>,
-    pub(super) counters: Arc<ReadCounters>,
     pub(super) owner: u64,
     pub(super) keys: Arc<[Vec<u8>]>,
     pub(super) fork: forkguard::Guard,
@@ -97,11 +96,24 @@ impl ShardHandle {
     pub fn report(&self) -> Result<ShardReport> {
         match self.enter() {
             Ok(()) | Err(Error::Closed { .. }) => {
-                let lost = self.counters.lost.get();
+                let lost = self.shared.counters.get().map_or(0, |counters| counters.lost.get());
                 Ok(ShardReport { lost, ..self.shared.leases().report() })
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The values of [`READER_COUNTERS`](crate::READER_COUNTERS), and those of
+    /// [`SHARD_CONSUMER_COUNTERS`](crate::SHARD_CONSUMER_COUNTERS) that statistics have, also of a closed consumer. In a forked
+    /// process they are all zero.
+    pub fn stats(&self) -> CounterValues {
+        // The parent may have held the lock when it forked.
+        if self.fork.clone().detected_fork() {
+            return [ReadCounters::default().values(), ShardReport::default().stats()].concat();
+        }
+        let read =
+            self.shared.counters.get().map_or_else(|| ReadCounters::default().values(), |counters| counters.values());
+        [read, self.shared.leases().report().stats()].concat()
     }
 
     /// The number of entries that were committed, and whose commit would be lost if the consumer ended now. Zero for a closed

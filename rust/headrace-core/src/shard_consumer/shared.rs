@@ -1,7 +1,8 @@
 //! What the threads of a shard consumer share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use crate::counters::ReadCounters;
 use crate::keeper::Doze;
 use crate::keeper::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use crate::leases::{Leases, lock};
@@ -10,13 +11,20 @@ use crate::leases::{Leases, lock};
 pub(super) struct Shared {
     pub(super) leases: Arc<Mutex<Leases>>,
     pub(super) doze: Arc<Doze>,
+    /// Those of the reader, once it is known where the streams are.
+    pub(super) counters: OnceLock<Arc<ReadCounters>>,
     /// Whether the caller wants no further batch.
     stops: AtomicBool,
 }
 
 impl Shared {
     pub(super) fn new(leases: Leases) -> Self {
-        Self { leases: Arc::new(Mutex::new(leases)), doze: Arc::new(Doze::new()), stops: AtomicBool::new(false) }
+        Self {
+            leases: Arc::new(Mutex::new(leases)),
+            doze: Arc::new(Doze::new()),
+            counters: OnceLock::new(),
+            stops: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn leases(&self) -> MutexGuard<'_, Leases> {
