@@ -23,10 +23,10 @@ BINDING = CRATES / "headrace-py" / "src"
 ROWS = [
     {"data_source"},
     {"consumer", "dispatcher", "shard_consumer"},
-    {"group"},
+    {"group", "inspect"},
     {"leases", "reader"},
     {"keeper"},
-    {"inspect", "producer", "reading", "type_names"},
+    {"producer", "reading", "type_names"},
     {"admin", "batch", "connection", "import", "looped", "report"},
     {"dead_letters", "entries", "entry_lines"},
     {"command", "durability", "ipc", "net", "retry_options", "rows"},

@@ -35,6 +35,7 @@ __all__ = [
     "Entry",
     "Group",
     "GroupInfo",
+    "LeaseInfo",
     "LoopBatch",
     "LoopDispatcher",
     "Outcomes",
@@ -532,7 +533,7 @@ class Group:
 
 def inspect(
     endpoint: Endpoint, streams: list[str | bytes] | None, is_pattern: bool, options: dict[str, object]
-) -> tuple[int | None, bool, Rows, Rows, Rows, Rows]:
+) -> tuple[int | None, bool, list[Rows]]:
     """Inspect streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's."""
 
 def shard_numbers(keys: _ArrowArray | _ArrowStream, shards: int, shard_hash: str) -> Rows:
@@ -578,6 +579,14 @@ class Survey:
         """Return what the server says about each stream: XINFO STREAM."""
     def groups(self, keys: list[bytes]) -> list[tuple[StreamInfo, list[GroupInfo]]]:
         """Return what the server says about each stream and its groups: XINFO STREAM and XINFO GROUPS."""
+    def leases(
+        self, key: bytes, stream: StreamInfo, groups: list[GroupInfo]
+    ) -> list[tuple[LeaseInfo | None, list[tuple[bytes, int]]] | None]:
+        """Return the lease and the members of each group of shard consumers; None if the user may not read them.
+
+        The members are those whose list is beside this stream: names, and until when they count, in milliseconds of the
+        server's clock.
+        """
     def first_ids(self, ranges: list[tuple[bytes, _Id, _Id]]) -> list[_Id | None]:
         """Return the first entry of each range `(key, first, last)`, both ends included; None if there is none."""
     def close(self) -> None:
@@ -656,6 +665,44 @@ class GroupInfo:
     @property
     def trimmed_unread(self) -> int | None:
         """Entries that were removed before it read them; None if that is not known."""
+
+@final
+class LeaseInfo:
+    """The lease that a group of shard consumers has of a stream, and what follows from it and the stream.
+
+    Times are in milliseconds of the server's clock.
+    """
+
+    @property
+    def owner(self) -> bytes | None:
+        """The member that owns the stream, also if the lease has ended; None if it was given up, or never taken."""
+    @property
+    def epoch(self) -> int:
+        """The number of the lease, which is at least the time when it was taken; 0 if it never was."""
+    @property
+    def until(self) -> int | None:
+        """When it ends unless it is renewed; None if it was given up, or never taken."""
+    @property
+    def position(self) -> _Id | None:
+        """The last entry that was committed, or where the group began; None if nothing was committed."""
+    @property
+    def committed_at(self) -> int | None:
+        """When that was committed."""
+    @property
+    def lag(self) -> int | None:
+        """Entries that were not committed; None if that is not known."""
+    @property
+    def lag_unknown_reason(self) -> str | None:
+        """Why the lag is not known."""
+    @property
+    def pinned(self) -> bytes | None:
+        """The member that alone may take it."""
+    @property
+    def failures(self) -> int | None:
+        """How often the first entry after the position has failed; None if it has not."""
+    @property
+    def reason(self) -> bytes | None:
+        """Why it, or one of those that follow, failed the last time."""
 
 _Answer = int | bytes | None | Exception | list[Any]
 

@@ -1,4 +1,4 @@
-"""Streams, their groups, consumers and pending entries, as tables."""
+"""Streams, their groups, consumers, pending entries, leases and members, as tables."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: The attributes of `Inspection` that are tables, and the noun for one row.
 _TABLES: Final = {"streams": "stream", "groups": "group", "consumers": "consumer", "pending": "pending"}
+#: Those that only groups of shard consumers have.
+_SHARED: Final = {"leases": "lease", "members": "member"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +44,15 @@ class Inspection:
             `idle` (duration in ms, since the last delivery), `deliveries`.
         now: The server's time; None without permission for TIME.
         truncated: Whether a pattern matched more than 10,000 streams; the tables then cover 10,000 of them.
+        leases: One row per stream and group of `ShardConsumer`s: `stream`, `group`, `owner` (also if the lease has
+            ended; null if it was given up), `epoch` (at least the milliseconds of the server's clock when the lease was
+            taken; 0: it never was), `until` (when it ends unless it is renewed), `position` (the last entry that was
+            committed), `committed_at`, `lag` (the number of entries that were not committed), `lag_unknown_reason`,
+            `pinned` (the member that alone may take it), `failures` (how often the first entry after `position` has
+            failed), `reason` (why it, or one of those that follow, failed the last time).
+        members: One row per member of such a group: `stream` (beside which their list is: of those that they share, the
+            one with the smallest key), `group`, `name`, `until` (until when it counts unless it is heard of again),
+            `streams` (how many of the inspected ones it owns).
     """
 
     streams: _headrace.Rows
@@ -50,15 +61,21 @@ class Inspection:
     pending: _headrace.Rows
     now: datetime | None
     truncated: bool
+    leases: _headrace.Rows
+    members: _headrace.Rows
 
     def __repr__(self) -> str:
-        counts = (counted(len(getattr(self, name)), noun, name) for name, noun in _TABLES.items())
+        counts = (counted(len(getattr(self, name)), noun, name) for name, noun in self._shown())
         return f"<Inspection: {', '.join(counts)}>"
 
     def _repr_html_(self) -> str:
         from headrace import notebook
 
-        return "".join(notebook.rows(getattr(self, name), noun, name) for name, noun in _TABLES.items())
+        return "".join(notebook.rows(getattr(self, name), noun, name) for name, noun in self._shown())
+
+    def _shown(self) -> list[tuple[str, str]]:
+        """The tables and their nouns: those of shard consumers only if there are any."""
+        return [*_TABLES.items(), *(table for table in _SHARED.items() if len(getattr(self, table[0])))]
 
 
 def inspect(
@@ -83,7 +100,7 @@ def inspect(
         streams: Keys; or a glob-style pattern as a single str or bytes, such as `"*"` or `"orders-*"`, for the streams
             of the endpoint's database that match (without any of `*`, `?`, `[` and a backslash it is a key). Default
             None: the endpoint's stream.
-        groups: Whether to inspect groups, consumers and pending entries too.
+        groups: Whether to inspect groups, consumers, pending entries, leases and members too.
         pending_limit: The maximum number of pending entries of each group, 0 to 100,000. Default 1,000.
 
     Raises:
@@ -92,10 +109,10 @@ def inspect(
         ConnectionFailedError: The server could not be reached, or the connection to it was lost.
     """
     options: dict[str, object] = {"groups": groups, "pending_limit": pending_limit}
-    now, truncated, *tables = _headrace.inspect(endpoint, _keys(streams), isinstance(streams, str | bytes), options)
-    of_streams, of_groups, of_consumers, of_pending = tables
+    now, truncated, tables = _headrace.inspect(endpoint, _keys(streams), isinstance(streams, str | bytes), options)
     time = None if now is None else _EPOCH + timedelta(microseconds=now)
-    return Inspection(of_streams, of_groups, of_consumers, of_pending, time, truncated)
+    of_streams, of_groups, of_consumers, of_pending, leases, members = tables
+    return Inspection(of_streams, of_groups, of_consumers, of_pending, time, truncated, leases, members)
 
 
 def _keys(streams: object) -> list[Any] | None:

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace import CommandError, ConfigError, Dispatcher, Endpoint, RetryPolicy, ShardBatch
+from headrace import CommandError, ConfigError, Dispatcher, Endpoint, Group, RetryPolicy, ShardBatch, inspect
 from headrace.testing import LocalCluster
 from support.clusters import another_master, endpoint_of, keys_on_all_masters
 from support.consumers import as_ids
+from support.groups import GROUP, rows
 from support.marks import thorough
 from support.patience import NEVER
 from support.processes import stopped, wait_until
@@ -229,3 +230,21 @@ def test_dead_letters_are_in_the_slots_of_their_streams(cluster: LocalCluster, k
     for stream in endpoint.stream_keys:
         with redis.Redis(port=cluster.owner(stream).port or 0) as client:
             assert client.xlen(b"dead:{%s}" % stream) == 1
+
+
+@pytest.mark.parametrize("names", ["plain", *thorough("spread")])
+def test_leases_of_all_nodes_are_seen_and_pinned(cluster: LocalCluster, key: str, names: str) -> None:
+    endpoint = endpoint_of(cluster, key, shards=SHARDS, shard_names=names)
+    write(endpoint, range(100))
+    members = [member_of(endpoint, name) for name in ("a", "b")]
+    _, of_b = wait_for_shares(members, [6, 6])
+    Group(endpoint, GROUP).assign(dict.fromkeys(of_b[:2], "a"))
+    # The ten others are shared.
+    of_a, of_b = wait_for_shares(members, [7, 5])
+    found = inspect(endpoint)
+    owners = {lease["stream"].encode(): lease["owner"] for lease in rows(found.leases)}
+    assert owners == {**dict.fromkeys(of_a, "a"), **dict.fromkeys(of_b, "b")}
+    assert [(member["name"], member["streams"]) for member in rows(found.members)] == [("a", 7), ("b", 5)]
+    assert sum(lease["lag"] for lease in rows(found.leases)) == 100
+    for member in members:
+        member.close()

@@ -334,10 +334,16 @@ def busy(stage: Stage, every: int) -> Iterator[None]:
     thread = threading.Thread(target=work)
     thread.start()
     try:
+        wait_until(lambda: any(found["name"] == b"c1" for found in consumers_of(stage)))
         yield
     finally:
         stop.set()
         thread.join()
+
+
+def consumers_of(stage: Stage) -> list[dict[str, Any]]:
+    found: Any = stage.client.xinfo_consumers("s", "g")
+    return list(found)
 
 
 def test_a_producer_faster_than_the_consumers_is_diagnosed(stage: Stage, tmp_path: Path) -> None:

@@ -237,10 +237,12 @@ def test_inspecting_keys_takes_two_round_trips() -> None:
             peer.send(_pack(["length", 3, "last-generated-id", "3-0", "groups", 1, "first-entry", ["1-0", []]]))
             peer.send(_pack([["name", "g", "consumers", 1, "pending", 3, "last-delivered-id", "3-0"]]))
             peer.send(b":512\r\n")
-        seen.append(peer.commands(4))
+        seen.append(peer.commands(8))
         for _ in range(2):
             peer.send(_pack([["name", "c", "pending", 3, "idle", 5]]))
             peer.send(_pack([["1-0", "c", 5, 1]]))
+            peer.send(_pack(["owner", "m", "until", "8"]))
+            peer.send(_pack(["m", "8", "", "3"]))
         seen.append(peer.commands(1))
 
     with FakeServer(answer) as server:
@@ -248,12 +250,13 @@ def test_inspecting_keys_takes_two_round_trips() -> None:
         found = headrace.inspect(endpoint, ["a", "b"], pending_limit=7)
     first, second, rest = [[b" ".join(command).decode() for command in commands] for commands in seen]
     of_stream = ("XINFO STREAM {}", "XINFO GROUPS {}", "MEMORY USAGE {} SAMPLES 5")
-    of_group = ("XINFO CONSUMERS {} g", "XPENDING {} g - + 7")
+    of_group = ("XINFO CONSUMERS {0} g", "XPENDING {0} g - + 7", "HGETALL {{{0}}}:lease:g", "HGETALL {{{0}}}:members:g")
     assert first == ["TIME", *(command.format(key) for key in "ab" for command in of_stream)]
     assert second == [command.format(key) for key in "ab" for command in of_group]
     assert rest == []
     assert found.now == datetime(1970, 1, 1, 0, 0, 7, 9, tzinfo=UTC)
-    assert [len(table) for table in (found.streams, found.groups, found.consumers, found.pending)] == [2, 2, 2, 2]
+    tables = (found.streams, found.groups, found.consumers, found.pending, found.leases, found.members)
+    assert [len(table) for table in tables] == [2] * 6
 
 
 def _pack(value: object) -> bytes:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.admin import MOST_DELIVERIES
-from headrace_command.inspect.facts import Consumer, Group, Pending, Stream, id_text
+from headrace_command.inspect.facts import ALONE, Consumer, Group, Lease, Pending, Sharing, Stream, id_text
 from headrace_command.text import count, duration, printable, rate
 
-__all__ = ["Finding", "Remedy", "diagnose"]
+__all__ = ["Finding", "Remedy", "diagnose", "failure"]
 
 #: Consumers are taken to fail on an entry that was delivered this often.
 _MANY_DELIVERIES = 5
@@ -23,6 +23,8 @@ _MOST_IDS = 100
 _CLAIMED_BY_ID = 10
 #: The most entries that one XAUTOCLAIM takes.
 _CLAIMED_AT_ONCE = 10_000
+#: The seconds for which a lease that ended may wait for a member that takes it.
+_TAKEN_WITHIN = 1.0
 #: The name suggested for a consumer that takes over entries, if no existing one can.
 _RESCUE = b"rescue"
 
@@ -61,14 +63,18 @@ class Finding(NamedTuple):
     remedy: Remedy | None = None
 
 
-def diagnose(stream: Stream, stuck_after: float) -> list[Finding]:
+def diagnose(stream: Stream, stuck_after: float, sharing: Sharing = ALONE) -> list[Finding]:
     """Return what is wrong with the groups of a stream, the worst first, followed by what is only worth a note.
 
     Args:
         stream: What is known about the stream.
-        stuck_after: Seconds after which a pending entry, or a consumer that asks for nothing, is stuck.
+        stuck_after: Seconds after which a pending entry, or a consumer that asks for or commits nothing, is stuck.
+        sharing: What all streams that were looked at tell about groups of shard consumers.
     """
     found = [finding for group in stream.groups for finding in _of_group(stream, group, stuck_after)]
+    for group in stream.groups:
+        found += _of_lease(stream, group, stuck_after, sharing)
+        found += _of_members(group, sharing)
     if stream.entries_added == 0:
         text = f"nothing was ever added to {_name(stream.key)}: a consumer of a misspelt key creates its stream"
         found.append(Finding("NEVER_WRITTEN", False, None, text))
@@ -96,8 +102,9 @@ def _of_group(stream: Stream, group: Group, stuck_after: float) -> Iterator[Find
             yield _only_new(stream, group, consumer, once, stuck_after)
         elif own and consumer.idle >= stuck_after * _SLOW and group.lag:
             yield _slow(stream, group, consumer)
-    yield from _without_consumer(stream, group, live, held)
-    yield from _too_fast(stream, group, live)
+    if group.lease is None:
+        yield from _without_consumer(stream, group, live, held)
+    yield from _too_fast(stream, group, is_read=bool(live) or (group.lease is not None and group.lease.is_held))
     yield from _lag_unknown(stream, group)
 
 
@@ -109,9 +116,12 @@ def _ahead(stream: Stream, group: Group) -> Iterator[Finding]:
         f"{id_text(stream.last_generated)} of the stream: it gets nothing until IDs pass that. The stream was "
         "recreated, restored, or lost its end in a failover"
     )
-    advice = f"set the position back: 0 delivers {_all(stream.length)} of the stream, '$' instead only new ones"
-    words = (b"XGROUP", b"SETID", stream.key, group.name, b"0")
-    yield Finding("GROUP_AHEAD", True, group.name, text, Remedy(advice, "redis-cli", words))
+    if group.lease is not None:
+        remedy = Remedy("delete its lease and the group: its members begin again at their `start`")
+    else:
+        advice = f"set the position back: 0 delivers {_all(stream.length)} of the stream, '$' instead only new ones"
+        remedy = Remedy(advice, "redis-cli", (b"XGROUP", b"SETID", stream.key, group.name, b"0"))
+    yield Finding("GROUP_AHEAD", True, group.name, text, remedy)
 
 
 def _trimmed_unread(group: Group) -> Iterator[Finding]:
@@ -226,6 +236,8 @@ def _without_consumer(stream: Stream, group: Group, live: list[Consumer], held: 
     most = "" if group.lag is not None else "up to "
     if not group.consumers:
         text = f"group {_name(group.name)} has no consumer, while {most}{_entries(waiting)} {_verb(waiting)}"
+        if not group.sees_leases:
+            text += "; whether a ShardConsumer reads for it is unknown: the user may not read its lease (HGETALL)"
         advice = "start one; if the group is not needed any more, destroy it"
         words = (b"XGROUP", b"DESTROY", stream.key, group.name)
         yield Finding("NO_CONSUMER", True, group.name, text, Remedy(advice, "redis-cli", words))
@@ -239,9 +251,9 @@ def _without_consumer(stream: Stream, group: Group, live: list[Consumer], held: 
     yield Finding("NO_LIVE_CONSUMER", True, group.name, text, _more_consumers(stream, group)._replace(text=advice))
 
 
-def _too_fast(stream: Stream, group: Group, live: list[Consumer]) -> Iterator[Finding]:
+def _too_fast(stream: Stream, group: Group, *, is_read: bool) -> Iterator[Finding]:
     known = stream.rate is not None and group.read_rate is not None and group.lag_growth is not None
-    if not known or not live or group.lag is None:
+    if not known or not is_read or group.lag is None:
         return
     added, read, growth = stream.rate or 0.0, group.read_rate or 0.0, group.lag_growth or 0.0
     # Any group has at times a lag of less than one second's entries.
@@ -266,6 +278,72 @@ def _lag_unknown(stream: Stream, group: Group) -> Iterator[Finding]:
     words = (b"read", stream.key, b"--from", b"(" + id_text(group.last_delivered).encode(), b"-o", b"jsonl")
     advice = "the server knows it again once the group has read further; to count the entries that wait, add | wc -l"
     yield Finding("LAG_UNKNOWN", False, group.name, text, Remedy(advice, "headrace", words))
+
+
+def _of_lease(stream: Stream, group: Group, stuck_after: float, sharing: Sharing) -> Iterator[Finding]:
+    lease = group.lease
+    if lease is None:
+        return
+    waiting = group.lag if group.lag is not None else group.lag_most
+    what = f"{_name(stream.key)} of group {_name(group.name)}"
+    while_waiting = f", while {'' if group.lag is not None else 'up to '}{_entries(waiting)} {_verb(waiting)}"
+    if lease.has_failed:
+        is_alarm = (lease.failures or 0) >= _MANY_DELIVERIES or (lease.idle or 0) >= stuck_after
+        look = None
+        if lease.first_waiting is not None:
+            entry_id = id_text(lease.first_waiting).encode()
+            look = Remedy("look at it", "headrace", (b"read", stream.key, b"--from", entry_id, b"-n", b"1"))
+        yield Finding("FAILING_ENTRY", is_alarm, group.name, f"{what} waits: {failure(lease)}", look)
+    if lease.owner is None and lease.is_left and waiting:
+        yield Finding("NO_OWNER", True, group.name, f"{what} has no owner{while_waiting}", _start(lease))
+    if lease.owner is not None and lease.rest is not None and lease.rest <= -_TAKEN_WITHIN:
+        text = (
+            f"the lease of {what} ended {duration(-lease.rest)} ago, and no member has taken it"
+            f"{while_waiting if waiting else ''}: its owner {_name(lease.owner)} is probably dead"
+        )
+        yield Finding("LEASE_ENDED", bool(waiting), group.name, text, _start(lease))
+    is_stuck = lease.is_held and waiting and not lease.has_failed and (lease.idle or 0) >= stuck_after
+    if lease.owner is not None and is_stuck:
+        text = (
+            f"member {_name(lease.owner)} owns {what}, and has committed nothing for {duration(lease.idle or 0)}"
+            f"{while_waiting}: it hangs, is slow, or does not commit"
+        )
+        advice = "look at what it does, or end it: another member takes the stream then"
+        yield Finding("COMMITS_NOTHING", True, group.name, text, Remedy(advice))
+    if lease.pinned is not None and sharing.has(group.name, lease.pinned) is False:
+        text = f"{what} is pinned to member {_name(lease.pinned)}, which is not there: no other member takes it"
+        advice = "start this member, or let any member take the stream: Group.assign"
+        yield Finding("PIN_ABSENT", True, group.name, text, Remedy(advice))
+    elif lease.pinned is not None and lease.is_held and lease.owner is not None and lease.owner != lease.pinned:
+        text = (
+            f"{what} is pinned to member {_name(lease.pinned)}, and {_name(lease.owner)} owns it: it gives the stream "
+            "up when it next renews its lease, and has committed what it was given"
+        )
+        yield Finding("PIN_PENDING", False, group.name, text)
+
+
+def _start(lease: Lease) -> Remedy:
+    if lease.pinned is not None:
+        return Remedy(f"start the member {_name(lease.pinned)}, to which it is pinned")
+    return Remedy("start a member of the group")
+
+
+def _of_members(group: Group, sharing: Sharing) -> Iterator[Finding]:
+    there = [member.name for member in group.members if member.is_there]
+    idle = [name for name in there if not sharing.owned.get((group.name, name))]
+    if sharing.shards is not None and len(there) > sharing.shards and idle:
+        own = f"{count(len(idle), 'member')} own{'s' if len(idle) == 1 else ''} none"
+        text = f"group {_name(group.name)} has {len(there):,} members for {count(sharing.shards, 'shard')}: {own}"
+        yield Finding("MORE_MEMBERS", False, group.name, text)
+
+
+def failure(lease: Lease) -> str:
+    """Say which entry of a stream has failed, how often, and why."""
+    entry = "its first entry" if lease.first_waiting is None else f"entry {id_text(lease.first_waiting)}"
+    reason = "" if lease.reason is None else f": {printable(lease.reason)}"
+    if lease.failures is None:
+        return f"{entry}, or one of those that follow, failed{reason}"
+    return f"{entry} failed {_times(lease.failures)}{reason}"
 
 
 def _dead_letters(key: bytes, length: int) -> Finding:

@@ -16,6 +16,8 @@ __all__ = ["look"]
 _MOST_PENDING = 1000
 #: The most of these, from the first entry of the stream on, that are checked for deletion.
 _MOST_LOOKED_UP = 100
+#: The highest part of an ID.
+_MOST_SEQ = 2**64 - 1
 #: Undelivered entries are counted up to this number, and this number of bytes.
 _MOST_COUNTED = 10_000
 _MOST_COUNTED_BYTES = 8 << 20
@@ -43,10 +45,11 @@ def look(commands: Commands, survey: Survey, key: bytes, only: bytes | None, dea
         groups=[],
         group_names=[group.name for group in groups],
     )
-    return found._replace(groups=_groups(commands, found, [one for one in groups if only is None or one.name == only]))
+    wanted = [one for one in groups if only is None or one.name == only]
+    return found._replace(groups=_groups(commands, survey, found, wanted))
 
 
-def _groups(commands: Commands, stream: Look, groups: list[GroupInfo]) -> list[GroupLook]:
+def _groups(commands: Commands, survey: Survey, stream: Look, groups: list[GroupInfo]) -> list[GroupLook]:
     key = stream.key
     asked = []
     for group in groups:
@@ -54,16 +57,24 @@ def _groups(commands: Commands, stream: Look, groups: list[GroupInfo]) -> list[G
         most = str(_MOST_PENDING).encode()
         asked.append((key, [b"XPENDING", key, group.name, b"-", b"+", most]))
     replies = commands.call(asked, writes=False) if asked else []
+    shared = survey.leases(key, stream.info, groups) if groups else []
     found = []
-    for group, consumers, pending in zip(groups, replies[::2], replies[1::2], strict=True):
+    for group, consumers, pending, seen in zip(groups, replies[::2], replies[1::2], shared, strict=True):
         if "NOGROUP" in (getattr(consumers, "code", ""), getattr(pending, "code", "")):
             continue  # destroyed in the meantime
+        lease, members = (None, []) if seen is None else seen
+        lag = group.lag if lease is None else lease.lag
+        position = group.last_delivered if lease is None else lease.position or group.last_delivered
         found.append(
             GroupLook(
                 info=group,
-                counted=_count_behind(commands, stream, group.last_delivered) if group.lag is None else None,
+                counted=_count_behind(commands, stream, position) if lag is None else None,
                 consumers=[_consumer(consumer) for consumer in _listed(consumers)],
                 entries=_existing(commands, stream, _listed(pending)),
+                lease=lease,
+                first_waiting=None if lease is None or lag == 0 else _first_after(survey, key, position),
+                members=members,
+                sees_leases=seen is not None,
             )
         )
     return found
@@ -106,6 +117,19 @@ def _count_behind(commands: Commands, stream: Look, position: Id) -> int | None:
         last: Any = reply[-1]
         position = _id(last[0])
     return None
+
+
+def _first_after(survey: Survey, key: bytes, position: Id) -> Id | None:
+    """The first entry after a position, if the user may read entries."""
+    from headrace import CommandError
+
+    ms, seq = position
+    start = (ms, seq + 1) if seq < _MOST_SEQ else (ms + 1, 0)
+    try:
+        (first,) = survey.first_ids([(key, start, (_MOST_SEQ, _MOST_SEQ))])
+    except CommandError:
+        return None
+    return first
 
 
 def _consumer(reply: Any) -> Consumer:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headrace_command.inspect.command_line import CommandLine
-from headrace_command.inspect.diagnosis import Finding
-from headrace_command.inspect.facts import Consumer, Group, Id, Pending, Stream, age, id_text
+from headrace_command.inspect.diagnosis import Finding, failure
+from headrace_command.inspect.facts import Consumer, Group, Id, Lease, Pending, Sharing, Stream, age, id_text
 from headrace_command.text import count, duration, json_bytes, printable, rate, size
 
 __all__ = ["document", "lines"]
@@ -16,10 +16,16 @@ __all__ = ["document", "lines"]
 #: The most groups, and consumers of each, that are shown; the others are counted.
 _MOST_GROUPS = 20
 _MOST_CONSUMERS = 8
+_MOST_MEMBERS = 20
 
 
 def lines(
-    stream: Stream, findings: Sequence[Finding], command_line: CommandLine, stuck_after: float, width: int
+    stream: Stream,
+    findings: Sequence[Finding],
+    command_line: CommandLine,
+    stuck_after: float,
+    width: int,
+    sharing: Sharing,
 ) -> Iterator[str]:
     """Yield the lines of the screen. Sentences are at most `width` characters wide."""
     yield from _stream(stream, width)
@@ -27,7 +33,7 @@ def lines(
         yield ""
     shown = sorted(stream.groups, key=lambda group: -(group.lag or 0) - group.pending)[:_MOST_GROUPS]
     for group in shown:
-        yield from _group(stream, group, stuck_after)
+        yield from _group(stream, group, stuck_after, sharing)
     if len(stream.groups) > len(shown):
         yield f"… {count(len(stream.groups) - len(shown), 'more group')}"
     yield ""
@@ -59,7 +65,7 @@ def _place(entry_id: Id | None, now: float | None) -> str:
     return id_text(entry_id) + ("" if old is None else f"  {duration(old)} ago")
 
 
-def _group(stream: Stream, group: Group, stuck_after: float) -> Iterator[str]:
+def _group(stream: Stream, group: Group, stuck_after: float, sharing: Sharing) -> Iterator[str]:
     if group.lag is not None:
         lag = f"{group.lag:,}"
         behind = age(group.last_delivered, stream.now)
@@ -81,8 +87,46 @@ def _group(stream: Stream, group: Group, stuck_after: float) -> Iterator[str]:
         yield f"    {name:{width}}  {_consumer(group, consumer, stuck_after)}"
     if len(consumers) > len(shown):
         yield f"    … {count(len(consumers) - len(shown), 'more consumer')}"
-    if not consumers:
+    if group.lease is not None:
+        yield f"  {_lease(group.lease)}"
+    if group.members:
+        yield from _members(group, sharing)
+    if not consumers and group.lease is None and not group.members:
         yield "    no consumer"
+
+
+def _lease(lease: Lease) -> str:
+    if lease.owner is None:
+        parts = ["no owner"]
+    else:
+        parts = [f"owner {printable(lease.owner)}{'' if lease.age is None else f' for {duration(lease.age)}'}"]
+        if lease.rest is not None:
+            over = lease.rest <= 0
+            parts.append(f"its lease {'ended' if over else 'ends in'} {duration(abs(lease.rest))}{' ago' * over}")
+    parts.append(f"epoch {lease.epoch}")
+    if lease.position is None:
+        parts.append("nothing committed")
+    else:
+        ago = "" if lease.committed is None else f" {duration(lease.committed)} ago"
+        parts.append(f"committed {id_text(lease.position)}{ago}")
+    if lease.pinned is not None:
+        parts.append(f"pinned to {printable(lease.pinned)}")
+    if lease.has_failed:
+        parts.append(f"waits: {failure(lease)}")
+    return ", ".join(parts)
+
+
+def _members(group: Group, sharing: Sharing) -> Iterator[str]:
+    shown = sorted(group.members, key=lambda member: (member.is_there, member.name))[:_MOST_MEMBERS]
+    names = [printable(member.name) for member in shown]
+    width = min(max(map(len, names)), 40)
+    yield f"  {count(len(group.members), 'member')}"
+    for name, member in sorted(zip(names, shown, strict=True)):
+        owned = count(sharing.owned.get((group.name, member.name), 0), "stream")
+        gone = "" if member.rest is None or member.is_there else f", not heard of: gone for {duration(-member.rest)}"
+        yield f"    {name:{width}}  {owned}{gone}"
+    if len(group.members) > len(shown):
+        yield f"    … {count(len(group.members) - len(shown), 'more member')}"
 
 
 def _of_pending(group: Group) -> str:
@@ -152,7 +196,9 @@ def _diagnosis(
             yield f"    {line}"
 
 
-def document(stream: Stream, findings: Sequence[Finding], command_line: CommandLine) -> dict[str, Any]:
+def document(
+    stream: Stream, findings: Sequence[Finding], command_line: CommandLine, sharing: Sharing
+) -> dict[str, Any]:
     """Return the object. Durations are in seconds, rates in entries per second."""
     dead = stream.dead_letters
     return {
@@ -169,7 +215,7 @@ def document(stream: Stream, findings: Sequence[Finding], command_line: CommandL
         "rate": stream.rate,
         "sample": stream.seconds,
         "dead_letters": None if dead is None else {"stream": json_bytes(dead[0]), "length": dead[1]},
-        "groups": [_group_object(group) for group in stream.groups],
+        "groups": [_group_object(group, sharing) for group in stream.groups],
         "healthy": not any(finding.is_alarm for finding in findings),
         "findings": [_finding_object(finding, command_line) for finding in findings],
     }
@@ -179,7 +225,7 @@ def _id_or_none(entry_id: Id | None) -> str | None:
     return None if entry_id is None else id_text(entry_id)
 
 
-def _group_object(group: Group) -> dict[str, Any]:
+def _group_object(group: Group, sharing: Sharing) -> dict[str, Any]:
     return {
         "name": json_bytes(group.name),
         "last_delivered_id": id_text(group.last_delivered),
@@ -210,7 +256,35 @@ def _group_object(group: Group) -> dict[str, Any]:
             }
             for entry in group.entries
         ],
+        "lease": None if group.lease is None else _lease_object(group.lease),
+        "members": [
+            {
+                "name": json_bytes(member.name),
+                "rest": member.rest,
+                "streams": sharing.owned.get((group.name, member.name), 0),
+            }
+            for member in group.members
+        ],
     }
+
+
+def _lease_object(lease: Lease) -> dict[str, Any]:
+    return {
+        "owner": _text_or_none(lease.owner),
+        "epoch": lease.epoch,
+        "age": lease.age,
+        "rest": lease.rest,
+        "position": _id_or_none(lease.position),
+        "committed_age": lease.committed,
+        "pinned": _text_or_none(lease.pinned),
+        "failures": lease.failures,
+        "first_waiting_id": _id_or_none(lease.first_waiting),
+        "reason": _text_or_none(lease.reason),
+    }
+
+
+def _text_or_none(text: bytes | None) -> str | dict[str, str] | None:
+    return None if text is None else json_bytes(text)
 
 
 def _finding_object(finding: Finding, command_line: CommandLine) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from headrace_command.absent import absent
 from headrace_command.exit_code import ExitCode, UsageError
 from headrace_command.inspect.command_line import CommandLine, address_of, own_options
 from headrace_command.inspect.diagnosis import diagnose
-from headrace_command.inspect.facts import Look, compare
+from headrace_command.inspect.facts import Look, compare, sharing
 from headrace_command.inspect.look import look
 from headrace_command.inspect.report import document, lines
 from headrace_command.run import Run
@@ -106,6 +106,8 @@ class _Inspection:
         screen: list[str] = []
         # Done at each look, because sentinels may name another master.
         command_line = CommandLine(self._endpoint, address_of(self._endpoint, self._commands), self._own)
+        streams = {key: compare(self._before.get(key), look) for key, look in looks.items()}
+        shared = sharing(streams.values(), len(self._keys) if self._endpoint.shards else None)
         for number, key in enumerate(self._keys):
             if key not in looks:
                 self._run.messages.error(absent(self._commands, key, names_similar=not self._endpoint.shards))
@@ -118,17 +120,17 @@ class _Inspection:
                 code = ExitCode.FAILED
                 if now.group_names and self._run.output.form == "text":
                     continue
-            stream = compare(self._before.get(key), now)
+            stream = streams[key]
             stuck_after = self._run.arguments.stuck_after
-            findings = diagnose(stream, stuck_after)
+            findings = diagnose(stream, stuck_after, shared)
             if any(finding.is_alarm for finding in findings):
                 code = ExitCode.FAILED
             if self._run.output.form != "text":
-                documents.append(document(stream, findings, command_line))
+                documents.append(document(stream, findings, command_line, shared))
                 continue
             if number:
                 screen.append("")
-            screen += lines(stream, findings, command_line, stuck_after, self._run.output.width)
+            screen += lines(stream, findings, command_line, stuck_after, self._run.output.width, shared)
         for line in self._run.output.fitting(screen, above=1) if is_watched else screen:
             self._run.output.text(line)
         if self._run.output.form == "jsonl":

@@ -1,7 +1,7 @@
-//! Streams and their groups, consumers and pending entries, as tables.
+//! Streams and their groups, consumers and pending entries, leases and members, as tables.
 //!
 //! ```text
-//!  SCAN … ─▶ keys ─▶ TIME, XINFO STREAM, XINFO GROUPS, MEMORY USAGE ─▶ XINFO CONSUMERS, XPENDING ─▶ tables
+//!  SCAN … ─▶ keys ─▶ TIME, XINFO STREAM, XINFO GROUPS, MEMORY USAGE ─▶ XINFO CONSUMERS, XPENDING, HGETALL ─▶ tables
 //!  for a pattern     one round trip for all streams                    one for all groups
 //! ```
 //!
@@ -9,11 +9,12 @@
 //! other.
 
 mod group;
+mod lease;
 mod options;
 mod stream;
 mod survey;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
 
@@ -28,10 +29,12 @@ use crate::stream_facts::StreamInfo;
 use crate::utf8;
 
 pub use group::GroupInfo;
+pub use lease::{LeaseInfo, MemberInfo};
 pub use options::{InspectOptions, Streams};
-pub use survey::Survey;
+pub use survey::{LeaseAndMembers, Survey};
 
 use group::{CONSUMER_COLUMNS, GROUP_COLUMNS, push_consumers};
+use lease::{LEASE_COLUMNS, MEMBER_COLUMNS, is_unreadable};
 
 /// The maximum number of streams that a pattern finds.
 const MAX_FOUND: usize = 10_000;
@@ -64,6 +67,10 @@ pub struct Inspection {
     pub consumers: Table,
     /// The oldest pending entries of each group.
     pub pending: Table,
+    /// One row per stream and group of shard consumers.
+    pub leases: Table,
+    /// One row per member of a group of shard consumers.
+    pub members: Table,
 }
 
 /// The streams to inspect.
@@ -86,6 +93,10 @@ struct Found {
     info: Option<StreamInfo>,
     memory: Option<i64>,
     groups: Vec<GroupInfo>,
+    /// The lease of each group that has one, by its name.
+    leases: BTreeMap<Vec<u8>, LeaseInfo>,
+    /// The same for its members, where they are beside this stream.
+    members: BTreeMap<Vec<u8>, Vec<MemberInfo>>,
 }
 
 /// The subject of a command of the first round trip; the number is the index of the stream.
@@ -102,6 +113,8 @@ enum First {
 enum Second {
     Consumers(usize, usize),
     Pending(usize, usize),
+    Lease(usize, usize),
+    Members(usize, usize),
 }
 
 /// Inspects the streams that `options` names.
@@ -113,6 +126,8 @@ pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Wa
         groups: TableBuilder::new(&GROUP_COLUMNS),
         consumers: TableBuilder::new(&CONSUMER_COLUMNS),
         pending: TableBuilder::new(&PENDING_COLUMNS),
+        leases: TableBuilder::new(&LEASE_COLUMNS),
+        members: TableBuilder::new(&MEMBER_COLUMNS),
     };
     with_connections(endpoint, WITHOUT_FIELDS, |connections| found.look_at_all(connections, options, watch))?;
     Ok(Inspection {
@@ -122,6 +137,8 @@ pub fn inspect(endpoint: &Endpoint, options: &InspectOptions, watch: &mut dyn Wa
         groups: found.groups.finish()?,
         consumers: found.consumers.finish()?,
         pending: found.pending.finish()?,
+        leases: found.leases.finish()?,
+        members: found.members.finish()?,
     })
 }
 
@@ -133,6 +150,8 @@ struct Findings {
     groups: TableBuilder,
     consumers: TableBuilder,
     pending: TableBuilder,
+    leases: TableBuilder,
+    members: TableBuilder,
 }
 
 impl Findings {
@@ -158,16 +177,27 @@ impl Findings {
         let (now, mut found) = look_at_streams(connections, wanted, options.groups, watch)?;
         self.now = now;
         self.look_at_groups(connections, &mut found, options.pending_limit, watch)?;
-        for Found { key, info, memory, groups } in &found {
+        let owned = |group: &[u8], member: &MemberInfo| {
+            let leases = found.iter().filter_map(|stream| stream.leases.get(group));
+            leases.filter(|lease| lease.owner.as_ref() == Some(&member.name) && !lease.has_ended(now)).count()
+        };
+        for Found { key, info, memory, groups, leases, members } in &found {
             stream::push(&mut self.streams, key, info.as_ref(), *memory)?;
-            if let Some(info) = info {
-                groups.iter().try_for_each(|group| group.push(&mut self.groups, key, info))?;
+            let Some(info) = info else { continue };
+            for group in groups {
+                group.push(&mut self.groups, key, info)?;
+                if let Some(lease) = leases.get(&group.name) {
+                    lease.push(&mut self.leases, key, &group.name, lease.lag(&group.position, info))?;
+                }
+                for member in members.get(&group.name).into_iter().flatten() {
+                    member.push(&mut self.members, key, &group.name, owned(&group.name, member))?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Makes the second round trip: the consumers and the oldest pending entries of each group.
+    /// Makes the second round trip: the consumers and the oldest pending entries of each group, its lease and its members.
     fn look_at_groups(
         &mut self,
         connections: &mut KeptConnections,
@@ -188,19 +218,34 @@ impl Findings {
                     commands.push(read("xpending").arg("-").arg("+").arg(pending_limit.max(1)));
                     asked.push(Second::Pending(number, place));
                 }
+                commands.push(LeaseInfo::command(&stream.key, &group.name));
+                commands.push(MemberInfo::command(&stream.key, &group.name));
+                asked.extend([Second::Lease(number, place), Second::Members(number, place)]);
             }
         }
         let mut wrong = None;
         let replies = connections.ask_all(&commands, watch, |_, reply| Ok(reply))?;
         for ((command, asked), reply) in commands.iter().zip(asked).zip(replies) {
-            let (Second::Consumers(number, place) | Second::Pending(number, place)) = asked;
-            let Some(Found { key, groups, .. }) = found.get_mut(number) else { continue };
+            let (Second::Consumers(number, place)
+            | Second::Pending(number, place)
+            | Second::Lease(number, place)
+            | Second::Members(number, place)) = asked;
+            let Some(Found { key, groups, leases, members, .. }) = found.get_mut(number) else { continue };
             let Some(group) = groups.get_mut(place) else { continue };
             let taken = match (asked, reply) {
+                (Second::Lease(..) | Second::Members(..), Err(refusal)) if is_unreadable(&refusal) => Ok(true),
                 (_, Err(refusal)) if has_gone(&refusal) => Ok(true),
                 (_, Err(refusal)) => Err(command.refused(&refusal)),
                 (Second::Consumers(..), Ok(reply)) => push_consumers(&mut self.consumers, key, &group.name, &reply),
                 (Second::Pending(..), Ok(reply)) => push_pending(&mut self.pending, key, group, &reply, pending_limit),
+                (Second::Lease(..), Ok(reply)) => {
+                    leases.extend(LeaseInfo::read(&reply).map(|lease| (group.name.clone(), lease)));
+                    Ok(true)
+                }
+                (Second::Members(..), Ok(reply)) => {
+                    members.insert(group.name.clone(), MemberInfo::read_all(&reply));
+                    Ok(true)
+                }
             };
             let taken = taken.and_then(|is_read| if is_read { Ok(()) } else { Err(command.misunderstood()) });
             wrong = wrong.take().or(taken.err());
@@ -253,8 +298,17 @@ fn look_at_streams(
         commands.push(Command::read("memory|usage").key(key).arg("SAMPLES").arg(SAMPLES));
         asked.push(First::Memory(number));
     }
-    let mut found: Vec<_> =
-        keys.into_iter().map(|key| Found { key, info: None, memory: None, groups: Vec::new() }).collect();
+    let mut found: Vec<_> = keys
+        .into_iter()
+        .map(|key| Found {
+            key,
+            info: None,
+            memory: None,
+            groups: Vec::new(),
+            leases: BTreeMap::new(),
+            members: BTreeMap::new(),
+        })
+        .collect();
     let (mut now, mut wrong) = (None, None);
     let replies = connections.ask_all(&commands, watch, |_, reply| Ok(reply))?;
     for ((command, asked), reply) in commands.iter().zip(&asked).zip(replies) {

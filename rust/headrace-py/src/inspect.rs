@@ -12,8 +12,9 @@ use crate::panics::contained;
 use crate::signals::without_gil;
 use crate::unpack::PyRows;
 
-/// The server's time in microseconds, whether more streams exist, and the tables: streams, groups, consumers, pending.
-type Found = (Option<i64>, bool, PyRows, PyRows, PyRows, PyRows);
+/// The server's time in microseconds, whether more streams exist, and the tables: streams, groups, consumers, pending, leases,
+/// members.
+type Found = (Option<i64>, bool, [PyRows; 6]);
 
 /// Inspect streams; `headrace.inspect` wraps it. `streams`: keys, or a pattern alone, or None for the endpoint's.
 #[pyfunction]
@@ -34,7 +35,7 @@ pub(crate) fn inspect(
     let options = InspectOptions::new(streams, option_values(options)?).map_err(|error| to_py(&error))?;
     let endpoint = &endpoint.get().0;
     let found = contained(py, || without_gil(py, |signals| headrace_core::inspect(endpoint, &options, signals)))?;
-    let Inspection { now, truncated, streams, groups, consumers, pending } = found;
-    let rows = |table: Table| PyRows::from(table);
-    Ok((now, truncated, rows(streams), rows(groups), rows(consumers), rows(pending)))
+    let Inspection { now, truncated, streams, groups, consumers, pending, leases, members } = found;
+    let tables = [streams, groups, consumers, pending, leases, members];
+    Ok((now, truncated, tables.map(|table: Table| PyRows::from(table))))
 }

@@ -84,6 +84,7 @@ fn _headrace(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<survey::PySurvey>()?;
     module.add_class::<stream_facts::PyStreamInfo>()?;
     module.add_class::<stream_facts::PyGroupInfo>()?;
+    module.add_class::<stream_facts::PyLeaseInfo>()?;
     module.add_class::<commands::PyCommands>()?;
     module.add_class::<unpack::PyRows>()?;
     module.add_function(wrap_pyfunction!(commands::marker_key, module)?)?;

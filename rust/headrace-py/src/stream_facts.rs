@@ -1,7 +1,7 @@
 //! What servers say about streams and groups, and what follows from it.
 
-use headrace_core::inspect::GroupInfo;
-use headrace_core::{EntryId, StreamInfo};
+use headrace_core::inspect::{GroupInfo, LeaseInfo};
+use headrace_core::{EntryId, GroupPosition, StreamInfo};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -112,7 +112,8 @@ impl PyStreamInfo {
 /// What a server says about a group: XINFO GROUPS, and what follows from it and the stream.
 #[pyclass(frozen, name = "GroupInfo", module = "headrace._headrace")]
 pub(crate) struct PyGroupInfo {
-    name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) position: GroupPosition,
     /// How many consumers it has.
     #[pyo3(get)]
     consumers: i64,
@@ -141,6 +142,7 @@ impl PyGroupInfo {
         let lag = group.position.lag(stream);
         Self {
             name: group.name.clone(),
+            position: group.position,
             consumers: group.consumers,
             pending: group.pending,
             last_delivered: pair(group.position.last_delivered),
@@ -158,5 +160,77 @@ impl PyGroupInfo {
     #[getter]
     fn name<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.name)
+    }
+}
+
+/// The lease that a group of shard consumers has of a stream, and what follows from it and the stream.
+///
+/// Times are in milliseconds of the server's clock.
+#[pyclass(frozen, name = "LeaseInfo", module = "headrace._headrace")]
+pub(crate) struct PyLeaseInfo {
+    lease: LeaseInfo,
+    /// Entries that were not committed; None if that is not known.
+    #[pyo3(get)]
+    lag: Option<u64>,
+    /// Why the lag is not known.
+    #[pyo3(get)]
+    lag_unknown_reason: Option<&'static str>,
+}
+
+impl PyLeaseInfo {
+    pub(crate) fn new(lease: LeaseInfo, group: &PyGroupInfo, stream: &StreamInfo) -> Self {
+        let lag = lease.lag(&group.position, stream);
+        Self { lease, lag: lag.ok(), lag_unknown_reason: lag.err() }
+    }
+}
+
+#[pymethods]
+impl PyLeaseInfo {
+    /// The member that owns the stream, also if the lease has ended; None if it was given up, or never taken.
+    #[getter]
+    fn owner<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.lease.owner.as_ref().map(|name| PyBytes::new(py, name))
+    }
+
+    /// The number of the lease, which is at least the time when it was taken; 0 if it never was.
+    #[getter]
+    fn epoch(&self) -> u64 {
+        self.lease.epoch
+    }
+
+    /// When it ends unless it is renewed; None if it was given up, or never taken.
+    #[getter]
+    fn until(&self) -> Option<u64> {
+        self.lease.until
+    }
+
+    /// The last entry that was committed, or where the group began; None if nothing was committed.
+    #[getter]
+    fn position(&self) -> Option<Id> {
+        self.lease.position().map(pair)
+    }
+
+    /// When that was committed.
+    #[getter]
+    fn committed_at(&self) -> Option<u64> {
+        self.lease.committed_at
+    }
+
+    /// The member that alone may take it.
+    #[getter]
+    fn pinned<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.lease.pinned.as_ref().map(|name| PyBytes::new(py, name))
+    }
+
+    /// How often the first entry after the position has failed; None if it has not.
+    #[getter]
+    fn failures(&self) -> Option<u64> {
+        self.lease.failures
+    }
+
+    /// Why it, or one of those that follow, failed the last time.
+    #[getter]
+    fn reason<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.lease.reason.as_ref().map(|reason| PyBytes::new(py, reason))
     }
 }

@@ -4,12 +4,16 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use headrace_core::Survey;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::endpoint::PyEndpoint;
 use crate::exception::raise;
 use crate::panics::contained;
 use crate::signals::without_gil;
-use crate::stream_facts::{Id, PyGroupInfo, PyStreamInfo, id, pair};
+use crate::stream_facts::{Id, PyGroupInfo, PyLeaseInfo, PyStreamInfo, id, pair};
+
+/// A lease, and the members of its group.
+type Shared<'py> = (Option<PyLeaseInfo>, Vec<(Bound<'py, PyBytes>, u64)>);
 
 /// Inspects streams over connections that it keeps open, one to each server, and reopens if they were lost.
 #[pyclass(frozen, name = "Survey", module = "headrace._headrace")]
@@ -46,6 +50,33 @@ impl PySurvey {
             (PyStreamInfo(stream), groups)
         };
         Ok(found.into_iter().map(rows).collect())
+    }
+
+    /// Return the lease and the members of each group of shard consumers; None if the user may not read them.
+    ///
+    /// The members are those whose list is beside this stream: names, and until when they count, in milliseconds of the
+    /// server's clock.
+    #[allow(clippy::needless_pass_by_value)] // what pyo3 extracts
+    fn leases<'py>(
+        &self,
+        py: Python<'py>,
+        key: &[u8],
+        stream: &PyStreamInfo,
+        groups: Vec<PyRef<'py, PyGroupInfo>>,
+    ) -> PyResult<Vec<Option<Shared<'py>>>> {
+        let names: Vec<_> = groups.iter().map(|group| group.name.as_slice()).collect();
+        let found = contained(py, || {
+            let mut inner = self.lock()?;
+            let survey = &mut *inner;
+            without_gil(py, |signals| survey.leases(key, &names, signals))
+        })?;
+        let pairs = found.into_iter().zip(&groups);
+        let rows = pairs.map(|(found, group)| {
+            let (lease, members) = found?;
+            let members = members.iter().map(|member| (PyBytes::new(py, &member.name), member.until)).collect();
+            Some((lease.map(|lease| PyLeaseInfo::new(lease, group, &stream.0)), members))
+        });
+        Ok(rows.collect())
     }
 
     /// Return the first entry of each range `(key, first, last)`, both ends included; None if there is none.

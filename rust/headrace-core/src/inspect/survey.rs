@@ -3,6 +3,7 @@
 use redis::Value;
 
 use super::group::GroupInfo;
+use super::lease::{LeaseInfo, MemberInfo, is_unreadable};
 use crate::admin::{Command, KeptConnections, check_shards};
 use crate::contain::contain;
 use crate::endpoint::Endpoint;
@@ -11,6 +12,9 @@ use crate::net::{Watch, block_on};
 use crate::resp::value::{bytes, list};
 use crate::resp::{EntryId, entry_id};
 use crate::stream_facts::StreamInfo;
+
+/// The lease that a group has of a stream, and the members whose list is beside it.
+pub type LeaseAndMembers = (Option<LeaseInfo>, Vec<MemberInfo>);
 
 /// Inspects streams over connections that stay open: a single one, or one to each node of a cluster that has some of them.
 /// Changes nothing.
@@ -50,6 +54,28 @@ impl Survey {
             Some(read_stream(of_stream, stream.as_ref()).and_then(|stream| Ok((stream, groups?))))
         };
         pairs.filter_map(read).collect()
+    }
+
+    /// Returns the lease and the members of each group of shard consumers of a stream: HGETALL, in one round trip. The members are
+    /// those whose list is beside this stream. `None`: the user may not read them.
+    pub fn leases(
+        &mut self,
+        stream: &[u8],
+        groups: &[&[u8]],
+        watch: &mut dyn Watch,
+    ) -> Result<Vec<Option<LeaseAndMembers>>> {
+        let of_group = |group: &&[u8]| [LeaseInfo::command(stream, group), MemberInfo::command(stream, group)];
+        let commands: Vec<_> = groups.iter().flat_map(of_group).collect();
+        let replies = self.ask(&commands, watch, |command, reply| match reply {
+            Err(refusal) if is_unreadable(&refusal) => Ok(None),
+            Err(refusal) => Err(command.refused(&refusal)),
+            Ok(reply) => Ok(Some(reply)),
+        })?;
+        let read = |pair: &[Option<Value>]| match pair {
+            [Some(lease), Some(members)] => Some((LeaseInfo::read(lease), MemberInfo::read_all(members))),
+            _ => None,
+        };
+        Ok(replies.chunks_exact(2).map(read).collect())
     }
 
     /// Returns the ID of the first entry in each range of IDs, both ends included: XRANGE with COUNT 1.

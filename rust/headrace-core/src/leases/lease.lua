@@ -1,9 +1,9 @@
 -- The lease of a stream: who may move the position of a group in it. All times are those of the server's clock.
 --
--- KEYS[1] the lease, a hash: owner, instance (the process of that name), epoch, until (ms), position, commit (the number of the last
---   change within the epoch), moved (the number of entries moved within the epoch), pinned (the member that alone may take it); and of
---   the entries after the position: limit (the most that a batch has; 0: as many as usual), failures of the first one, alone (1 if it
---   is alone in its batch), reason.
+-- KEYS[1] the lease, a hash: owner, instance (the process of that name), epoch, until (ms), position, committed_at (ms), commit (the
+--   number of the last change within the epoch), moved (the number of entries moved within the epoch), pinned (the member that alone
+--   may take it); and of the entries after the position: limit (the most that a batch has; 0: as many as usual), failures of the
+--   first one, alone (1 if it is alone in its batch), reason.
 -- KEYS[2] the stream; KEYS[3], if entries may be moved: where to. `letter.lua` comes before it.
 -- ARGV: action, group, member, instance, lease (ms), then
 -- "take": where a new group begins, 1 if the stream may be created for it, 1 if a lease of another process of this name is taken,
@@ -98,7 +98,7 @@ if ARGV[11] ~= '' then
   redis.call('HSET', lease, 'limit', ARGV[11], 'failures', ARGV[12], 'alone', ARGV[13], 'reason', ARGV[14])
 end
 if ARGV[8] ~= '' then
-  redis.call('HSET', lease, 'position', ARGV[8])
+  redis.call('HSET', lease, 'position', ARGV[8], 'committed_at', now)
   -- The position of the group is for tools that show its lag. Before Redis 7.0 groups do not count.
   local counts = ARGV[10] ~= '' and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[9], 'ENTRIESREAD', ARGV[10])
   if (not counts or counts.err) and redis.pcall('XGROUP', 'SETID', stream, group, ARGV[9]).err then
