@@ -37,6 +37,7 @@ def add_arguments(verb: str, parser: CommandParser) -> None:
         "inspect": _inspect,
         "check": _check,
         "dead-letters": _dead_letters,
+        "shards": _shards,
         "completion": _completion,
     }[verb](parser)
 
@@ -254,6 +255,21 @@ def _dead_letters(parser: CommandParser) -> None:
     )
     replay.add_argument("--ts-field", metavar="NAME", help="Field with the time, after the others; by default none.")
     add_rows(replay, _LAYOUT_ROWS)
+
+
+def _shards(parser: CommandParser) -> None:
+    parser.examples = (
+        "headrace shards assign payments --group billing 3=pod-1 7=pod-1",
+        "headrace shards assign payments --group billing --free 3 7",
+    )
+    parser.add_argument("action", metavar="assign", choices=("assign",), help="What to do.")
+    parser.add_argument("stream", metavar="STREAM", help="The key of the stream, without the number of a shard.")
+    text = "The number of a shard, and the member that alone may own it; with --free the number alone."
+    parser.add_argument("pins", metavar="SHARD=MEMBER", nargs="+", help=text)
+    group = parser.add_argument_group("assign")
+    text = "The group of the shard consumers."
+    group.add_argument("--group", metavar="NAME", required=True, help=text)
+    group.add_argument("--free", action="store_true", help="Let any member own these shards.")
 
 
 def _completion(parser: CommandParser) -> None:

@@ -54,6 +54,7 @@ VERBS = (
     Verb("inspect", "inspect.run", "Say why a consumer is stuck, and what helps."),
     Verb("check", "check.run", "Check the connection, the rights and the server, and change nothing."),
     Verb("dead-letters", "dead_letters.run", "List dead letters, show them, write them again, or delete them."),
+    Verb("shards", "shards", "Pin the shards of a stream to members of a group, or free them."),
     Verb("completion", "completion", "Print the completion script of a shell.", connects=False),
 )
 

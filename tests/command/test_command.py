@@ -243,6 +243,7 @@ def test_no_secret_is_printed(any_command: Command, tmp_path: Path, closed_port:
 OTHER_VERBS: dict[str, list[str]] = {
     "read": ["read", "s"],
     "inspect": ["inspect", "s"],
+    "shards": ["shards", "assign", "s", "--group", "g", "0=a"],
     "check": ["check", "s"],
     "dead-letters": ["dead-letters", "list", "dead"],
 }

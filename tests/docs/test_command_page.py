@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from command.letters import consumer_letter, spark_letter
+from headrace import Dispatcher, Endpoint
 from headrace.testing import LocalServer
 from support import Certs
 from support.canary import Secret
@@ -50,7 +51,9 @@ def shell(tmp_path: Path, tcp_server: LocalServer) -> Shell:
 
 
 @pytest.fixture
-def stages(shell: Shell, client: redis.Redis, request: pytest.FixtureRequest) -> dict[str, Callable[[], None]]:
+def stages(
+    shell: Shell, client: redis.Redis, tcp_server: LocalServer, request: pytest.FixtureRequest
+) -> dict[str, Callable[[], None]]:
     """What is there before the block of a section."""
     return {
         "The command": lambda: orders(shell.folder),
@@ -60,6 +63,7 @@ def stages(shell: Shell, client: redis.Redis, request: pytest.FixtureRequest) ->
         "headrace check": lambda: protected(
             shell, request.getfixturevalue("start_server"), request.getfixturevalue("certs")
         ),
+        "headrace shards": lambda: members(client, tcp_server),
         "headrace dead-letters": lambda: letters(client),
     }
 
@@ -108,6 +112,14 @@ def letters(client: redis.Redis) -> None:
     client.xadd("orders:dead", fields, id="1776168000000-0")  # type: ignore[arg-type]
     consumer_letter(client, 2, dead="orders:dead", stream="refunds")
     spark_letter(client, {"payload": b"order 3"}, dead="orders:dead", code="WRONGTYPE")
+
+
+def members(client: redis.Redis, server: LocalServer) -> None:
+    """A stream with twelve shards, and a member of a group of it."""
+    with Dispatcher(Endpoint.from_url(server.url, stream_key="payments", shards=12)) as dispatcher:
+        dispatcher.produce(b"12", key="ann")
+    client.xgroup_create("payments:0", "billing", mkstream=True)
+    client.hset("{payments:0}:members:billing", "pod-1", 2**45)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)), ids=[title.replace(" ", "-") for title, _ in BLOCKS])

@@ -312,7 +312,7 @@ def _of_lease(stream: Stream, group: Group, stuck_after: float, sharing: Sharing
         yield Finding("COMMITS_NOTHING", True, group.name, text, Remedy(advice))
     if lease.pinned is not None and sharing.has(group.name, lease.pinned) is False:
         text = f"{what} is pinned to member {_name(lease.pinned)}, which is not there: no other member takes it"
-        advice = "start this member, or let any member take the stream: Group.assign"
+        advice = "start this member, or let any member take the stream: headrace shards assign --free"
         yield Finding("PIN_ABSENT", True, group.name, text, Remedy(advice))
     elif lease.pinned is not None and lease.is_held and lease.owner is not None and lease.owner != lease.pinned:
         text = (
