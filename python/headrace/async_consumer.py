@@ -7,7 +7,7 @@ from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Iterable
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 from headrace import _headrace
 from headrace._headrace import ConsumerBatch
@@ -15,13 +15,9 @@ from headrace.consumer_base import ConsumerBase, ConsumerOptions
 from headrace.endpoint import Endpoint
 from headrace.errors import ClosedError
 from headrace.event_loop import OneCall, Socket
-from headrace.handling import OnError, RunOptions
-from headrace.pieces import Per
+from headrace.run_options import OnError, Per, RunOptions
 from headrace.stats import ReadReport
 from headrace.tables import CONSUMER, documented, signature
-
-if TYPE_CHECKING:
-    from headrace.run_tasks import TaskRun
 
 __all__ = ["AsyncConsumer"]
 
@@ -86,7 +82,6 @@ class AsyncConsumer(OneCall, ConsumerBase):
     ) -> None:
         OneCall.__init__(self)
         ConsumerBase.__init__(self, endpoint, streams, schema=schema, **options)
-        self._run: TaskRun | None = None
 
     async def poll(self, timeout: float | None = None) -> ConsumerBatch | None:
         """Return the next batch, or None after `timeout` seconds or once `stop` was called.
@@ -228,21 +223,19 @@ class AsyncConsumer(OneCall, ConsumerBase):
             ConnectionFailedError, CommandError, GroupMissingError, FieldError: As for `poll`.
         """
         options = RunOptions(per, key_field, concurrency, timeout, on_error, grace)
+        from headrace.consumer_pieces import ConsumerPieces
         from headrace.run_tasks import TaskRun
 
         with self._only_run():
-            self._run = TaskRun(self, handle, options)
-            try:
-                return await self._run.run()
-            finally:
-                self._run = None
+            report: ReadReport = await TaskRun(self, ConsumerPieces(self, options), handle, options).run()
+        return report
 
     def stop(self) -> None:
         """End the loop: `poll` returns None immediately. Can be called from any thread and from a signal handler."""
         super().stop()
         self._go_on_soon(from_handler=True)
-        if (run := self._run) is not None:
-            run.wake()
+        if (on_stop := self._on_stop) is not None:
+            on_stop()
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from threading import get_ident
 from time import monotonic
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from headrace import _headrace
 from headrace._headrace import ShardBatch
 from headrace.endpoint import Endpoint
 from headrace.errors import ClosedError
 from headrace.event_loop import OneCall, Socket
+from headrace.run_options import OnShardError, Per, RunOptions
 from headrace.shard_consumer_base import OnStreams, ShardConsumerBase, ShardConsumerOptions
 from headrace.stats import ShardReport
 from headrace.tables import SHARD_CONSUMER, documented, signature
@@ -170,10 +171,89 @@ class AsyncShardConsumer(OneCall, ShardConsumerBase):
             self._is_closed = True
             self._watch.end()
 
+    async def run(
+        self,
+        handle: Callable[[Any], Awaitable[object]],
+        *,
+        per: Per = "batch",
+        key_field: str | bytes | None = None,
+        concurrency: int = 8,
+        timeout: float | None = None,
+        on_error: OnShardError = "fail",
+        grace: float = 10.0,
+    ) -> ShardReport:
+        """Call a coroutine function for what is read, until `stop`, SIGTERM or SIGINT, and return the counts.
+
+        ```python
+        async def handle(entries):
+            for entry in entries:
+                await save(entry.stream, entry.id, entry["payload"])
+
+        async with AsyncShardConsumer(endpoint, group="billing", member="pod-3") as consumer:
+            await consumer.run(handle, per="key", key_field="customer", concurrency=64, timeout=30)
+        ```
+
+        **Commits.** A call that returns None commits its entries, as soon as everything before them in their stream is
+        done. The handler itself calls neither `commit` nor `fail`.
+
+        **Failures.** After an exception no call of the stream begins any more, except with what comes before. When all
+        have ended, what is before is committed, and `fail` is called with the entry or the batch: the stream comes
+        again from there on, and with `per="key"` what was done after it comes twice. Entries of a call that fails with
+        several are handled again one by one before that. Other streams go on.
+
+        **Leases.** No call begins once another member may own the stream (see `ShardBatch.check`): it gets what is not
+        committed. What is in hand of a stream that is given up is handled, as long as its lease lasts.
+
+        **The end.** After `stop` or a signal nothing more is read, and no call begins. Calls that run may go on for
+        `grace` seconds, or until a second signal, and are cancelled then; the server is waited for, for at most 10 s.
+        What is not done by then is not committed. The same follows an error of reading, which is raised then. If `run`
+        is cancelled, its calls are cancelled immediately. After it the consumer returns nothing more: close it, and the
+        streams come again from the last commits. Signals count in the main thread, if the program has no handler of
+        its own for them, as a web server has: let that call `stop`.
+
+        **Memory.** What was read and is not committed is at most twice `concurrency` batches, or 100 times as many
+        entries if batches are small: so a call that hangs holds up all streams in the end, unless there is a `timeout`.
+
+        Args:
+            handle: Called with a `ShardBatch`, an `Entry`, or a list of entries, in a task of its own. It must return
+                None: anything else ends the run by a `TypeError`.
+            per: `"batch"`; `"entry"`; or `"key"`: entries of a batch that have the same value of `key_field`, in their
+                order, at most 250 of them. Batches and entries of a stream are handled one after the other, with
+                `"key"` those of each key. An entry without the field is handled alone in its stream: after all
+                before it, and before all after it. Streams do not wait for each other.
+            key_field: The field with the key, of the type of the names (`names`), for `per="key"`.
+            concurrency: The number of calls at a time, from 1 to 10,000.
+            timeout: Seconds, at most 86,400, after which a call is cancelled and counts as failed. A handler that
+                catches its cancellation keeps its place, and its stream waits, until it returns. Default None: no
+                limit.
+            on_error: What follows an exception: `"fail"`: see above, with its type and text as the reason, at most 200
+                characters, in which `***` replaces user and password of a URL, values named as passwords, and the
+                passwords of the endpoint that it was given or has from a variable; or `"stop"`: the run ends and
+                raises the exception. `SystemExit` and `KeyboardInterrupt` always do the last.
+            grace: Seconds, from 0 to 86,400. What runs after that is cancelled, and waited for, for at most 5 s.
+
+        Raises:
+            ConfigError: An option is invalid, or `handle` is not a function.
+            TypeError: `handle` is no coroutine function, or has returned something.
+            ConcurrentUseError: The consumer is in use by another `run` or `poll`.
+            ClosedError: The consumer is closed.
+            StateError: The call is made on another event loop or in a forked process, or the consumer has run before.
+            DataLossError, FieldError, StreamReplacedError, ConnectionFailedError, CommandError: As for `poll`.
+        """
+        options = RunOptions(per, key_field, concurrency, timeout, on_error, grace, ("fail", "stop"))
+        from headrace.run_tasks import TaskRun
+        from headrace.shard_pieces import ShardPieces
+
+        with self._only_run():
+            report: ShardReport = await TaskRun(self, ShardPieces(self, options), handle, options).run()
+        return report
+
     def stop(self) -> None:
         """End the loop: `poll` returns None immediately. Can be called from any thread and from a signal handler."""
         super().stop()
         self._go_on_soon(from_handler=True)
+        if (on_stop := self._on_stop) is not None:
+            on_stop()
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from headrace import _headrace
 from headrace.consumer_base import ConsumerBase, ConsumerOptions
-from headrace.handling import OnError, RunOptions
-from headrace.pieces import Per
+from headrace.run_options import OnError, Per, RunOptions
 from headrace.stats import ReadReport
 from headrace.tables import CONSUMER, documented, signature
 
@@ -186,10 +185,12 @@ class Consumer(ConsumerBase):
             ConnectionFailedError, CommandError, GroupMissingError, FieldError: As for `poll`.
         """
         options = RunOptions(per, key_field, concurrency, timeout, on_error, grace)
+        from headrace.consumer_pieces import ConsumerPieces
         from headrace.run_threads import ThreadRun
 
         with self._only_run():
-            return ThreadRun(self, handle, options).run()
+            report: ReadReport = ThreadRun(self, ConsumerPieces(self, options), handle, options).run()
+        return report
 
     def __enter__(self) -> Self:
         return self

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from headrace import _headrace
 from headrace._headrace import ConsumerBatch, Entry
 from headrace.endpoint import Endpoint
-from headrace.errors import ConcurrentUseError, ConfigError
+from headrace.errors import ConfigError
+from headrace.one_run import OneRun
 from headrace.reader_base import check_schema, key_bytes, shown_streams, stream_keys
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ConsumerStats, ReadReport
@@ -51,7 +50,7 @@ class ConsumerOptions(TypedDict, total=False):
     retry: RetryPolicy | None
 
 
-class ConsumerBase(Unconfirmed):
+class ConsumerBase(Unconfirmed, OneRun):
     """The options and the streams of a consumer, and what becomes of its entries."""
 
     _said = "acknowledged, failed or released"
@@ -74,7 +73,7 @@ class ConsumerBase(Unconfirmed):
         self._streams = keys or list(endpoint.stream_keys)
         self._group = key_bytes(options["group"])
         self._acknowledges = options.get("ack", "explicit") != "none"
-        self._runs = threading.Lock()
+        OneRun.__init__(self)
         self._has_warned = False
         self._name = key_bytes(options["consumer"])
         self._made()
@@ -211,16 +210,6 @@ class ConsumerBase(Unconfirmed):
     def stats(self) -> ConsumerStats:
         """Return the counters of this consumer since its creation. Any thread may call this, at any time."""
         return ConsumerStats(**self.counters.read())
-
-    @contextlib.contextmanager
-    def _only_run(self) -> Iterator[None]:
-        """Refuse a second `run` at the same time."""
-        if not self._runs.acquire(blocking=False):
-            raise ConcurrentUseError("the consumer is in use by another run: it takes one at a time")
-        try:
-            yield
-        finally:
-            self._runs.release()
 
     def _decided(self) -> None:
         """Note that the caller has decided on entries."""

@@ -1,44 +1,42 @@
-"""The pieces of what a consumer has read: which of them a handler gets next."""
+"""The pieces of what a consumer has read: which of them a handler gets next, and what becomes of their entries."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-from headrace._headrace import ConsumerBatch, Entry
+from headrace._headrace import ConsumerBatch, Entry, ShardBatch
 from headrace.errors import LeaseLostError
 from headrace.notices import notice
+from headrace.run_options import RunOptions
 
-__all__ = ["Per", "Piece", "Pieces"]
+__all__ = ["ROWS_AT_A_TIME", "Decision", "Leases", "Piece", "Pieces"]
 
-Per: TypeAlias = Literal["batch", "entry", "key"]
+#: What becomes of the entries of a piece: they are done, they have failed, or they come again.
+Decision: TypeAlias = Literal["done", "fail", "release"]
 
-#: A lease is checked again after this time. It is a small part of any lease.
-_CHECK_SECONDS = 0.05
 #: The rows of a batch that are cut into pieces at a time, so that an event loop is not held by a large batch.
-_ROWS_AT_A_TIME = 250
+ROWS_AT_A_TIME = 250
 
 
 class Leases:
-    """Whether the entries of a batch are still this consumer's.
+    """Whether the entries of a batch are still this consumer's."""
 
-    A check looks at every entry of the batch, so that one before each call would take too long.
-    """
+    __slots__ = ("_are_lost", "_batch", "_checked", "_every")
 
-    __slots__ = ("_are_lost", "_batch", "_checked")
-
-    def __init__(self, batch: ConsumerBatch) -> None:
+    def __init__(self, batch: ConsumerBatch | ShardBatch, every: float) -> None:
         self._batch = batch
+        #: The seconds between two checks.
+        self._every = every
         self._checked = monotonic()
         self._are_lost = False
 
     @property
     def are_lost(self) -> bool:
         """Whether other consumers may have taken entries over."""
-        if not self._are_lost and (now := monotonic()) - self._checked >= _CHECK_SECONDS:
+        if not self._are_lost and (now := monotonic()) - self._checked >= self._every:
             self._checked = now
             try:
                 self._batch.check()
@@ -53,119 +51,81 @@ class Piece:
 
     leases: Leases
     #: The argument of the call.
-    given: ConsumerBatch | Entry | list[Entry]
-    #: While a call has it, no other piece of this key is handled. None: any may be.
-    key: Any = None
-
-    @property
-    def parts(self) -> Iterable[ConsumerBatch | Entry]:
-        """What is acknowledged, failed or released after the call."""
-        return self.given if isinstance(self.given, list) else (self.given,)
+    given: ConsumerBatch | ShardBatch | Entry | list[Entry]
+    #: While a call has it, no other piece of this key is handled. None: the field is missing, or there is none.
+    key: Any
 
 
-class Pieces:
-    """The pieces that were read and that no call has yet, in their order."""
+P = TypeVar("P", bound=Piece)
 
-    def __init__(self, per: Per, key_field: str | bytes | None) -> None:
-        self._per = per
-        self._key_field = key_field
-        #: The batches that are not cut yet, each with its first row that is in no piece.
-        self._uncut: deque[tuple[ConsumerBatch, Leases, int]] = deque()
-        self._ready: deque[Piece] = deque()
-        #: By key: the pieces that come after one that is ready, or that a call has.
-        self._behind: dict[Any, deque[Piece]] = {}
-        self._count = 0
-        self._has_seen_a_key = False
 
+class Pieces(ABC, Generic[P]):
+    """The pieces of one `run`, from the time that they are read until their entries are settled."""
+
+    #: The consumer, as messages name it.
+    kind: ClassVar[str]
+    #: What a call that returns None does with its entries.
+    done: ClassVar[str]
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options = options
+        self._has_noted_keys = False
+
+    @abstractmethod
     def __len__(self) -> int:
-        """The number of pieces that wait for a call. What is not cut yet counts by its rows."""
-        return self._count + sum(batch.num_rows - first for batch, _, first in self._uncut)
+        """The number of pieces that wait for a call, at most. What is not cut yet counts by its rows."""
 
     @property
+    def is_idle(self) -> bool:
+        """Whether only a read can change something, if no call runs."""
+        return not len(self)
+
+    @property
+    @abstractmethod
     def is_ready(self) -> bool:
-        """Whether a piece may be handled now, apart from what is not cut yet."""
-        return bool(self._ready)
+        """Whether a piece may be handled now."""
 
-    def add(self, batch: ConsumerBatch) -> None:
+    @property
+    @abstractmethod
+    def has_room(self) -> bool:
+        """Whether more may be read."""
+
+    @abstractmethod
+    def add(self, batch: Any) -> None:
         """Add what was read."""
-        if self._per == "batch":
-            self._put(Piece(Leases(batch), batch))
-        elif batch.num_rows:
-            self._uncut.append((batch, Leases(batch), 0))
 
-    def next(self) -> Piece | None:
+    @abstractmethod
+    def next(self) -> P | None:
         """Return the next piece that may be handled now.
 
-        None: there is none before `handled` or `add` is called.
+        None: there is none before `settle` or `add` is called.
         """
-        if not self._ready and self._uncut:
-            self._cut()
-        if not self._ready:
-            return None
-        self._count -= 1
-        return self._ready.popleft()
 
-    def handled(self, piece: Piece) -> None:
-        """Note that a call is over: the next piece of its key may be handled."""
-        if piece.key is None:
+    @abstractmethod
+    def settle(self, piece: P, decision: Decision, reason: str = "", *, runs_on: bool = False) -> None:
+        """Decide on the entries of a piece. With `runs_on` its call was given up, and `ended` is called later."""
+
+    def ended(self, piece: P) -> None:
+        """Note the end of a call that was given up."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `report_failures` has something to do."""
+        return False
+
+    def report_failures(self) -> None:
+        """Report failures that must not be reported while the consumer reads."""
+
+    @abstractmethod
+    def give_back(self) -> None:
+        """Give back what no call has. The run is over."""
+
+    def _note_keys(self, key_field: str | bytes, batch: ConsumerBatch | ShardBatch, how: str) -> None:
+        """Write a notice if none of the first entries has a key. `how`: how they are handled then."""
+        if self._has_noted_keys:
             return
-        behind = self._behind[piece.key]
-        if behind:
-            self._ready.append(behind.popleft())
-        else:
-            del self._behind[piece.key]
-
-    def take_all(self) -> list[ConsumerBatch | Entry]:
-        """Take what no call has."""
-        waiting = [*self._ready, *(piece for behind in self._behind.values() for piece in behind)]
-        taken = [part for piece in waiting for part in piece.parts]
-        # A decision on a batch leaves out the entries that one was made on before.
-        taken += [batch for batch, _, _ in self._uncut]
-        for emptied in (self._ready, self._behind, self._uncut):
-            emptied.clear()
-        self._count = 0
-        return taken
-
-    def _cut(self) -> None:
-        """Cut the next rows. If that fails, they remain."""
-        batch, leases, first = self._uncut[0]
-        entries = batch[first : first + _ROWS_AT_A_TIME]
-        if self._key_field is None:
-            pieces = [Piece(leases, entry) for entry in entries]
-        else:
-            pieces = self._by_key(self._key_field, leases, entries)
-        self._uncut.popleft()
-        if (end := first + len(entries)) < batch.num_rows:
-            self._uncut.appendleft((batch, leases, end))
-        for piece in pieces:
-            self._put(piece)
-
-    def _by_key(self, key_field: str | bytes, leases: Leases, entries: list[Entry]) -> list[Piece]:
-        by_key: dict[Any, list[Entry]] = {}
-        pieces = []
-        for entry in entries:
-            key = entry.get(key_field)
-            if key is not None and (same := by_key.get(key)) is not None:
-                same.append(entry)
-                continue
-            alone = [entry]
-            pieces.append(Piece(leases, alone, key))
-            if key is not None:
-                by_key[key] = alone
-        if not by_key and not self._has_seen_a_key:
-            notice(
-                f"none of the first {len(entries):,} entries has the field {key_field!r}, whose order run keeps: "
-                "they are handled in any order"
-            )
-        self._has_seen_a_key = True
-        return pieces
-
-    def _put(self, piece: Piece) -> None:
-        self._count += 1
-        if piece.key is None:
-            self._ready.append(piece)
-        elif piece.key in self._behind:
-            self._behind[piece.key].append(piece)
-        else:
-            self._behind[piece.key] = deque()
-            self._ready.append(piece)
+        self._has_noted_keys = True
+        entries = batch[:ROWS_AT_A_TIME]
+        if all(entry.get(key_field) is None for entry in entries):
+            none = f"none of the first {len(entries):,} entries"
+            notice(f"{none} has the field {key_field!r}, whose order run keeps: {how}")

@@ -1,4 +1,4 @@
-"""`AsyncConsumer.run`: tasks of the loop call a handler for what the consumer reads."""
+"""`AsyncConsumer.run` and `AsyncShardConsumer.run`: tasks of the loop call a handler for what the consumer reads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headrace._headrace import ConsumerBatch
-from headrace.consumer_base import ConsumerBase
-from headrace.handling import CLOSE_SECONDS, Handling, RunOptions
+from headrace.handling import CLOSE_SECONDS, Handling
 from headrace.notices import notice
-from headrace.pieces import Piece
-from headrace.stats import ReadReport
+from headrace.pieces import Piece, Pieces
+from headrace.run_options import RunOptions
 from headrace.stop_signals import signals_call
 
 Handle = Callable[[Any], Awaitable[object]]
@@ -26,30 +24,33 @@ _CANCEL_SECONDS = 5.0
 class TaskRun:
     """One `run` of a consumer."""
 
-    def __init__(self, consumer: ConsumerBase, handle: Handle, options: RunOptions) -> None:
-        self._handling = Handling(consumer, handle, options)
-        #: An `AsyncConsumer`, whose module imports this one.
+    def __init__(self, consumer: Any, pieces: Pieces[Any], handle: Handle, options: RunOptions) -> None:
+        self._handling = Handling(consumer, pieces, handle, options)
+        #: An `AsyncConsumer` or an `AsyncShardConsumer`, whose module imports this one.
         self._consumer: Any = consumer
         self._handle = handle
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._running: dict[asyncio.Task[_Result], Piece] = {}
-        self._polling: asyncio.Task[ConsumerBatch | None] | None = None
+        self._polling: asyncio.Task[Any] | None = None
+        #: Whether a poll was cancelled: the next one may return what it had read.
+        self._may_hold = False
         #: The tasks that are over and not settled.
         self._done: list[asyncio.Task[Any]] = []
         self._changed = asyncio.Event()
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Look whether the consumer was stopped. Any thread and any signal handler may call it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._changed.set)
 
-    async def run(self) -> ReadReport:
-        """Call the handler until the consumer is stopped."""
+    async def run(self) -> Any:
+        """Call the handler until the consumer is stopped. Return its report."""
         handling = self._handling
-        report: ReadReport | None = None
+        report = None
+        self._consumer._on_stop = self._wake
         try:
-            with signals_call(self._signalled):
+            with signals_call(handling.signalled):
                 try:
                     while not handling.is_over:
                         await self._step()
@@ -60,21 +61,25 @@ class TaskRun:
                 if handling.error is None:
                     report = await self._consumer.flush(CLOSE_SECONDS)
         finally:
+            self._consumer._on_stop = None
             await self._give_back()
         handling.raise_error()
-        assert report is not None
         return report
-
-    def _signalled(self) -> None:
-        self._handling.signalled()
-        self.wake()
 
     async def _step(self) -> None:
         """Start calls, and wait until one is over or more was read."""
         while len(self._running) < self._options.concurrency and (piece := self._handling.next()) is not None:
             self._running[self._start(self._call(piece.given))] = piece
-        if self._polling is None and self._handling.has_room:
-            self._polling = self._start(self._consumer.poll())
+        pieces = self._handling.pieces
+        if self._polling is None and self._may_hold and pieces.is_due:
+            self._polling = self._start(self._consumer.poll(0))
+        elif self._polling is None:
+            self._handling.report_failures()
+            if pieces.has_room:
+                self._polling = self._start(self._consumer.poll())
+        elif pieces.is_due and not self._may_hold:
+            self._polling.cancel()
+            self._may_hold = True
         await self._changed.wait()
         self._settle()
 
@@ -94,7 +99,8 @@ class TaskRun:
             async with limit:
                 awaitable: Any = self._handle(given)
                 if not inspect.isawaitable(awaitable):
-                    message = f"handle must be a coroutine function, got {self._handle!r:.100}: Consumer.run takes it"
+                    taker = f"{self._handling.pieces.kind}.run"
+                    message = f"handle must be a coroutine function, got {self._handle!r:.100}: {taker} takes it"
                     return TypeError(message), True
                 result = await awaitable
             if limit.expired():  # the handler has caught its cancellation
@@ -110,7 +116,7 @@ class TaskRun:
             del limit
         if result is None:
             return None, False
-        return TypeError(f"handle must return None, which acknowledges its entries, got {result!r:.100}"), True
+        return self._handling.returned(result), True
 
     def _settle(self) -> None:
         """Acknowledge, fail or release the pieces of calls that are over, and take what was read."""
@@ -121,13 +127,14 @@ class TaskRun:
                 self._polling = None
                 if task.cancelled():
                     continue
+                self._may_hold = False
                 if (error := task.exception()) is not None:
                     self._handling.end(error)
                 elif (batch := task.result()) is not None:
                     self._handling.pieces.add(batch)
             elif (piece := self._running.pop(task, None)) is not None:
                 if task.cancelled():
-                    self._handling.settle(piece, None, "release")
+                    self._handling.settle(piece, "release")
                     continue
                 error, is_mistake = task.result()
                 self._handling.over(piece, error, is_mistake=is_mistake)
@@ -157,7 +164,7 @@ class TaskRun:
                 calls = "1 call" if len(self._running) == 1 else f"{len(self._running):,} calls"
                 notice(f"{calls} of the handler of {self._consumer!r} caught the cancellation, and may run on")
             for piece in self._running.values():
-                self._handling.settle(piece, None, "release")
+                self._handling.settle(piece, "release", runs_on=True)
             self._running.clear()
             self._handling.give_back()
 

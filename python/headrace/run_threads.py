@@ -1,4 +1,4 @@
-"""`Consumer.run`: threads call a handler for what the consumer reads."""
+"""`Consumer.run` and `ShardConsumer.run`: threads call a handler for what the consumer reads."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from headrace._headrace import ConsumerBatch
-from headrace.consumer_base import ConsumerBase
 from headrace.errors import ConfigError, StateError
-from headrace.handling import CLOSE_SECONDS, Handling, RunOptions
-from headrace.pieces import Piece
-from headrace.stats import ReadReport
+from headrace.handling import CLOSE_SECONDS, Handling
+from headrace.pieces import Piece, Pieces
+from headrace.run_options import RunOptions
 from headrace.stop_signals import signals_call
 
 Handle = Callable[[Any], object]
@@ -38,13 +36,14 @@ class _Call:
 class ThreadRun:
     """One `run` of a consumer."""
 
-    def __init__(self, consumer: ConsumerBase, handle: Handle, options: RunOptions) -> None:
-        self._handling = Handling(consumer, handle, options)
+    def __init__(self, consumer: Any, pieces: Pieces[Any], handle: Handle, options: RunOptions) -> None:
+        self._handling = Handling(consumer, pieces, handle, options)
         call = getattr(handle, "__call__", None)  # noqa: B004, an object's method may be a coroutine function
         if inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(call):
-            message = f"handle must be a function, got the coroutine function {handle!r}: AsyncConsumer.run takes it"
+            taker = f"Async{pieces.kind}.run"
+            message = f"handle must be a function, got the coroutine function {handle!r}: {taker} takes it"
             raise ConfigError(message, option="handle")
-        #: A `Consumer`, whose module imports this one.
+        #: A `Consumer` or a `ShardConsumer`, whose module imports this one.
         self._consumer: Any = consumer
         self._handle = handle
         self._options = options
@@ -61,10 +60,10 @@ class ThreadRun:
         #: The number of calls that were given up and still run.
         self._given_up = 0
 
-    def run(self) -> ReadReport:
-        """Call the handler until the consumer is stopped."""
+    def run(self) -> Any:
+        """Call the handler until the consumer is stopped. Return its report."""
         handling = self._handling
-        report: ReadReport | None = None
+        report = None
         try:
             with signals_call(handling.signalled):
                 try:
@@ -79,19 +78,21 @@ class ThreadRun:
         finally:
             self._give_back()
         handling.raise_error()
-        assert report is not None
         return report
 
     def _read(self) -> None:
         """Read more if there is room for it, or wait a moment."""
         with self._lock:
             self._give_up_late()
-            if not self._handling.has_room:
+            self._handling.report_failures()
+            if self._handling.is_over:  # a call has ended it meanwhile, and no other one is left that would end a read
+                return
+            if not self._handling.pieces.has_room:
                 self._changed.wait(self._patience())
                 return
             # Until something was read, nothing else can happen.
-            patience = self._patience() if self._calls or len(self._handling.pieces) else None
-        batch: ConsumerBatch | None = self._consumer.poll(patience)
+            patience = None if self._handling.pieces.is_idle and not self._calls else self._patience()
+        batch = self._consumer.poll(patience)
         if batch is not None:
             with self._lock:
                 self._handling.pieces.add(batch)
@@ -132,13 +133,13 @@ class ThreadRun:
                 except Exception as error:  # such as a key that cannot be compared
                     self._handling.end(error)
                     break
+                if self._handling.pieces.has_room:
+                    self._changed.notify()
                 if piece is not None:
                     call = _Call(piece, self._options.timeout)
                     self._calls.add(call)
                     if self._handling.pieces.is_ready:
                         self._ready.notify()
-                    if self._handling.has_room:
-                        self._changed.notify()
                     return call
                 self._ready.wait()
             self._threads.discard(thread)
@@ -149,6 +150,7 @@ class ThreadRun:
         error, is_mistake = self._result(call.piece.given)
         with self._lock:
             if call.is_given_up:
+                self._handling.pieces.ended(call.piece)
                 self._given_up -= 1
                 # Its place may be free again.
                 if len(self._threads) < self._options.concurrency:
@@ -170,14 +172,14 @@ class ThreadRun:
             return None, False
         if inspect.iscoroutine(result):
             result.close()  # no warning that it was never awaited
-        return TypeError(f"handle must return None, which acknowledges its entries, got {result!r:.100}"), True
+        return self._handling.returned(result), True
 
     def _give_up_late(self) -> None:
         """Fail the calls whose time is over. With the lock."""
         now = time.monotonic()
         for call in [call for call in self._calls if call.ends is not None and call.ends <= now]:
             self._give_up(call)
-            self._handling.over(call.piece, self._handling.late())
+            self._handling.over(call.piece, self._handling.late(), runs_on=True)
             self._start()
             if not self._threads and not self._ends:
                 timeout, hanging = self._options.timeout, self._given_up
@@ -211,7 +213,7 @@ class ThreadRun:
             self._ready.notify_all()
             for call in list(self._calls):
                 self._give_up(call)
-                self._handling.settle(call.piece, None, "release")
+                self._handling.settle(call.piece, "release", runs_on=True)
             self._handling.give_back()
             threads = list(self._threads)
         for thread in threads:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from headrace._headrace import ShardBatch
+from headrace.run_options import OnShardError, Per, RunOptions
 from headrace.shard_consumer_base import ShardConsumerBase, ShardConsumerOptions
 from headrace.stats import ShardReport
 from headrace.tables import SHARD_CONSUMER, documented, signature
@@ -120,6 +121,83 @@ class ShardConsumer(ShardConsumerBase):
             CommandError: The server refused a commit.
         """
         return ShardReport(**self._native.close(timeout))
+
+    def run(
+        self,
+        handle: Callable[[Any], object],
+        *,
+        per: Per = "batch",
+        key_field: str | bytes | None = None,
+        concurrency: int = 8,
+        timeout: float | None = None,
+        on_error: OnShardError = "fail",
+        grace: float = 10.0,
+    ) -> ShardReport:
+        """Call a function in threads for what is read, until `stop`, SIGTERM or SIGINT, and return the counts.
+
+        ```python
+        def handle(entries):
+            for entry in entries:
+                save(entry.stream, entry.id, entry["payload"])
+
+        with ShardConsumer(endpoint, group="billing", member="pod-3") as consumer:
+            consumer.run(handle, per="key", key_field="customer", concurrency=8, timeout=30)
+        ```
+
+        **Commits.** A call that returns None commits its entries, as soon as everything before them in their stream is
+        done. The handler itself calls neither `commit` nor `fail`.
+
+        **Failures.** After an exception no call of the stream begins any more, except with what comes before. When all
+        have ended, what is before is committed, and `fail` is called with the entry or the batch: the stream comes
+        again from there on, and with `per="key"` what was done after it comes twice. Entries of a call that fails with
+        several are handled again one by one before that. Other streams go on.
+
+        **Leases.** No call begins once another member may own the stream (see `ShardBatch.check`): it gets what is not
+        committed. What is in hand of a stream that is given up is handled, as long as its lease lasts.
+
+        **The end.** After `stop` or a signal nothing more is read, and no call begins. Calls that run may go on for
+        `grace` seconds, or until a second signal, and the server is waited for, for at most 10 s. What is not done by
+        then is not committed. The same follows an error of reading, which is raised then. After it the consumer returns
+        nothing more: close it, and the streams come again from the last commits. Signals count in the main thread, if
+        the program has no handler of its own for them: let that call `stop`.
+
+        **Memory.** What was read and is not committed is at most twice `concurrency` batches, or 100 times as many
+        entries if batches are small: so a call that hangs holds up all streams in the end, unless there is a `timeout`.
+
+        Args:
+            handle: Called with a `ShardBatch`, an `Entry`, or a list of entries, in a context of its own
+                (`contextvars`). It must return None: anything else, such as a coroutine, ends the run by a `TypeError`.
+            per: `"batch"`; `"entry"`; or `"key"`: entries of a batch that have the same value of `key_field`, in their
+                order, at most 250 of them. Batches and entries of a stream are handled one after the other, with
+                `"key"` those of each key. An entry without the field is handled alone in its stream: after all
+                before it, and before all after it. Streams do not wait for each other.
+            key_field: The field with the key, of the type of the names (`names`), for `per="key"`.
+            concurrency: The number of threads, from 1 to 10,000.
+            timeout: Seconds, at most 86,400, after which a call counts as failed. A thread cannot be stopped: its
+                result is of no use, and another thread takes its place; but its stream waits until it returns, or
+                until the run ends. Up to `concurrency` calls are replaced so at a time; further ones keep their place
+                until they return. If all have been taken, the run ends by a `StateError`. Default None: no limit.
+            on_error: What follows an exception: `"fail"`: see above, with its type and text as the reason, at most 200
+                characters, in which `***` replaces user and password of a URL, values named as passwords, and the
+                passwords of the endpoint that it was given or has from a variable; or `"stop"`: the run ends and
+                raises the exception. `SystemExit` and `KeyboardInterrupt` always do the last.
+            grace: Seconds, from 0 to 86,400. What runs after that is not waited for.
+
+        Raises:
+            ConfigError: An option is invalid, or `handle` is not a function or is a coroutine function.
+            TypeError: `handle` has returned something.
+            StateError: Too many calls run on after their `timeout`, or the consumer has run before.
+            ConcurrentUseError: The consumer is in use by another `run` or `poll`.
+            ClosedError: The consumer is closed.
+            DataLossError, FieldError, StreamReplacedError, ConnectionFailedError, CommandError: As for `poll`.
+        """
+        options = RunOptions(per, key_field, concurrency, timeout, on_error, grace, ("fail", "stop"))
+        from headrace.run_threads import ThreadRun
+        from headrace.shard_pieces import ShardPieces
+
+        with self._only_run():
+            report: ShardReport = ThreadRun(self, ShardPieces(self, options), handle, options).run()
+        return report
 
     def __enter__(self) -> Self:
         return self

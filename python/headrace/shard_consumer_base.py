@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, TypedDict, Unpack
 from headrace import _headrace
 from headrace._headrace import Entry, ShardBatch
 from headrace.endpoint import Endpoint
+from headrace.one_run import OneRun
 from headrace.reader_base import check_schema, key_bytes, shown_streams, stream_keys
 from headrace.retry import RetryPolicy, resolved
 from headrace.stats import ShardReport, ShardStats
@@ -47,7 +48,7 @@ class ShardConsumerOptions(TypedDict, total=False):
     retry: RetryPolicy | None
 
 
-class ShardConsumerBase(Unconfirmed):
+class ShardConsumerBase(Unconfirmed, OneRun):
     """The options and the streams of a shard consumer, and what the caller says of its batches."""
 
     _said = "committed"
@@ -73,6 +74,9 @@ class ShardConsumerBase(Unconfirmed):
         self._group = key_bytes(options["group"])
         self._member = key_bytes(options["member"])
         self._calls = {"assigned": on_assigned, "revoked": on_revoked}
+        OneRun.__init__(self)
+        #: Whether a `run` has ended: what it had in hand is not returned again.
+        self._has_run = False
         self._made()
 
     def _unconfirmed(self) -> int:
