@@ -312,6 +312,28 @@ def test_fail_on_an_event_loop(server: LocalServer, client: Any) -> None:
     assert [letter["dead:id"] for letter in letter_of(client)] == ["4-0"]
 
 
+def test_a_batch_that_a_cancelled_poll_keeps_is_of_no_use_after_a_failure(server: LocalServer, client: Any) -> None:
+    add(client, 20)
+
+    async def main() -> None:
+        given: dict[str, Any] = {"group": GROUP, "member": "a", "linger": 0.0, "lease": NEVER, "batch_rows": 5}
+        async with AsyncShardConsumer(endpoint_to(server), **given) as member:
+            first = await member.poll(PATIENCE)
+            assert first is not None
+            for _ in range(3):
+                # Cancelled at once: what it has found is for the next call.
+                waited = asyncio.create_task(member.poll(PATIENCE))
+                await asyncio.sleep(0)
+                waited.cancel()
+                await asyncio.wait([waited])
+            member.fail(first, "no", delay=0.0)
+            again = await member.poll(PATIENCE)
+            assert again is not None
+            assert ids_of(again) == ["1-0", "2-0"], "half of what failed"
+
+    asyncio.run(main())
+
+
 def test_what_is_no_batch_of_the_consumer_cannot_fail(server: LocalServer, client: Any) -> None:
     add(client, 3)
     with member_of(server) as member, member_of(server, group="other") as other:

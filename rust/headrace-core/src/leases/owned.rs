@@ -260,6 +260,11 @@ impl Owned {
         self.batches.iter().map(|batch| batch.entries).sum()
     }
 
+    /// Whether a batch is not committed.
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.batches.iter().any(|batch| batch.number == number)
+    }
+
     /// Whether the caller has committed everything that was returned.
     pub(super) fn is_done(&self) -> bool {
         self.batches.is_empty()

@@ -678,6 +678,12 @@ impl Leases {
         !owned.is_lapsed
     }
 
+    /// Whether a batch was neither committed nor forgotten.
+    pub(crate) fn is_in_hand(&self, ticket: Ticket) -> bool {
+        let owned = self.streams[ticket.stream].owned.as_ref().filter(|owned| owned.epoch == ticket.epoch);
+        owned.is_some_and(|owned| owned.has(ticket.number))
+    }
+
     /// The same, without a caller.
     #[cfg(test)]
     pub(crate) fn is_valid(&self, ticket: Ticket, now: Duration) -> bool {

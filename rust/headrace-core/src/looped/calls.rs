@@ -72,6 +72,11 @@ impl<T: Send + 'static, B, R> Calls<T, B, R> {
         self.polled.is_some()
     }
 
+    /// Forgets a batch that waits to be taken, if it is of no use any more.
+    pub(crate) fn forget_polled(&mut self, is_of_no_use: impl FnOnce(&B) -> bool) {
+        self.polled.take_if(|polled| polled.as_ref().is_ok_and(|batch| batch.as_ref().is_some_and(is_of_no_use)));
+    }
+
     /// Begins a call.
     pub(crate) fn begin<W>(&mut self, call: Call, work: impl FnOnce(Box<T>, Deferring) -> W)
     where

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::shared::Shared;
 use super::{Polled, ShardConsumer};
 use crate::error::Result;
 use crate::keeper::LoopKeeper;
@@ -16,6 +17,7 @@ use crate::net::Watch;
 pub struct LoopShardConsumer {
     calls: Calls<ShardConsumer, Polled, ShardReport>,
     keeper: LoopKeeper,
+    shared: Arc<Shared>,
 }
 
 impl LoopShardConsumer {
@@ -23,7 +25,8 @@ impl LoopShardConsumer {
     pub fn new(consumer: ShardConsumer, watch: Box<dyn Watch>) -> Self {
         // A renewal is due after a third of this time, and a lease may be lost after nine tenths.
         let keeper = LoopKeeper::new(&consumer.shared.doze, consumer.options.names.lease / 2);
-        Self { calls: Calls::new(consumer, watch), keeper }
+        let shared = Arc::clone(&consumer.shared);
+        Self { calls: Calls::new(consumer, watch), keeper, shared }
     }
 
     /// The consumer. `None`: a call is at work.
@@ -49,6 +52,12 @@ impl LoopShardConsumer {
 
     /// Begins [`ShardConsumer::poll`], unless the result of the last one was not [taken](Self::take_polled).
     pub fn begin_poll(&mut self, timeout: Option<Duration>) {
+        let shared = &self.shared;
+        // The caller may have failed an earlier entry since.
+        self.calls.forget_polled(|polled| match polled {
+            Polled::Batch(batch) => !shared.leases().is_in_hand(batch.ticket),
+            _ => false,
+        });
         if self.calls.has_polled() {
             return;
         }
