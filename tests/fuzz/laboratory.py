@@ -13,7 +13,18 @@ from laboratory import FIRST, SEED, Option, Run, laboratory
 
 from .programs import ROOT, compile_tests, follow, step
 
-RUST = ("scanner", "control", "stream_reply", "encoder", "connections", "lanes", "session", "reading", "consuming")
+RUST = (
+    "scanner",
+    "control",
+    "stream_reply",
+    "encoder",
+    "connections",
+    "lanes",
+    "session",
+    "reading",
+    "consuming",
+    "leases",
+)
 #: The threads of a consumer, in orders that shuttle chooses.
 THREADS, THREAD_TEST = "threads", "consumer::thread_tests::threads"
 #: Findings that are printed; all are counted.
@@ -26,7 +37,7 @@ VALGRIND = (
 #: Those with --skip start servers, or test the models of readers and consumers themselves.
 CHECKED = (
     "fuzz_tests replies secret pem password xadd send_buffer "
-    "--skip net::tests --skip secret::tests --skip each_lie --skip runs_of_one_seed"
+    "--skip net::tests --skip secret::tests --skip on_servers --skip each_lie --skip runs_of_one_seed"
 )
 
 CRATE = Path("rust/headrace-fuzz")

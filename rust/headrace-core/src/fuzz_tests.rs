@@ -22,6 +22,7 @@ mod failure;
 mod field_columns;
 mod history;
 mod lanes;
+mod leases;
 mod liar;
 mod reading;
 mod reply;

@@ -96,7 +96,8 @@ impl Lease {
 
     /// Whether the server has every commit and failure.
     pub(super) fn is_settled(&self) -> bool {
-        self.owned.as_ref().is_none_or(|owned| !owned.has_changed() && !self.is_asked)
+        // That of a lease that has ended since may be under way.
+        self.under_way == 0 && self.owned.as_ref().is_none_or(|owned| !owned.has_changed() && !self.is_asked)
     }
 
     /// Whether this member neither has it nor may have it.

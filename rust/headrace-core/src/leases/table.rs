@@ -277,8 +277,8 @@ impl Leases {
                 Ok(pin) => {
                     self.saw_pin(request, pin, now);
                     self.confirmed(changed.as_ref());
-                    self.free(request.stream, *epoch, now);
-                    self.report.streams_given_up += 1;
+                    // One that was renounced meanwhile counts as lost.
+                    self.report.streams_given_up += u64::from(self.free(request.stream, *epoch, now));
                     self.gave_up += 1;
                 }
                 Err(owner) => self.lose(request.stream, *epoch, changed.as_ref(), owner, now),
@@ -490,21 +490,22 @@ impl Leases {
     /// Ends a lease that this member may no longer use.
     fn fence(&mut self, stream: usize, epoch: u64, commit: Option<&Commit>, now: Duration) {
         self.fenced(commit);
-        if self.streams[stream].of(epoch).is_some() {
-            self.free(stream, epoch, now);
+        if self.free(stream, epoch, now) {
             self.report.streams_lost += 1;
             self.changes.push_back(Change::Lost { stream });
         }
     }
 
-    /// Forgets a lease. What the caller has committed since the last command comes too late.
-    fn free(&mut self, stream: usize, epoch: u64, now: Duration) {
+    /// Forgets a lease. What the caller has committed since the last command comes too late. Returns whether this member had it.
+    fn free(&mut self, stream: usize, epoch: u64, now: Duration) -> bool {
         let lease = &mut self.streams[stream];
-        if lease.of(epoch).is_some() {
+        let had = lease.of(epoch).is_some();
+        if had {
             lease.try_at = now;
             let commit = lease.end(epoch);
             self.fenced(commit.as_ref());
         }
+        had
     }
 
     /// Counts a commit that has no effect.
@@ -685,7 +686,7 @@ impl Leases {
     }
 
     /// The same, without a caller.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn is_valid(&self, ticket: Ticket, now: Duration) -> bool {
         let owned = self.streams[ticket.stream].owned.as_ref();
         owned.is_some_and(|owned| owned.epoch == ticket.epoch && owned.is_valid(self.names.lease, now))

@@ -276,6 +276,7 @@ fn a_commit_under_way_counts_when_its_lease_is_renounced() {
         member.leases.commit(ticket, None);
         let keep = member.sends();
         member.leases.renounce(0, 1, member.now);
+        assert!(!member.leases.is_settled(), "the reply says what became of it");
         match &reply {
             None => member.leases.returned(&keep),
             Some(reply) => member.gets(&keep, reply),
@@ -571,4 +572,16 @@ fn a_command_that_was_sent_before_pins_changed_does_not_tell_them() {
     let keep = member.sends();
     member.gets(&keep, &PINNED_TO_ANOTHER);
     assert_eq!(member.leases.take_changes(member.now), [Change::Revoked { stream: 0 }]);
+}
+
+#[test]
+fn a_lease_that_is_renounced_while_it_is_given_up_counts_once() {
+    let mut member = Member::of(1);
+    member.leases.end(member.now);
+    let release = member.sends();
+    assert!(matches!(release.action, Action::Release { .. }), "{release:?}");
+    member.leases.renounce(0, 1, member.now);
+    member.gets(&release, &DONE);
+    let report = member.leases.report();
+    assert_eq!((report.streams_taken, report.streams_given_up, report.streams_lost), (1, 0, 1));
 }
