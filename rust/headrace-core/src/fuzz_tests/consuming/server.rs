@@ -98,7 +98,7 @@ fn execute(
         b"EVAL" | b"EVALSHA" => {
             let known = if &*words[0] == b"EVAL" {
                 let script = redis::Script::new(std::str::from_utf8(&words[1]).unwrap());
-                let is_dead = words[1].starts_with(b"-- Moves");
+                let is_dead = words[1].starts_with(b"-- The fields of a dead letter");
                 world.scripts.insert(script.get_hash().as_bytes().to_vec(), is_dead);
                 Some(is_dead)
             } else {
