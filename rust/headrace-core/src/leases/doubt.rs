@@ -38,7 +38,7 @@ impl Doubt {
         self.reason = reason;
     }
 
-    /// Notes that one of so many entries failed, more than one: half of them come next.
+    /// Notes that one of several entries failed: half of them come next.
     pub(super) fn failed_together(&mut self, entries: u64, reason: String) {
         self.limit = (entries / 2).max(1);
         self.is_alone = false;

@@ -330,10 +330,15 @@ impl Leases {
         self.returned(request);
     }
 
-    /// Whether the replicas have to have what a command changed: not what only ends a lease.
+    /// Whether the replicas have to have what a command changed: each commit, and all else until this member ends.
     pub(super) fn needs_proof(&self, request: &Request) -> bool {
         match &request.action {
-            Action::Release { changed, .. } => changed.as_ref().is_some_and(|changed| changed.commit.is_some()),
+            Action::Keep { changed: Some(changed), .. } | Action::Release { changed: Some(changed), .. }
+                if changed.commit.is_some() =>
+            {
+                true
+            }
+            Action::Release { .. } => false,
             _ => !self.ends,
         }
     }

@@ -585,3 +585,19 @@ fn a_lease_that_is_renounced_while_it_is_given_up_counts_once() {
     let report = member.leases.report();
     assert_eq!((report.streams_taken, report.streams_given_up, report.streams_lost), (1, 0, 1));
 }
+
+#[test]
+fn a_commit_needs_its_replicas_also_while_the_member_ends() {
+    let mut member = Member::of(1);
+    let ticket = member.hands_out(0, 3, 3);
+    member.leases.commit(ticket, None);
+    let keep = member.sends();
+    member.leases.end(member.now);
+    assert!(member.leases.needs_proof(&keep));
+    member.leases.unproven(&keep, Error::state("too few replicas"), member.now);
+    assert_eq!(member.counts(), [0, 0, 0, 0]);
+    member.now += TRIES_EVERY;
+    member.beats(&["a"]);
+    let release = member.sends();
+    assert!(changed(&release).commit.is_some() && member.leases.needs_proof(&release));
+}
