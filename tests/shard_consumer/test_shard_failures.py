@@ -142,6 +142,21 @@ def test_the_count_of_failures_is_in_the_lease(server: LocalServer, client: Any)
         assert ids_of(next_batch(member)) == ["2-0", "3-0"]
 
 
+def test_the_failures_of_a_deleted_entry_are_not_those_of_the_next_one(server: LocalServer, client: Any) -> None:
+    add(client, 3)
+    with member_of(server, **TWICE) as member:
+        member.fail(next_batch(member)[0], "no")
+    client.xdel(KEY, "1-0")
+    with member_of(server, **TWICE, on_loss="report") as member:
+        batch = next_batch(member)
+        assert ids_of(batch) == ["2-0", "3-0"]
+        member.fail(batch[0], "no")
+        assert member.flush().dead == 0
+        member.fail(next_batch(member)[0], "no")
+        assert member.flush().dead == 1
+    assert [letter["dead:id"] for letter in letter_of(client)] == ["2-0"]
+
+
 @pytest.mark.parametrize("unpack", [False, True], ids=["entries", "rows"])
 def test_a_batch_that_fails_comes_in_halves(server: LocalServer, client: Any, unpack: bool) -> None:
     """Until the entry that fails is alone; what is between is committed."""

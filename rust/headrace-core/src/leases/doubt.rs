@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::resp::EntryId;
+
 /// The first pause before entries that failed are returned again; each further one is twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest such pause.
@@ -15,8 +17,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) struct Doubt {
     /// The most entries of a batch; zero: as many as usual.
     pub(crate) limit: u64,
-    /// How often the first of the entries has failed: it was named, or was returned alone and its process ended.
+    /// How often an entry has failed: it was named, or was returned alone and its process ended.
     pub(crate) failures: u64,
+    /// That entry. It was the first one, and may have been deleted since.
+    pub(crate) failed: Option<EntryId>,
     /// Whether the first entry was returned alone.
     pub(crate) is_alone: bool,
     /// Why it failed last.
@@ -27,12 +31,22 @@ impl Doubt {
     /// Notes that entries were committed: the first of the rest has not failed.
     pub(super) fn committed(&mut self) {
         self.failures = 0;
+        self.failed = None;
         self.is_alone = false;
         self.reason.clear();
     }
 
+    /// Notes which entry is the first one: another one has not failed.
+    pub(super) fn begins_with(&mut self, id: EntryId) {
+        if self.failed != Some(id) {
+            self.committed();
+        }
+    }
+
     /// Notes that the first entry failed.
-    pub(super) fn failed(&mut self, reason: String) {
+    pub(super) fn failed(&mut self, id: EntryId, reason: String) {
+        self.begins_with(id);
+        self.failed = Some(id);
         self.failures += 1;
         self.is_alone = false;
         self.reason = reason;

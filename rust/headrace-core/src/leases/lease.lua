@@ -3,23 +3,23 @@
 -- KEYS[1] the lease, a hash: owner, instance (the process of that name), epoch, until (ms), position, committed_at (ms), commit (the
 --   number of the last change within the epoch), moved (the number of entries moved within the epoch), pinned (the member that alone
 --   may take it); and of the entries after the position: limit (the most that a batch has; 0: as many as usual), failures of the
---   first one, alone (1 if it is alone in its batch), reason.
+--   first one, alone (1 if it is alone in its batch), reason, failed (its ID).
 -- KEYS[2] the stream; KEYS[3], if entries may be moved: where to. `letter.lua` comes before it.
 -- ARGV: action, group, member, instance, lease (ms), then
 -- "take": where a new group begins, 1 if the stream may be created for it, 1 if a lease of another process of this name is taken,
 --   the number of entries of a usual batch, 1 if it is taken only if it is pinned to this member. Returns {epoch, position or "",
---   last delivered ID, number of entries up to there or "", limit, failures, reason}, or {0, ms until it is free, owner}, or {-1, 0,
---   the only member that may take it, or "": it is not pinned}.
+--   last delivered ID, number of entries up to there or "", limit, failures, reason, failed or ""}, or {0, ms until it is free,
+--   owner}, or {-1, 0, the only member that may take it, or "": it is not pinned}.
 -- "keep", "release": epoch; number of the change, or "" if it has none; position, ID, number of entries up to it or "", or "" three
---   times; limit, failures, alone, reason, or "" four times; for each entry that is moved, all up to the position: its number within
---   the epoch, ID, reason, failures. Returns 1, 2 if the lease is pinned to this member, 3 if to another one; or the owner of
+--   times; limit, failures, alone, reason, failed, or "" five times; for each entry that is moved, all up to the position: its number
+--   within the epoch, ID, reason, failures. Returns 1, 2 if the lease is pinned to this member, 3 if to another one; or the owner of
 --   another lease, or "", and nothing has changed.
 local lease, stream = KEYS[1], KEYS[2]
 local action, group, member, instance = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local held = redis.call('HMGET', lease, 'owner', 'instance', 'epoch', 'until', 'position', 'pinned', 'commit',
-  'limit', 'failures', 'alone', 'reason', 'moved')
+  'limit', 'failures', 'alone', 'reason', 'moved', 'failed')
 local owner, epoch = held[1] or '', tonumber(held[3]) or 0
 
 if action == 'take' then
@@ -64,7 +64,7 @@ if action == 'take' then
   end
   redis.call('HSET', lease, 'owner', member, 'instance', instance, 'epoch', epoch, 'until', now + ARGV[5], 'commit', 0, 'moved', 0,
     'limit', limit, 'failures', failures, 'alone', 0, 'reason', reason)
-  return {epoch, held[5] or '', last, read, limit, failures, reason}
+  return {epoch, held[5] or '', last, read, limit, failures, reason, held[13] or ''}
 end
 
 -- What was given up and not taken since is given up again: the reply was lost.
@@ -73,7 +73,7 @@ if epoch ~= tonumber(ARGV[6]) or (owner ~= member and (owner ~= '' or action ~= 
   return (held[2] == instance or epoch < tonumber(ARGV[6])) and '' or owner
 end
 local moved = tonumber(held[12]) or 0
-for at = 15, #ARGV, 4 do
+for at = 16, #ARGV, 4 do
   if tonumber(ARGV[at]) > moved then
     local entry = redis.call('XRANGE', stream, ARGV[at + 1], ARGV[at + 1])[1]
     if entry then
@@ -95,7 +95,8 @@ if ARGV[7] == '' or tonumber(ARGV[7]) <= (tonumber(held[7]) or 0) then
 end
 redis.call('HSET', lease, 'commit', ARGV[7])
 if ARGV[11] ~= '' then
-  redis.call('HSET', lease, 'limit', ARGV[11], 'failures', ARGV[12], 'alone', ARGV[13], 'reason', ARGV[14])
+  redis.call('HSET', lease, 'limit', ARGV[11], 'failures', ARGV[12], 'alone', ARGV[13], 'reason', ARGV[14],
+    'failed', ARGV[15])
 end
 if ARGV[8] ~= '' then
   redis.call('HSET', lease, 'position', ARGV[8], 'committed_at', now)

@@ -127,7 +127,7 @@ impl Owned {
     }
 
     /// Whether a batch may be returned, of one entry if the server has to know which one is in hand alone.
-    pub(super) fn is_told(&mut self, is_asked: bool) -> bool {
+    pub(super) fn is_told(&mut self, id: EntryId, is_asked: bool) -> bool {
         if self.doubt.limit != 1 {
             return true;
         }
@@ -135,6 +135,10 @@ impl Owned {
         // Until the server has the commit, another entry would be blamed.
         if is_alone && (self.commit.is_some() || is_asked) {
             return false;
+        }
+        if is_alone {
+            self.doubt.begins_with(id);
+            self.doubt.failed = Some(id);
         }
         self.doubt.is_alone = is_alone;
         self.told.as_ref() == Some(&self.doubt)
@@ -194,7 +198,7 @@ impl Owned {
         }
         self.tries += 1;
         if let Some((id, after, left)) = failed.entry {
-            self.doubt.failed(failed.reason);
+            self.doubt.failed(id, failed.reason);
             if most.is_some_and(|most| self.doubt.failures >= most) {
                 self.bury(number, id, (after, left));
             }

@@ -147,7 +147,7 @@ impl Request {
                 parts.push(epoch.to_string().into_bytes());
                 match changed {
                     Some(changed) => changed.write(key, &mut parts),
-                    None => parts.resize(parts.len() + 8, Vec::new()),
+                    None => parts.resize(parts.len() + 9, Vec::new()),
                 }
             }
         }
@@ -178,9 +178,10 @@ impl Changed {
         parts.push(place.map(|place| place.id.to_string()).unwrap_or_default().into_bytes());
         parts.push(place.and_then(|place| place.added).map(number).unwrap_or_default());
         match &self.doubt {
-            None => parts.resize(parts.len() + 4, Vec::new()),
-            Some(Doubt { limit, failures, is_alone, reason }) => {
+            None => parts.resize(parts.len() + 5, Vec::new()),
+            Some(Doubt { limit, failures, failed, is_alone, reason }) => {
                 parts.extend([number(*limit), number(*failures), number(u64::from(*is_alone)), reason.clone().into()]);
+                parts.push(failed.map(|id| id.to_string()).unwrap_or_default().into_bytes());
             }
         }
         for moved in self.commit.iter().flat_map(|commit| &commit.moved) {

@@ -239,11 +239,13 @@ impl Leases {
                 self.saw(members, released, now);
             }
             Action::Take { only_pinned, .. } => match list(reply)? {
-                [epoch, position, last, read, limit, failures, reason] => {
+                [epoch, position, last, read, limit, failures, reason, failed] => {
                     let number = |value: &Value| u64::try_from(integer(value)?).ok();
                     let start = beginning(bytes(position)?, bytes(last)?, integer(read)).ok()?;
                     let reason = String::from_utf8_lossy(bytes(reason)?).into_owned();
-                    let doubt = Doubt { limit: number(limit)?, failures: number(failures)?, is_alone: false, reason };
+                    let failed = entry_id(bytes(failed)?);
+                    let (limit, failures) = (number(limit)?, number(failures)?);
+                    let doubt = Doubt { limit, failures, failed, is_alone: false, reason };
                     self.taken(request, number(epoch)?, start, doubt, now);
                     self.saw_pin(request, self.may_be_own(request.stream, *only_pinned), now);
                 }
@@ -620,20 +622,21 @@ impl Leases {
         }
     }
 
-    /// Whether the first entry that is not committed has failed so often that it is moved.
+    /// Whether an entry has failed so often that it is moved, if it is still the first one that is not committed.
     fn has_failed_enough(&self, owned: &Owned) -> bool {
         self.names.moves.as_ref().is_some_and(|(most, _)| owned.doubt.failures >= *most)
     }
 
     /// Notes that a batch is returned, if it may be. `epoch`: that of the lease when reading the stream began.
     pub(crate) fn hand_out(&mut self, stream: usize, epoch: u64, place: Place, entries: u64, now: Duration) -> HandOut {
-        let moves = self.streams[stream].owned.as_ref().is_some_and(|owned| self.has_failed_enough(owned));
+        let has_failed = |owned: &Owned| self.has_failed_enough(owned) && owned.doubt.failed == Some(place.id);
+        let moves = self.streams[stream].owned.as_ref().is_some_and(has_failed);
         let lease = &mut self.streams[stream];
         let is_asked = lease.is_asked;
         let Some(owned) = lease.of(epoch).filter(|owned| owned.gives_up_at.is_none() && owned.is_read()) else {
             return HandOut::Never;
         };
-        if !owned.is_valid(self.names.lease, now) || !(moves || owned.is_told(is_asked)) {
+        if !owned.is_valid(self.names.lease, now) || !(moves || owned.is_told(place.id, is_asked)) {
             return HandOut::Later;
         }
         let number = owned.hand_out(place, entries);

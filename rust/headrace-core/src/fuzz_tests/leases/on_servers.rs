@@ -187,7 +187,7 @@ impl Pair {
             }
             let epoch = self.stream.lease.get(&b"epoch"[..]).cloned().unwrap_or_else(|| number(7));
             arguments.push(if chance.one_in(5) { number(self.now - chance.below(3) as u64) } else { epoch });
-            let mut changed = vec![Vec::new(); 8];
+            let mut changed = vec![Vec::new(); 9];
             if chance.one_in(2) {
                 changed[0] = number(chance.below(4));
             }
@@ -208,6 +208,7 @@ impl Pair {
                 let counts = [chance.below(9), chance.below(3), chance.below(2)].map(number);
                 changed[4..7].clone_from_slice(&counts);
                 changed[7] = b"why".to_vec();
+                changed[8] = b"4-0".to_vec();
             }
             arguments.extend(changed);
             for _ in 0..chance.below(3) {

@@ -99,7 +99,7 @@ pub fn lease(stream: &mut Stream, now: u64, arguments: &[Vec<u8>], liar: &mut Li
     }
     let pinned = stream.lease.get(&b"pinned"[..]);
     let kept = Value::Int(pinned.map_or(1, |pinned| if pinned == member { 2 } else { 3 }));
-    let [number_of, position, last, read, limit, failures, alone, reason, moves @ ..] = &rest[1..] else {
+    let [number_of, position, last, read, limit, failures, alone, reason, failed, moves @ ..] = &rest[1..] else {
         panic!("{rest:?}")
     };
     for moved in moves.chunks(4) {
@@ -128,7 +128,8 @@ pub fn lease(stream: &mut Stream, now: u64, arguments: &[Vec<u8>], liar: &mut Li
     }
     stream.lease.insert(b"commit".to_vec(), number_of.clone());
     if !limit.is_empty() {
-        let fields = [("limit", limit), ("failures", failures), ("alone", alone), ("reason", reason)];
+        let fields =
+            [("limit", limit), ("failures", failures), ("alone", alone), ("reason", reason), ("failed", failed)];
         stream.lease.extend(fields.map(|(field, value)| (field.as_bytes().to_vec(), value.clone())));
     }
     if !position.is_empty() {
@@ -206,7 +207,16 @@ fn take(
     let read = group.read.map_or(bulk(b""), |read| Value::Int(read as i64));
     let last = bulk(group.last.to_string().as_bytes());
     let [limit, failures] = [limit, failures].map(|count| Value::Int(count as i64));
-    Ok(Value::Array(vec![Value::Int(epoch as i64), bulk(&position), last, read, limit, failures, bulk(&reason)]))
+    Ok(Value::Array(vec![
+        Value::Int(epoch as i64),
+        bulk(&position),
+        last,
+        read,
+        limit,
+        failures,
+        bulk(&reason),
+        bulk(&stream.text("failed")),
+    ]))
 }
 
 /// Who is there. `arguments`: those of the script.

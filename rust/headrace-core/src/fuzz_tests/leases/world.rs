@@ -287,7 +287,7 @@ impl World {
         let letters = self.streams[stream].stream.letters.len();
         let reply = scripts::lease(&mut self.streams[stream].stream, now, arguments, &mut self.liar)?;
         self.check(client, stream, (committed, holder.as_ref()), arguments, &reply);
-        self.check_letters(client, stream, letters, arguments.get(14..).unwrap_or_default());
+        self.check_letters(client, stream, letters, arguments.get(15..).unwrap_or_default());
         Ok(reply)
     }
 

@@ -99,7 +99,8 @@ fn taken(epoch: u64) -> Value {
 
 fn taken_in_doubt(epoch: u64, limit: i64, failures: i64) -> Value {
     let epoch = Value::Int(i64::try_from(epoch).unwrap());
-    Value::Array(vec![epoch, text(""), text("0-0"), text(""), Value::Int(limit), Value::Int(failures), text("why")])
+    let doubt = [Value::Int(limit), Value::Int(failures), text("why"), text("1-0")];
+    Value::Array([epoch, text(""), text("0-0"), text("")].into_iter().chain(doubt).collect())
 }
 
 fn list_of(released: i64, members: &[&str]) -> Value {
@@ -600,4 +601,21 @@ fn a_commit_needs_its_replicas_also_while_the_member_ends() {
     member.beats(&["a"]);
     let release = member.sends();
     assert!(changed(&release).commit.is_some() && member.leases.needs_proof(&release));
+}
+
+#[test]
+fn an_entry_is_not_moved_for_one_that_was_deleted() {
+    let mut member = Member::alone(1);
+    let take = member.sends();
+    // The entry 1-0 has failed often enough.
+    member.gets(&take, &taken_in_doubt(1, 1, 2));
+    member.now += at(1_000);
+    member.leases.take_changes(member.now);
+    assert_eq!(member.leases.hand_out(0, 1, place(2), 1, member.now), HandOut::Later);
+    member.beats(&["a"]);
+    let keep = member.sends();
+    let doubt = changed(&keep).doubt.as_ref().unwrap();
+    assert_eq!((doubt.failures, doubt.failed, doubt.is_alone), (0, Some(place(2).id), true));
+    member.gets(&keep, &DONE);
+    member.hands_out(0, 2, 1);
 }
